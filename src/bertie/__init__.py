@@ -1,0 +1,1 @@
+"""Bertie: the complete BERT system, from raw text to predictions."""

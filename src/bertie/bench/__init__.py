@@ -1,0 +1,1 @@
+"""The measuring programs behind every performance claim, peers side by side."""

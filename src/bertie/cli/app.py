@@ -1,0 +1,92 @@
+"""The command line: one typer app, one file per command, each thin: parse, call, print.
+
+Exit codes: 0 done, 1 failure, 2 usage, 3 data problem, 75 stopped but resumable, 130 Ctrl-C. Heavy imports happen
+inside the commands, so that --help answers at once.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.errors import BertieError
+
+app = typer.Typer(
+    name="bertie",
+    help="The complete BERT system: from raw text to predictions.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
+
+        print(f"bertie {version('bertie')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def _quiet(value: bool) -> None:
+    if value:
+        console.verbosity.level = -1
+
+
+def _verbose(value: bool) -> None:
+    if value:
+        console.verbosity.level = 1
+
+
+def _json(value: bool) -> None:
+    if value:
+        console.verbosity.json = True
+
+
+# Options every command takes, written once. Their effect is the callback's; commands name them and ignore the value.
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", callback=_quiet, help="Say nothing but errors and results.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", callback=_verbose, help="Say more.")]
+Json = Annotated[bool, typer.Option("--json", callback=_json, help="Machine output on stdout, chatter on stderr.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the output folder holds.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, do nothing.")]
+Resume = Annotated[str, typer.Option("--resume", help="auto, never, or a checkpoint folder.")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="Overrides of the run config: key=value ...")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML run config (may `extends:` another).")]
+
+
+def emit(value: Any) -> None:
+    """Print one JSON value on stdout, on one line: the result of a command under --json."""
+    print(json.dumps(value, ensure_ascii=False), flush=True)
+
+
+def main() -> None:
+    """Run the command line and exit with the code of what happened."""
+    from bertie.cli import commands  # registers every command
+
+    assert commands
+    try:
+        app()
+    except BertieError as error:
+        from rich.markup import escape
+
+        console.stderr().print(f"[red]error:[/] {escape(str(error))}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:  # `bertie ... | head`
+        sys.stderr.close()
+        sys.exit(0)

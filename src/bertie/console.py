@@ -1,0 +1,140 @@
+"""What a user sees while Bertie works: messages and one progress bar.
+
+On a terminal a rich bar; elsewhere a plain line every few seconds; nothing under --json or --quiet. Chatter goes to
+stderr, results to stdout, so that output can be piped. NO_COLOR and FORCE_COLOR are obeyed (by rich).
+"""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+PLAIN_LINE_EVERY_S = 5.0
+
+
+@dataclass
+class Verbosity:
+    """How much is said: -1 quiet (errors only), 0 normal, 1 verbose. `json` keeps stdout for the machine."""
+
+    level: int = 0
+    json: bool = False
+
+
+verbosity = Verbosity()
+
+
+def stderr() -> "Console":
+    """The rich console all chatter goes to."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def say(message: str, *, level: int = 0) -> None:
+    """Print one line of chatter to stderr when the user's -v/-q allows it. `message` may hold rich markup."""
+    if verbosity.level >= level:
+        stderr().print(message)
+
+
+def warn(message: str) -> None:
+    """Print a warning to stderr, also under --json; only --quiet silences it."""
+    if verbosity.level >= 0:
+        stderr().print("[yellow]warning:[/] ", end="")
+        stderr().print(message, markup=False)
+
+
+def show(table: "Table | str") -> None:
+    """Print a result for people to stdout: a rich table or a line of text."""
+    from rich.console import Console
+
+    Console(highlight=False, soft_wrap=isinstance(table, str)).print(table)
+
+
+Advance = Callable[..., None]
+
+
+@contextmanager
+def progress(description: str, total: float | None = None, *, done: float = 0, unit: str = "") -> Iterator[Advance]:
+    """Show progress while the block runs; yields `advance(amount=1, **info)`.
+
+    `total` None means unknown; `done` is where a resumed run starts; `info` (loss=2.31, rate="22k tok/s") is shown
+    beside the bar. Only one bar is alive at a time: nested calls show nothing.
+    """
+    global _bar_alive
+    if verbosity.level < 0 or verbosity.json or _bar_alive:
+        yield lambda amount=1, **info: None
+        return
+    _bar_alive = True
+    try:
+        yield from (_rich_bar if sys.stderr.isatty() else _plain_lines)(description, total, done, unit)
+    finally:
+        _bar_alive = False
+
+
+_bar_alive = False
+
+
+def _shown(info: dict[str, Any]) -> str:
+    return "  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in info.items())
+
+
+def _rich_bar(description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TextColumn(unit),
+        TextColumn("[cyan]{task.fields[info]}"),
+        TimeElapsedColumn(),
+        TextColumn("<"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=stderr()) as bar:
+        task = bar.add_task(description, total=total, completed=done, info="")
+
+        def advance(amount: float = 1, **info: Any) -> None:
+            bar.update(task, advance=amount)
+            if info:
+                bar.update(task, info=_shown(info))
+
+        yield advance
+
+
+def _plain_lines(description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:
+    started = last = time.monotonic()
+    current, shown = done, ""
+
+    def line() -> str:
+        elapsed_s = time.monotonic() - started
+        of = f"/{total:,.0f}" if total else ""
+        left = ""
+        if total and current > done:
+            left = f", {elapsed_s * (total - current) / (current - done):.0f} s left"
+        return f"{description}: {current:,.0f}{of} {unit} {shown} ({elapsed_s:.0f} s{left})"
+
+    def advance(amount: float = 1, **info: Any) -> None:
+        nonlocal last, current, shown
+        current += amount
+        if info:
+            shown = _shown(info)
+        if time.monotonic() - last >= PLAIN_LINE_EVERY_S:
+            last = time.monotonic()
+            print(line(), file=sys.stderr, flush=True)
+
+    yield advance
+    print(line(), file=sys.stderr, flush=True)

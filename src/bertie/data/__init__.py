@@ -1,0 +1,1 @@
+"""From documents to batches: sources, corpus, shards, order, pairing, masking, collating."""

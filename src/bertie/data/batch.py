@@ -1,0 +1,52 @@
+"""`Batch`: what the model is given at once, and what it should answer.
+
+B sequences · T real tokens of the batch · S longest sequence
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from bertie.nn.layout import Layout
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Token ids in one layout, and one tensor per kind of label.
+
+    input_ids, token_type_ids: (T,) packed or (B, S) padded, int64. labels: each objective or task documents its own
+    names and shapes; no label shares a tensor or a sentinel with another. sample_ids (B,) int64: which samples of the
+    data order these are.
+    """
+
+    input_ids: Tensor
+    token_type_ids: Tensor
+    layout: Layout
+    sample_ids: Tensor
+    labels: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def with_labels(self, **labels: Tensor) -> "Batch":
+        """The same batch with more labels."""
+        return replace(self, labels={**self.labels, **labels})
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same batch on another device."""
+        return Batch(
+            self.input_ids.to(device, non_blocking=True),
+            self.token_type_ids.to(device, non_blocking=True),
+            self.layout.to(device),
+            self.sample_ids,
+            {name: label.to(device, non_blocking=True) for name, label in self.labels.items()},
+        )
+
+    @property
+    def size(self) -> int:
+        """B, sequences."""
+        return len(self.sample_ids)
+
+    @property
+    def tokens(self) -> int:
+        """T, real tokens, never padding."""
+        return int(self.layout.mask().sum())

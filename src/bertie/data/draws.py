@@ -1,0 +1,48 @@
+"""Randomness as a function: draw number n of sample i, in epoch e, under seed s, is computed, never consumed.
+
+So a sample's masks do not depend on the batch it sits in, on how many workers make batches, or on where a run was
+resumed. The mixer is splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+U64 = NDArray[np.uint64]
+
+
+def mix(x: U64) -> U64:
+    """splitmix64's finalizer: spreads every input bit over all output bits. (...) uint64 -> (...) uint64"""
+    with np.errstate(over="ignore"):
+        x = x + np.uint64(0x9E3779B97F4A7C15)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        return x ^ (x >> np.uint64(31))
+
+
+def key(*parts: int | NDArray[np.integer]) -> U64:
+    """One 64-bit key from integers or integer arrays, which broadcast. Order matters: key(1, 2) != key(2, 1)."""
+    state = np.zeros((), np.uint64)
+    for part in parts:
+        state = mix(state ^ np.asarray(part).astype(np.uint64))
+    return np.asarray(state)
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Random numbers for a batch of B samples. keys (B,) uint64, usually key(seed, epoch, sample_ids)."""
+
+    keys: U64
+
+    def bits(self, stream: int, n: int) -> U64:
+        """(B, n) random 64-bit integers. Each use of randomness names its own `stream`, so that none shares draws."""
+        return mix(key(self.keys, stream)[:, None] ^ mix(np.arange(n, dtype=np.uint64)))
+
+    def uniform(self, stream: int, n: int) -> NDArray[np.float64]:
+        """(B, n) floats in [0, 1)."""
+        return (self.bits(stream, n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def integers(self, stream: int, n: int, high: int) -> NDArray[np.int64]:
+        """(B, n) integers in [0, high). The bias is below high / 2**53."""
+        return (self.uniform(stream, n) * high).astype(np.int64)

@@ -1,0 +1,1 @@
+"""Metrics, comparisons with intervals, reports."""

@@ -1,0 +1,99 @@
+"""Files that are whole or absent: a write lands under a temporary name, is flushed to the disk, then renamed."""
+
+import errno
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import xxhash
+
+from bertie.errors import DataError, Stopped, UsageError
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """Open `path` for writing bytes so that readers see the old file or the whole new one, never a part.
+
+    Raises Stopped (exit 75) when the disk is full; the old file is then untouched.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise full_disk(error, path) or error from None
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's entries, so that a rename inside it survives a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def full_disk(error: OSError, path: Path, needed_bytes: int | None = None) -> Stopped | None:
+    """The error to raise when `error` says the disk is full, else None."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        return None
+    need = f" {needed_bytes:,} bytes are needed," if needed_bytes else ""
+    free = shutil.disk_usage(next(p for p in [path, *path.parents] if p.exists())).free
+    return Stopped(
+        f"The disk is full: {path} could not be written.{need} {free:,} bytes are free. "
+        "What was saved before is whole; free some space and run the same command again."
+    )
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path` atomically."""
+    with atomic_write(path) as file:
+        file.write(data)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented UTF-8 JSON, atomically, with a final newline."""
+    write_bytes(path, (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """Read a UTF-8 JSON file. Raises DataError naming the file when it is missing, damaged or nested too deep."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist.") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not readable JSON ({error}). Was its copy or download cut short?") from None
+
+
+def file_hash(path: Path) -> str:
+    """xxh3-128 of a file's bytes as 32 hex digits, read in 1 MiB pieces."""
+    digest = xxhash.xxh3_128()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def new_folder(path: Path, *, overwrite: bool = False) -> Path:
+    """Make an output folder. Raises UsageError when it holds something and `overwrite` is off."""
+    if path.is_file():
+        raise UsageError(f"{path} is a file; an output folder is wanted here.")
+    if path.exists() and any(path.iterdir()):
+        if not overwrite:
+            raise UsageError(f"{path} is not empty. Choose another folder, or pass --overwrite to replace it.")
+        shutil.rmtree(path)
+    path.mkdir(parents=True, exist_ok=True)
+    return path

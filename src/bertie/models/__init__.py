@@ -1,0 +1,1 @@
+"""The encoder, its config, its heads, and its weights on disk."""

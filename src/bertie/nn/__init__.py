@@ -1,0 +1,1 @@
+"""Tensors in, tensors out: layouts, attention, embeddings, layers. Knows no task."""

@@ -1,0 +1,1 @@
+"""Pre-training objectives: one file and one row each; they add up."""

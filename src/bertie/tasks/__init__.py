@@ -1,0 +1,1 @@
+"""Fine-tuning tasks: one file and one row each."""

@@ -1,0 +1,1 @@
+"""Text: normalization, sentences, vocabularies, tokenizers. Imports no torch."""
