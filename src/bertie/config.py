@@ -139,7 +139,8 @@ def build(kind: type[C], tree: Mapping[str, Any]) -> C:
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
-        first = error.errors()[0]
+        errors = error.errors()  # an unknown key first: it is often why another is missing
+        first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
         where = [str(part) for part in first["loc"]]
         if first["type"] == "extra_forbidden":
             holder = _section(kind, where[:-1])

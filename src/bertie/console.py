@@ -105,7 +105,7 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=stderr()) as bar:
-        task = bar.add_task(description, total=total, completed=done, info="")
+        task = bar.add_task(description, total=total, completed=int(done), info="")
 
         def advance(amount: float = 1, **info: Any) -> None:
             bar.update(task, advance=amount)
