@@ -93,7 +93,7 @@ class FinetuneConfig(Config):
 
     model: str
     """Folder of the pre-trained model."""
-    train_file: str
+    train_file: str = ""
     """Labelled examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
     """Examples to validate on; None: a tenth of train_file is held out, the same for every seed."""
@@ -101,6 +101,14 @@ class FinetuneConfig(Config):
     """Column(s) of the text: one, or two for a pair. Empty: recognised by name."""
     label: str = ""
     """Column of the label. Empty: recognised by name."""
+    columns: tuple[str, ...] = ()
+    """Names of the columns of files that have no header line."""
+    encoding: str = "utf-8"
+    """Text encoding of the files: utf-8 (a BOM is no matter), cp949 ..."""
+    data: str = ""
+    """A published data set by name, in place of train_file: sst2, nsmc ... (its files as they were published)."""
+    data_dir: str = ""
+    """Folder that holds the files of `data`."""
     max_length: int = Field(128, ge=8)
     """Tokens per example, [CLS] and [SEP] included."""
     too_long: Literal["truncate", "window", "error"] = "truncate"
@@ -109,6 +117,8 @@ class FinetuneConfig(Config):
     """Start from random weights of the same architecture: the baseline pre-training is measured against."""
     epochs: float = Field(3.0, gt=0)
     """Passes over the training examples; sets train.steps."""
+    keep: Literal["last", "best"] = "last"
+    """Which weights become the model: those after the last step (as published), or the best on dev."""
     optim: OptimConfig = OptimConfig(lr=3e-5, warmup=0.1)
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)
 

@@ -12,6 +12,7 @@ FLOORS = [
     {"objectives", "tasks"},
     {"variants", "train"},
     {"evaluate", "compress", "export", "audit", "plan", "explain", "search", "bench"},
+    {"runs"},
     {"serve", "cli", "demo"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

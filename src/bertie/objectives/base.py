@@ -4,32 +4,20 @@ An objective never divides: it returns a sum and a count for each of its parts, 
 gathered all micro-batches and ranks of a step. So one batch of 64 equals 4 of 16, whatever the mask counts.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from torch import Tensor, nn
+from torch import nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.models.config import EncoderConfig
+from bertie.models.loss import LossReport, Part
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import Model
 
-
-@dataclass(frozen=True)
-class Part:
-    """One part of a loss: `total` is the sum over `count` predictions, in nats; `correct` of them were right."""
-
-    total: Tensor
-    count: int
-    correct: Tensor | None = None
-
-
-LossReport = Mapping[str, Part]
-"""Part name -> Part. The loss of a step is the sum over parts of (sum of totals / sum of counts)."""
+__all__ = ["LossReport", "Objective", "Part"]
 
 
 class Objective(Protocol):
