@@ -117,7 +117,7 @@ class FinetuneConfig(Config):
     """Start from random weights of the same architecture: the baseline pre-training is measured against."""
     epochs: float = Field(3.0, gt=0)
     """Passes over the training examples; sets train.steps."""
-    keep: Literal["last", "best"] = "last"
+    select: Literal["last", "best"] = "last"
     """Which weights become the model: those after the last step (as published), or the best on dev."""
     optim: OptimConfig = OptimConfig(lr=3e-5, warmup=0.1)
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)
