@@ -1,0 +1,369 @@
+"""Labelled and unlabelled examples from tables: csv, tsv, jsonl, parquet, plain lines, standard input.
+
+    bytes -> records (format) -> fields by column name -> Example, or Bad with its line and its reason
+
+Everything streams, so a file may be larger than memory. A row that cannot be used never stops the reading: it comes
+out as `Bad`, in its place, and `Skipped` counts it, so that nothing is lost without a word. What makes a whole file
+unreadable (wrong columns, another encoding, a cut-off parquet file) is one DataError.
+"""
+
+import csv
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from bertie.errors import DataError, UsageError, nearest
+
+# The column names data sets use, the longest match first: a file with question and sentence holds pairs.
+PAIRS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question", "context"),
+    ("question", "sentence"),
+    ("question1", "question2"),
+    ("text1", "text2"),
+)
+SINGLES = (("text",), ("sentence",), ("document",))
+LABELS = ("label", "labels")
+
+Fields = dict[str, str | None]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One text, or two that belong together, and its label's name when known. `line` is where its row ends, from 1."""
+
+    texts: tuple[str, ...]
+    label: str | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be used: where it is, and why, in words that several rows can share."""
+
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns hold the text (one, or two for a pair) and the label (None: the rows have none)."""
+
+    text: tuple[str, ...]
+    label: str | None
+
+    def __str__(self) -> str:
+        return f"text: {' + '.join(self.text)}, label: {self.label or 'none'}"
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """How a file is to be read; what is empty is recognised by suffix and by column name.
+
+    text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: rows
+    without a label are Bad.
+    """
+
+    text: tuple[str, ...] = ()
+    label: str = ""
+    columns: tuple[str, ...] = ()
+    encoding: str = "utf-8"
+    kind: str = ""
+    labelled: bool = True
+
+
+@dataclass
+class Skipped:
+    """What was left out of a table, by reason, with the first lines of each."""
+
+    rows: int = 0
+    lines: dict[str, list[int]] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    SHOWN = 5
+
+    def add(self, bad: Bad) -> None:
+        """Count one row that was left out."""
+        self.counts[bad.reason] = self.counts.get(bad.reason, 0) + 1
+        shown = self.lines.setdefault(bad.reason, [])
+        if len(shown) < self.SHOWN:
+            shown.append(bad.line)
+
+    @property
+    def total(self) -> int:
+        """Rows left out, all reasons together."""
+        return sum(self.counts.values())
+
+    def __str__(self) -> str:
+        reasons = []
+        for reason, count in self.counts.items():
+            more = ", ..." if count > self.SHOWN else ""
+            reasons.append(f"{reason} ({count:,}: line {', '.join(map(str, self.lines[reason]))}{more})")
+        return f"{self.total:,} of {self.rows:,} rows left out: {'; '.join(reasons)}"
+
+
+def read(path: Path, format: TableFormat = TableFormat()) -> tuple[list[Example], Skipped]:
+    """All examples of a file, and what was left out. Raises DataError when none is left."""
+    skipped, examples = Skipped(), []
+    for row in stream(path, format):
+        skipped.rows += 1
+        if isinstance(row, Bad):
+            skipped.add(row)
+        else:
+            examples.append(row)
+    if not examples:
+        raise DataError(f"{path} holds no usable example. {skipped if skipped.rows else 'It has no rows.'}")
+    return examples, skipped
+
+
+def stream(
+    path: Path | str,
+    format: TableFormat = TableFormat(),
+    *,
+    on_columns: Callable[[Columns], None] = lambda columns: None,
+) -> Iterator[Example | Bad]:
+    """The rows of a file, or of standard input ("-"), in order. `on_columns` is told which columns are read.
+
+    Raises DataError: no such file, unknown columns, another encoding, a damaged parquet file; UsageError: unknown kind.
+    """
+    columns: Columns | None = None
+    for line, fields in records(path, format):
+        if isinstance(fields, Bad):
+            yield fields
+            continue
+        if columns is None:
+            columns = find_columns(tuple(fields), format, str(path))
+            on_columns(columns)
+        yield example(fields, columns, line)
+
+
+def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Bad:
+    """One row's example. A text of white space alone is empty; a missing field is not the same as an empty one."""
+    texts = []
+    for name in columns.text:
+        value = fields.get(name)
+        if value is None:
+            return Bad(line, f"no {name}")
+        if not value.strip():
+            return Bad(line, "empty text")
+        texts.append(value)
+    label = fields.get(columns.label) if columns.label else None
+    if columns.label and not (label and label.strip()):
+        return Bad(line, f"no {columns.label}")
+    return Example(tuple(texts), label.strip() if label else None, line)
+
+
+def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Columns:
+    """The columns to read: those the user named, else those recognised. Raises DataError naming what there is."""
+    for name in (*format.text, *((format.label,) if format.label else ())):
+        if name not in names:
+            raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
+    text = format.text or next((c for c in PAIRS + SINGLES if set(c) <= set(names)), ())
+    if not text:
+        raise DataError(
+            f"{where}: no text column is recognised among {', '.join(map(repr, names))}. Name it: --text COLUMN (twice "
+            "for a pair). If the first line is an example already, name the columns: columns=[label, text]."
+        )
+    label = format.label or next((name for name in LABELS if name in names), None)
+    if format.labelled and label is None:
+        raise DataError(f"{where}: no label column is recognised among {', '.join(map(repr, names))}: --label COLUMN.")
+    return Columns(text, label if format.labelled else None)
+
+
+# Formats ------------------------------------------------------------------------------------------------------------
+
+
+def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields | Bad]]:
+    """(line, fields by column name) of every row; a malformed row comes as (line, Bad)."""
+    kind = format.kind or kind_of(path)
+    if kind not in FORMATS:
+        raise UsageError(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
+    if str(path) == "-":
+        yield from FORMATS[kind](sys.stdin.buffer, format, "standard input")
+        return
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (closed below; opening alone is what may fail)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    with file:
+        yield from FORMATS[kind](file, format, str(path))
+
+
+def kind_of(path: Path | str) -> str:
+    """The format a file's name tells. A .txt whose first line holds a tab is a tsv, as NSMC's and MRPC's are."""
+    if str(path) == "-":
+        return "lines"
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix in ("txt", ""):
+        try:
+            with open(path, "rb") as file:
+                return "tsv" if b"\t" in file.readline(1 << 20) else "lines"
+        except OSError:
+            return "lines"  # records() says what is wrong with the file
+    return {"json": "jsonl", "ndjson": "jsonl", "pq": "parquet"}.get(suffix, suffix)
+
+
+def decoded(file: IO[bytes], encoding: str, where: str) -> Iterator[tuple[int, str | Bad]]:
+    """(line number, text without its line end) of every line; undecodable lines come as Bad.
+
+    A file in CP949, the old Korean Windows encoding, is recognised at its first line that is not ASCII and refused by
+    name, since reading it as anything else would turn every text into noise.
+    """
+    try:
+        "".encode(encoding)
+    except LookupError:
+        raise UsageError(f"Unknown encoding {encoding!r}. Examples: utf-8, cp949, latin-1.") from None
+    seen_unicode = False
+    for number, raw in enumerate(file, 1):
+        if number == 1:
+            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise DataError(f"{where} is UTF-16. Save it as UTF-8, then read that.")
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        try:
+            line = raw.decode(encoding)
+        except UnicodeDecodeError:
+            if encoding == "utf-8" and not seen_unicode and _reads_as_korean(raw):
+                raise DataError(
+                    f"{where}, line {number}: this is not UTF-8 but reads as CP949 (Korean Windows). "
+                    "If that is what it is, pass --encoding cp949."
+                ) from None
+            yield number, Bad(number, f"not {encoding}")
+            continue
+        seen_unicode = seen_unicode or not line.isascii()
+        yield number, line.rstrip("\r\n")
+
+
+def _reads_as_korean(raw: bytes) -> bool:
+    """Whether bytes decode as CP949 into text whose characters beyond ASCII are mostly Hangul syllables."""
+    try:
+        beyond = [c for c in raw.decode("cp949") if not c.isascii()]
+    except UnicodeDecodeError:
+        return False
+    return bool(beyond) and sum("가" <= c <= "힣" for c in beyond) > len(beyond) / 2
+
+
+def _named(values: Sequence[str], names: Sequence[str], line: int) -> Fields | Bad:
+    if len(values) != len(names):
+        return Bad(line, f"{len(values)} columns where {len(names)} are expected")
+    return dict(zip(names, values, strict=True))
+
+
+def _tsv(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """Tab-separated, quoting off: in GLUE and NSMC a quotation mark is text."""
+    names = format.columns
+    for number, line in decoded(file, format.encoding, where):
+        if isinstance(line, Bad):
+            yield number, line
+        elif not names:
+            names = tuple(line.split("\t"))
+        elif not line and len(names) > 1:
+            yield number, Bad(number, "empty line")
+        else:
+            yield number, _named(line.split("\t"), names, number)
+
+
+def _csv(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """Comma-separated with quotation marks (RFC 4180); a quoted field may hold line ends."""
+    bad: list[Bad] = []  # since the last record
+
+    def lines() -> Iterator[str]:
+        for _, line in decoded(file, format.encoding, where):
+            if isinstance(line, Bad):
+                bad.append(line)
+                yield "\n"  # keeps the reader's count of lines right
+            else:
+                yield line + "\n"
+
+    reader = csv.reader(lines())
+    names = format.columns
+    while True:
+        begins = reader.line_num + 1
+        try:
+            values = next(reader, None)
+        except csv.Error as error:
+            where_from = f"lines {begins} to {reader.line_num}" if reader.line_num > begins else "one line"
+            yield reader.line_num, Bad(reader.line_num, f"{error} ({where_from}: a quotation mark left open?)")
+            continue
+        holes, bad = bad, []
+        for hole in holes:  # undecodable lines: the record they are part of, if there is one, goes with them
+            yield hole.line, hole
+        if values is None:
+            return
+        if holes:
+            continue
+        if not values:
+            yield reader.line_num, Bad(reader.line_num, "empty line")
+        elif not names:
+            names = tuple(values)
+        else:
+            yield reader.line_num, _named(values, names, reader.line_num)
+
+
+def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """One JSON object a line."""
+    names: tuple[str, ...] = ()
+    for number, line in decoded(file, format.encoding, where):
+        if isinstance(line, Bad):
+            yield number, line
+            continue
+        if not line.strip():
+            yield number, Bad(number, "empty line")
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            if number == 1 and line.lstrip().startswith("["):
+                raise DataError(f"{where} is one JSON list; write one object a line (jsonl).") from None
+            yield number, Bad(number, "not JSON")
+            continue
+        if not isinstance(value, dict):
+            yield number, Bad(number, "not a JSON object")
+            continue
+        names = names or tuple(value)
+        # The first object's keys come first, so that the columns found do not depend on what later rows leave out.
+        yield number, {name: _text(value.get(name)) for name in (*names, *(k for k in value if k not in names))}
+
+
+def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """Row groups one after another; the line is the row's number, from 1."""
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        numbers = itertools.count(1)
+        for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=4096):
+            for row in batch.to_pylist():
+                yield next(numbers), {name: _text(value) for name, value in row.items()}
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(f"{where} is not a readable parquet file ({error}). Was its copy cut short?") from None
+
+
+def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """One text a line; with two text columns, or `columns`, their fields between tabs."""
+    names = format.columns or format.text or ("text",)
+    for number, line in decoded(file, format.encoding, where):
+        if isinstance(line, Bad):
+            yield number, line
+        else:
+            yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number)
+
+
+def _text(value: Any) -> str | None:
+    """A JSON or parquet value as a name or a text. True is "true", as JSON writes it; NaN and lists are no text."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, (str, int, float)) and value == value else None
+
+
+FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterable[tuple[int, Fields | Bad]]]] = {
+    "csv": _csv,
+    "tsv": _tsv,
+    "jsonl": _jsonl,
+    "parquet": _parquet,
+    "lines": _lines,
+}

@@ -1,0 +1,200 @@
+import json
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.data.tables import Bad, Example, TableFormat, read, stream
+from bertie.errors import DataError, UsageError
+
+UNLABELLED = TableFormat(labelled=False)
+
+
+def write(folder: Path, name: str, data: str | bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data.encode() if isinstance(data, str) else data)
+    return path
+
+
+def test_every_format_reads_the_same_examples(tmp_path):
+    rows = [('a small, quiet "film"', "good"), ("너무 길어요", "bad")]
+    quoted = "\n".join('"{}",{}'.format(text.replace('"', '""'), label) for text, label in rows)
+    files = [
+        write(tmp_path, "a.csv", "text,label\n" + quoted + "\n"),
+        write(tmp_path, "bom.csv", b"\xef\xbb\xbf" + f"text,label\r\n{quoted}".encode()),
+        write(tmp_path, "a.tsv", "text\tlabel\n" + "".join(f"{t}\t{y}\n" for t, y in rows)),
+        write(tmp_path, "a.txt", "text\tlabel\r\n" + "".join(f"{t}\t{y}\r\n" for t, y in rows)),
+        write(tmp_path, "a.jsonl", "".join(json.dumps({"text": t, "label": y}) + "\n" for t, y in rows)),
+    ]
+    table = pa.table({"text": [t for t, _ in rows], "label": [y for _, y in rows]})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    for path in [*files, tmp_path / "a.parquet"]:
+        examples, skipped = read(path)
+        assert [(e.texts[0], e.label) for e in examples] == rows, path
+        assert skipped.rows == 2
+        assert skipped.total == 0
+
+
+@pytest.mark.parametrize(
+    ("header", "text"),
+    [
+        ("text label", ("text",)),
+        ("sentence label", ("sentence",)),
+        ("index question sentence label", ("question", "sentence")),
+        ("sentence1 sentence2 label", ("sentence1", "sentence2")),
+        ("premise hypothesis labels", ("premise", "hypothesis")),
+        ("question context label", ("question", "context")),
+    ],
+)
+def test_columns_are_recognised_by_name(tmp_path, header, text):
+    names = header.split()
+    path = write(tmp_path, "a.tsv", "\t".join(names) + "\n" + "\t".join(f"<{n}>" for n in names) + "\n")
+    found = []
+    (only,) = stream(path, on_columns=found.append)
+    assert found[0].text == text
+    assert only == Example(tuple(f"<{n}>" for n in text), f"<{names[-1]}>", 2)
+
+
+def test_columns_named_by_flag_and_files_without_a_header(tmp_path):
+    path = write(tmp_path, "a.csv", "title,body,kind\nx,y,z\n")
+    (only,) = read(path, TableFormat(text=("title", "body"), label="kind"))[0]
+    assert only.texts == ("x", "y")
+    assert only.label == "z"
+    bare = write(tmp_path, "b.tsv", "src\t1\t\tHe slept.\n")
+    (only,) = read(bare, TableFormat(columns=("source", "label", "mark", "sentence")))[0]
+    assert only == Example(("He slept.",), "1", 1)
+
+
+def test_unknown_columns_are_one_clear_error(tmp_path):
+    path = write(tmp_path, "a.csv", "review,stars\nx,5\n")
+    with pytest.raises(DataError, match=r"no text column is recognised among 'review', 'stars'.*--text"):
+        read(path)
+    with pytest.raises(DataError, match=r"no label column.*--label"):
+        read(path, TableFormat(text=("review",)))
+    with pytest.raises(DataError, match=r"no column 'star'. Did you mean 'stars'"):
+        read(path, TableFormat(text=("review",), label="star"))
+    with pytest.raises(UsageError, match="Unknown table format 'xlsx'"):
+        read(path.rename(tmp_path / "a.xlsx"))
+    with pytest.raises(DataError, match="cannot be read: No such file"):
+        read(tmp_path / "absent.csv")
+
+
+def test_bad_rows_are_counted_with_their_lines_and_the_rest_is_read(tmp_path):
+    data = "text\tlabel\ngood\tyes\n \tno\nx\nno label\t\na\tb\tc\nlast\tno\n\n"
+    path = write(tmp_path, "a.tsv", data)
+    examples, skipped = read(path)
+    assert [e.texts[0] for e in examples] == ["good", "last"]
+    assert [e.line for e in examples] == [2, 7]
+    assert str(skipped) == (
+        "5 of 7 rows left out: empty text (1: line 3); 1 columns where 2 are expected (1: line 4); "
+        "no label (1: line 5); 3 columns where 2 are expected (1: line 6); empty line (1: line 8)"
+    )
+
+
+def test_a_file_with_nothing_usable_is_an_error(tmp_path):
+    with pytest.raises(DataError, match=r"no usable example. It has no rows"):
+        read(write(tmp_path, "a.csv", ""))
+    with pytest.raises(DataError, match=r"no usable example. 1 of 1 rows left out: empty text"):
+        read(write(tmp_path, "b.csv", "text,label\n,1\n"))
+
+
+def test_quoting_is_on_in_csv_and_off_in_tsv(tmp_path):
+    (one,) = read(write(tmp_path, "a.csv", 'text,label\n"two\nlines, one field",x\n'))[0]
+    assert one.texts == ("two\nlines, one field",)
+    assert one.line == 3
+    examples, _ = read(write(tmp_path, "a.tsv", 'text\tlabel\n"an open quote\tx\n"another\ty\n'))
+    assert [e.texts[0] for e in examples] == ['"an open quote', '"another']
+
+
+def test_an_open_quote_is_one_bad_row_that_says_what_it_swallowed(tmp_path):
+    path = write(tmp_path, "a.csv", 'text,label\nfine,1\n"open,1\n' + "filler words,1\n" * 20_000)
+    examples, skipped = read(path)
+    assert examples[0].texts == ("fine",)
+    (reason,) = skipped.counts
+    assert "quotation mark left open" in reason
+    assert "lines 3 to" in reason
+
+
+def test_cp949_is_named_and_never_guessed(tmp_path):
+    path = write(tmp_path, "a.csv", "text,label\nplain,1\n정말 재미있는 영화,1\n".encode("cp949"))
+    with pytest.raises(DataError, match=r"line 3.*CP949.*--encoding cp949"):
+        read(path)
+    examples, _ = read(path, TableFormat(encoding="cp949"))
+    assert examples[1].texts == ("정말 재미있는 영화",)
+    with pytest.raises(DataError, match="UTF-16"):
+        read(write(tmp_path, "b.csv", "text,label\nx,1\n".encode("utf-16")))
+    with pytest.raises(UsageError, match="Unknown encoding 'utf-9'"):
+        read(path, TableFormat(encoding="utf-9"))
+
+
+def test_a_stray_byte_in_utf8_loses_its_own_row_alone(tmp_path):
+    data = "text,label\n첫째 줄,1\n".encode() + b"bad \xff byte,1\n" + "끝,0\n".encode()
+    examples, skipped = read(write(tmp_path, "a.csv", data))
+    assert [e.texts[0] for e in examples] == ["첫째 줄", "끝"]
+    assert skipped.lines == {"not utf-8": [3]}
+
+
+def test_json_rows_of_every_shape(tmp_path):
+    lines = [
+        '{"label": 1, "text": "number"}',
+        '{"text": "no label here"}',
+        '{"text": "truth", "label": true, "other": 3}',
+        '{"text": "many", "label": ["a", "b"]}',
+        '["not", "an", "object"]',
+        '{"text": "cut off',
+        "[" * 100_000,
+    ]
+    examples, skipped = read(write(tmp_path, "a.jsonl", "\n".join(lines)))
+    assert [(e.texts[0], e.label) for e in examples] == [("number", "1"), ("truth", "true")]
+    assert skipped.lines == {"no label": [2, 4], "not a JSON object": [5], "not JSON": [6, 7]}
+    with pytest.raises(DataError, match="one JSON list"):
+        read(write(tmp_path, "b.json", '[\n{"text": "x"}\n]\n'))
+
+
+def test_a_cut_off_parquet_file_is_one_error(tmp_path):
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pa.table({"text": ["x"] * 1000, "label": [1.0, None] * 500}), path)
+    examples, skipped = read(path)
+    assert examples[0].label == "1.0"
+    assert skipped.counts == {"no label": 500}
+    write(tmp_path, "a.parquet", path.read_bytes()[:-10])
+    with pytest.raises(DataError, match=r"a\.parquet is not a readable parquet file"):
+        read(path)
+
+
+def test_plain_lines_and_pairs_between_tabs(tmp_path):
+    path = write(tmp_path, "a.txt", "first\n\nthird\n")
+    assert list(stream(path, UNLABELLED)) == [
+        Example(("first",), None, 1),
+        Bad(2, "empty text"),
+        Example(("third",), None, 3),
+    ]
+    pairs = TableFormat(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
+    rows = list(stream(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
+    assert rows == [Example(("x", "y"), None, 1), Bad(2, "1 columns where 2 are expected")]
+
+
+@given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))
+def test_any_bytes_whatever_give_one_outcome_a_line(tmp_path_factory, lines):
+    """Conservation: rows in = examples + rows left out; only a file that reads as Korean CP949 is refused whole."""
+    path = tmp_path_factory.mktemp("any") / "a.tsv"
+    path.write_bytes(b"text\tlabel\nfine\tyes\n" + b"".join(line + b"\n" for line in lines))
+    try:
+        examples, skipped = read(path)
+    except DataError as error:
+        assert "CP949" in str(error)  # noqa: PT017
+        return
+    assert skipped.rows == len(lines) + 1
+    assert len(examples) + skipped.total == skipped.rows
+
+
+@pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
+def test_korean_review_file_as_published():
+    examples, skipped = read(Path(os.environ["BERTIE_DATA"]) / "nsmc" / "ratings_test.txt")
+    assert skipped.rows == 50_000
+    assert skipped.counts == {"empty text": 3}
+    assert len(examples) == 49_997
