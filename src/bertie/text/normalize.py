@@ -1,0 +1,66 @@
+"""Normalization: what text becomes before it is split into pieces, and how raw text is cleaned for a corpus.
+
+BERT strips accents by decomposing (NFD) and dropping marks (Mn), which leaves every Hangul syllable in two or three
+jamo. Composing again (NFC) after the marks are gone puts the syllables back together and leaves the accents off; it
+also makes one text of 한 written as one character and as three. Compatibility and half-width jamo (ㅋㅋ, ﾡ) have no
+canonical decomposition and stay as they were written.
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+
+from tokenizers import normalizers
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """How a tokenizer normalizes: BERT's rules (clean, space out CJK, lower, strip accents), then NFC.
+
+    `nfc=False` is BERT exactly as published, which breaks Hangul when accents are stripped.
+    """
+
+    lowercase: bool = False
+    strip_accents: bool | None = None  # None: as `lowercase`, BERT's rule
+    chinese_chars: bool = True  # spaces around every CJK ideograph
+    nfc: bool = True
+
+    def engine(self) -> normalizers.Normalizer:
+        """The same as a normalizer of the `tokenizers` engine, which keeps track of character offsets."""
+        bert = normalizers.BertNormalizer(
+            clean_text=True,
+            handle_chinese_chars=self.chinese_chars,
+            strip_accents=self.strip_accents,
+            lowercase=self.lowercase,
+        )
+        return normalizers.Sequence([bert, normalizers.NFC()]) if self.nfc else bert
+
+    def __call__(self, text: str) -> str:
+        """The normalized text."""
+        return str(self.engine().normalize_str(text))
+
+
+# Line ends of other systems, and of Unicode; the paragraph separator ends a paragraph.
+_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028]")
+# Characters that carry no text: controls, soft hyphen, zero-width space, word joiner, byte order mark, lone
+# surrogates, non-characters, the replacement character. The joiners U+200C and U+200D stay: emoji and Persian need them.
+_NOISE = re.compile(
+    "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufdd0-\ufdef\ufffd-\uffff\ud800-\udfff]"
+)
+_SPACES = re.compile(r"[^\S\n]+")
+_LINE_EDGES = re.compile(r" ?\n ?")
+_BLANK_LINES = re.compile(r"\n{3,}")
+
+
+def clean(text: str) -> str:
+    """Text for a corpus: NFC, no control characters, single spaces, "\\n" line ends, at most one blank line in a row.
+
+    Case and accents stay. `clean(clean(text)) == clean(text)`.
+    """
+    if not text.isascii():
+        text = text.replace("\u2029", "\n\n")
+    text = _NOISE.sub("", _LINE_ENDS.sub("\n", text))
+    if not unicodedata.is_normalized("NFC", text):
+        text = unicodedata.normalize("NFC", text)
+    text = _LINE_EDGES.sub("\n", _SPACES.sub(" ", text))
+    return _BLANK_LINES.sub("\n\n", text).strip()
