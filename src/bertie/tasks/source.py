@@ -1,0 +1,166 @@
+"""Examples as token ids, once; then the batches of any step, computed from (seed, step).
+
+    texts -> ids -> pieces that fit the model -> Encoded -> Batch
+
+E examples · W sequences the model reads (an example has several when windows are read) · T tokens
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+
+from bertie.data.batch import Batch
+from bertie.data.collate import packed, ranges
+from bertie.data.order import Order
+from bertie.data.tables import Example
+from bertie.text.tokenizer import Tokenizer
+
+TooLong = Literal["truncate", "window", "error"]
+Int = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """E examples as token ids, end to end.
+
+    ids (T,) int32. starts (W + 1,): where each sequence begins. firsts (W,): how many of its tokens belong to the
+    first segment. windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit.
+    """
+
+    ids: NDArray[np.int32]
+    starts: Int
+    firsts: Int
+    windows: Int
+    too_long: Int
+
+    def __len__(self) -> int:
+        return len(self.windows) - 1
+
+    @cached_property
+    def tokens(self) -> Int:
+        """(E,) tokens the model reads for each example, all its windows together."""
+        tokens: Int = np.diff(self.starts[self.windows])
+        return tokens
+
+    def batch(self, examples: Int) -> Batch:
+        """The packed batch of some examples, in the order given; sample_ids (W,) says which example a sequence is."""
+        sequences = ranges(self.windows[examples], self.windows[examples + 1])
+        begin, end = self.starts[sequences], self.starts[sequences + 1]
+        lengths = end - begin
+        position = ranges(np.zeros_like(lengths), lengths)
+        type_ids = position >= np.repeat(self.firsts[sequences], lengths)
+        sample_ids = np.repeat(examples, np.diff(self.windows)[examples])
+        return packed(self.ids[ranges(begin, end)].astype(np.int64), type_ids.astype(np.int64), lengths, sample_ids)
+
+
+def encode(
+    examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong = "truncate"
+) -> Encoded:
+    """Token ids of examples, special tokens included, none longer than `max_length`.
+
+    "truncate" cuts; "window" makes several sequences of a long text; under "error" long examples are cut too, and the
+    caller, who knows where they come from, refuses those listed in `too_long`.
+    """
+    ids: list[NDArray[np.int32]] = []
+    lengths, firsts, windows, long = [], [], [0], []
+    for number, segments in enumerate(_ids(examples, tokenizer)):
+        sizes = [len(segment) for segment in segments]
+        if sum(sizes) + len(sizes) + 1 > max_length:
+            long.append(number)
+        for parts in pieces(sizes, max_length=max_length, windows=too_long == "window"):
+            sequence = [tokenizer.cls_id]
+            for segment, part in zip(segments, parts, strict=True):
+                sequence += [*segment[part], tokenizer.sep_id]
+            firsts.append(2 + len(segments[0][parts[0]]))
+            lengths.append(len(sequence))
+            ids.append(np.array(sequence, np.int32))
+        windows.append(len(lengths))
+    return Encoded(
+        np.concatenate(ids) if ids else np.zeros(0, np.int32),
+        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        np.array(firsts, np.int64),
+        np.array(windows, np.int64),
+        np.array(long, np.int64),
+    )
+
+
+def _ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
+    """The token ids of each example's one or two texts."""
+    for start in range(0, len(examples), 1000):
+        chunk = examples[start : start + 1000]
+        ids = iter(tokenizer.ids([text for example in chunk for text in example.texts]))
+        yield from (list(itertools.islice(ids, len(example.texts))) for example in chunk)
+
+
+def pieces(sizes: Sequence[int], *, max_length: int, windows: bool = False) -> list[tuple[slice, ...]]:
+    """Which tokens of an example's one or two segments go into each sequence of at most `max_length` tokens.
+
+    sizes: tokens of each segment. Cutting takes tokens off the longer segment's end until both fit, as the release's
+    `_truncate_seq_pair`. Windows slide over the longer segment, each sharing a quarter with the next, the last one
+    ending where the text ends; the shorter segment stands in every window, in at most half of it.
+    """
+    room = max_length - 1 - len(sizes)  # [CLS], and [SEP] after each segment
+    if sum(sizes) <= room:
+        return [tuple(slice(0, size) for size in sizes)]
+    if not windows:
+        first = room if len(sizes) == 1 else max(room - sizes[1], min(sizes[0], room - room // 2))
+        return [(slice(0, first), slice(0, room - first))[: len(sizes)]]
+    long = max(range(len(sizes)), key=sizes.__getitem__)
+    short = min(min(sizes), room // 2) if len(sizes) == 2 else 0
+    size = room - short
+    stride = max(1, size - size // 4)
+    starts = [*range(0, sizes[long] - size, stride), sizes[long] - size]
+    return [
+        tuple(slice(start, start + size) if i == long else slice(0, short) for i in range(len(sizes)))
+        for start in starts
+    ]
+
+
+class TaskSource:
+    """The batches `fit` asks for: `batch_size` examples a step, in an order that is a function of seed and epoch.
+
+    A step's examples are sorted by length and cut into micro-batches, so that attention's rectangles are tight.
+    """
+
+    def __init__(
+        self, encoded: Encoded, targets: Sequence[int], *, batch_size: int, micro_batch_size: int | None, seed: int
+    ) -> None:
+        self.encoded = encoded
+        self.targets = np.array(targets, np.int64)
+        self.batch_size = batch_size
+        self.micro_batch_size = micro_batch_size or batch_size
+        self.order = Order(len(encoded), seed)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Changes with the examples, their labels, the tokenizer and the way long texts are read."""
+        digest = xxhash.xxh3_128()
+        for array in (self.encoded.ids, self.encoded.starts, self.encoded.firsts, self.encoded.windows, self.targets):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
+        """The micro-batches of step `step` (from 0) on one of `world` ranks."""
+        ids = self.order.sample_ids(step, self.batch_size, rank=rank, world=world)
+        ids = ids[np.argsort(self.encoded.tokens[ids], kind="stable")]
+        return [self._labelled(ids[i : i + self.micro_batch_size]) for i in range(0, len(ids), self.micro_batch_size)]
+
+    def _labelled(self, examples: Int) -> Batch:
+        batch = self.encoded.batch(examples)
+        sequences = np.diff(self.encoded.windows)[batch.sample_ids.numpy()]
+        return batch.with_labels(
+            label=torch.from_numpy(self.targets)[batch.sample_ids],
+            weight=torch.from_numpy(1.0 / sequences).float(),
+        )
+
+
+def steps_of(examples: int, *, batch_size: int, epochs: float) -> int:
+    """Optimizer steps that `epochs` passes over the examples take."""
+    return max(1, round(epochs * examples / batch_size))

@@ -1,0 +1,76 @@
+import numpy as np
+import pytest
+from sklearn import metrics as sk
+
+from bertie.evaluate.metrics import Confusion, bootstrap, figures
+
+THREE = ("bird", "cat", "dog")
+
+
+def counted(labels, truth, predicted) -> Confusion:
+    confusion = Confusion(labels)
+    half = len(truth) // 2
+    confusion.add(truth[:half], predicted[:half])  # in two parts, as a stream comes
+    confusion.add(truth[half:], predicted[half:])
+    return confusion
+
+
+@pytest.mark.parametrize("labels", [THREE, ("no", "yes")])
+@pytest.mark.parametrize("seed", range(5))
+def test_figures_are_those_of_scikit_learn(labels, seed):
+    rng = np.random.default_rng(seed)
+    truth = rng.choice(labels, 60).tolist()
+    predicted = [t if rng.random() < 0.6 else str(rng.choice(labels)) for t in truth]
+    report = counted(labels, truth, predicted).report(resamples=10)
+    assert report["examples"] == 60
+    assert report["accuracy"] == pytest.approx(sk.accuracy_score(truth, predicted))
+    assert report["macro_f1"] == pytest.approx(sk.f1_score(truth, predicted, average="macro"))
+    assert report["mcc"] == pytest.approx(sk.matthews_corrcoef(truth, predicted))
+    assert report["confusion"] == sk.confusion_matrix(truth, predicted, labels=list(labels)).tolist()
+    precision, recall, f1, n = sk.precision_recall_fscore_support(truth, predicted, labels=list(labels))
+    for i, label in enumerate(labels):
+        row = report["per_label"][label]
+        assert row == pytest.approx({"precision": precision[i], "recall": recall[i], "f1": f1[i], "examples": n[i]})
+    if len(labels) == 2:
+        assert report["f1"] == pytest.approx(sk.f1_score(truth, predicted, pos_label="yes"))
+
+
+def test_all_one_class_is_named_and_divides_by_nothing():
+    confusion = counted(THREE, ["cat", "dog", "cat", "dog"], ["cat"] * 4)
+    report = confusion.report(resamples=100)
+    assert report["all_given"] == "cat"
+    assert report["mcc"] == 0
+    assert report["macro_f1"] == pytest.approx(sk.f1_score(["cat", "dog"] * 2, ["cat"] * 4, average="macro"))
+    assert report["per_label"]["bird"] == {"precision": 0, "recall": 0, "f1": 0, "examples": 0}
+    assert counted(THREE, ["cat", "cat"], ["cat", "cat"]).degenerate() is None  # all right, not degenerate
+
+
+def test_an_unknown_label_is_an_error_in_every_metric():
+    confusion = counted(("no", "yes"), ["no", "yes", "maybe", "yes"], ["no", "yes", "yes", "yes"])
+    report = confusion.report(resamples=10)
+    assert report["unknown_labels"] == {"maybe": 1}
+    assert report["accuracy"] == 0.75
+    assert report["labels"] == ["no", "yes", "maybe"]
+    assert report["f1"] == pytest.approx(2 * 2 / (2 + 3))  # the wrong "yes" costs precision
+
+
+def test_bootstrap_of_the_matrix_is_the_bootstrap_of_the_examples():
+    rng = np.random.default_rng(3)
+    truth = rng.integers(0, 3, 200)
+    predicted = np.where(rng.random(200) < 0.7, truth, rng.integers(0, 3, 200))
+    low, high = bootstrap(sk.confusion_matrix(truth, predicted), 3, resamples=4000)["accuracy"]
+    plain = []
+    for _ in range(4000):
+        drawn = rng.integers(0, 200, 200)
+        plain.append((truth[drawn] == predicted[drawn]).mean())
+    # Two estimates of one percentile: their standard error at 4,000 resamples is below a tenth of the interval.
+    assert [low, high] == pytest.approx(np.percentile(plain, [2.5, 97.5]), abs=0.02)
+    assert low < (truth == predicted).mean() < high
+
+
+def test_figures_of_many_matrices_at_once_are_those_of_each():
+    matrices = np.random.default_rng(0).integers(0, 9, (7, 3, 3))
+    together = figures(matrices, 3)
+    for i, matrix in enumerate(matrices):
+        for name, value in figures(matrix, 3).items():
+            assert together[name][i] == pytest.approx(float(value))
