@@ -29,6 +29,11 @@ def key(*parts: int | NDArray[np.integer]) -> U64:
     return np.asarray(state)
 
 
+def unit(bits: U64) -> NDArray[np.float64]:
+    """Random bits as floats in [0, 1). (...) -> (...)"""
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+
 @dataclass(frozen=True)
 class Draws:
     """Random numbers for a batch of B samples. keys (B,) uint64, usually key(seed, epoch, sample_ids)."""
@@ -39,9 +44,13 @@ class Draws:
         """(B, n) random 64-bit integers. Each use of randomness names its own `stream`, so that none shares draws."""
         return mix(key(self.keys, stream)[:, None] ^ mix(np.arange(n, dtype=np.uint64)))
 
+    def bits_at(self, stream: int, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> U64:
+        """Some cells of `bits` alone, for batches of uneven rows. rows, columns (N,) -> (N,)"""
+        return mix(key(self.keys, stream)[rows] ^ mix(columns.astype(np.uint64)))
+
     def uniform(self, stream: int, n: int) -> NDArray[np.float64]:
         """(B, n) floats in [0, 1)."""
-        return (self.bits(stream, n) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+        return unit(self.bits(stream, n))
 
     def integers(self, stream: int, n: int, high: int) -> NDArray[np.int64]:
         """(B, n) integers in [0, high). The bias is below high / 2**53."""

@@ -1,0 +1,84 @@
+"""Sequences of token ids -> `Batch`: packed end to end, or padded to a rectangle; and batches of a bounded size.
+
+B sequences · T real tokens of the batch · S longest sequence
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from bertie.data.batch import Batch
+from bertie.nn.layout import Packed, Padded
+
+Int = NDArray[np.int64]
+
+
+class HasIds(Protocol):
+    """What a sequence must have to be collated; a tokenizer's `Encoding` does."""
+
+    @property
+    def ids(self) -> Sequence[int]:
+        """Token ids, special tokens included."""
+        ...
+
+    @property
+    def type_ids(self) -> Sequence[int]:
+        """Segment of each token: 0, or 1 in the second text of a pair."""
+        ...
+
+
+def pack(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None) -> Batch:
+    """Sequences end to end, without padding. sample_ids (B,): 0, 1, 2 ... unless given."""
+    return packed(
+        np.concatenate([np.asarray(s.ids, np.int64) for s in sequences]),
+        np.concatenate([np.asarray(s.type_ids, np.int64) for s in sequences]),
+        np.array([len(s.ids) for s in sequences], np.int64),
+        np.arange(len(sequences)) if sample_ids is None else sample_ids,
+    )
+
+
+def packed(ids_T: Int, type_ids_T: Int, lengths_B: Int, sample_ids_B: ArrayLike) -> Batch:
+    """The same from flat arrays."""
+    return Batch(
+        torch.from_numpy(ids_T),
+        torch.from_numpy(type_ids_T),
+        Packed.from_lengths(torch.from_numpy(lengths_B)),
+        torch.from_numpy(np.asarray(sample_ids_B, np.int64)),
+    )
+
+
+def pad(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None, *, pad_id: int) -> Batch:
+    """Sequences as the rows of a rectangle, filled up with `pad_id` of segment 0: the twin of `pack`."""
+    batch = pack(sequences, sample_ids)
+    mask_BS = batch.layout.mask()
+    input_ids_BS = batch.layout.rectangle(batch.input_ids).masked_fill(~mask_BS, pad_id)
+    return Batch(input_ids_BS, batch.layout.rectangle(batch.token_type_ids), Padded(mask_BS), batch.sample_ids)
+
+
+def ranges(starts: Int, stops: Int) -> Int:
+    """All of range(starts[0], stops[0]), range(starts[1], stops[1]) ... in one array."""
+    lengths = stops - starts
+    ends = np.cumsum(lengths)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def token_budget(lengths: ArrayLike, *, max_tokens: int, max_sequences: int | None = None) -> list[Int]:
+    """Batches of sequences of like length whose rectangle, count x longest, holds at most `max_tokens` tokens.
+
+    Longest first, so that memory runs out at once or never. A sequence longer than the budget stands alone. Returns
+    the sequence numbers of each batch; a pure function of the lengths.
+    """
+    lengths = np.asarray(lengths, np.int64)
+    order = np.argsort(-lengths, kind="stable")
+    batches = []
+    start = 0
+    while start < len(order):
+        count = max(1, max_tokens // max(1, int(lengths[order[start]])))
+        if max_sequences is not None:
+            count = min(count, max_sequences)
+        batches.append(order[start : start + count])
+        start += count
+    return batches
