@@ -23,6 +23,7 @@ class EncoderConfig:
     hidden_act: Activation = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
+    classifier_dropout: float | None = None  # of a sequence or token head; None: hidden_dropout_prob
     max_position_embeddings: int = 512
     type_vocab_size: int = 2  # 0: no segment embeddings (DistilBERT)
     initializer_range: float = 0.02

@@ -8,6 +8,7 @@ B sequences · T real tokens of the batch · S longest sequence · H hidden size
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +19,16 @@ class Padded:
     """A rectangle of B rows. attention_mask (B, S) bool, true on real tokens, which stand first in their row."""
 
     attention_mask: Tensor
+
+    @property
+    def max_seqlen(self) -> int:
+        """S, the width of the rectangle."""
+        return self.attention_mask.shape[1]
+
+    @cached_property
+    def full(self) -> bool:
+        """Whether no row has padding; not looked up on an accelerator, where the answer would cost a wait."""
+        return self.attention_mask.device.type == "cpu" and bool(self.attention_mask.all())
 
     def to(self, device: torch.device | str) -> "Padded":
         """The same layout on another device."""
@@ -33,7 +44,7 @@ class Padded:
 
     def mask(self) -> Tensor:
         """(B, S) bool, true on real tokens."""
-        return self.attention_mask
+        return self.attention_mask.bool()
 
     def rectangle(self, tokens: Tensor) -> Tensor:
         """tokens (B, S, ...) -> (B, S, ...): a padded batch is one already."""
@@ -50,6 +61,11 @@ class Packed:
 
     cu_seqlens: Tensor
     max_seqlen: int
+    num_tokens: int = -1  # T; read from cu_seqlens when left out
+
+    def __post_init__(self) -> None:
+        if self.num_tokens < 0:
+            object.__setattr__(self, "num_tokens", int(self.cu_seqlens[-1]))
 
     @classmethod
     def from_lengths(cls, lengths: Tensor) -> "Packed":
@@ -59,7 +75,12 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same layout on another device."""
-        return Packed(self.cu_seqlens.to(device, non_blocking=True), self.max_seqlen)
+        return Packed(self.cu_seqlens.to(device, non_blocking=True), self.max_seqlen, self.num_tokens)
+
+    @property
+    def full(self) -> bool:
+        """Whether all sequences are equally long, so that the rectangle has no padding."""
+        return self.num_tokens == (len(self.cu_seqlens) - 1) * self.max_seqlen
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -68,7 +89,8 @@ class Packed:
 
     @cached_property
     def _row(self) -> Tensor:
-        return torch.repeat_interleave(torch.arange(len(self.lengths), device=self.cu_seqlens.device), self.lengths)
+        rows = torch.arange(len(self.lengths), device=self.cu_seqlens.device)
+        return torch.repeat_interleave(rows, self.lengths, output_size=self.num_tokens)
 
     @cached_property
     def _position(self) -> Tensor:
@@ -96,14 +118,35 @@ class Packed:
         return self._mask
 
     def rectangle(self, tokens: Tensor) -> Tensor:
-        """tokens (T, ...) -> (B, S, ...), zeros where a sequence has ended."""
-        shape = (len(self.lengths), self.max_seqlen, *tokens.shape[1:])
+        """tokens (T, ...) -> (B, S, ...), zeros where a sequence has ended; a view where none ends early."""
+        shape = (len(self.cu_seqlens) - 1, self.max_seqlen, *tokens.shape[1:])
+        if self.full:
+            return tokens.view(shape)
         cells = tokens.new_zeros(shape[0] * shape[1], *shape[2:])
         return cells.index_copy(0, self._cell, tokens).view(shape)
 
     def flat(self, rectangle: Tensor) -> Tensor:
         """The inverse of `rectangle`. rectangle (B, S, ...) -> (T, ...)"""
-        return rectangle.flatten(0, 1)[self._cell]
+        cells = rectangle.flatten(0, 1)
+        if self.full:
+            return cells
+        tokens: Tensor = _Take.apply(cells, self._cell)  # type: ignore[no-untyped-call]
+        return tokens
+
+
+class _Take(torch.autograd.Function):
+    """cells[index] for an index without repeats: the gradient is a copy, where torch's own would add up."""
+
+    @staticmethod
+    def forward(ctx: Any, cells: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.shape = cells.shape
+        return cells.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        return grad.new_zeros(ctx.shape).index_copy_(0, index, grad), None
 
 
 Layout = Packed | Padded

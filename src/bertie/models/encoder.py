@@ -1,0 +1,117 @@
+"""The encoder. What differs between BERT and its family is in `EncoderConfig`; this file asks for no names.
+
+Token ids become vectors (nn/embeddings.py), pass L layers (nn/layer.py), and come out as `last_hidden_state`. All but
+attention runs on real tokens only and does not know how the batch is laid out. Returns hidden states; heads live in
+heads.py, losses in objectives/ and tasks/.
+
+B sequences · T real tokens of the batch · S longest sequence · H hidden size · N heads
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bertie.errors import DataError
+from bertie.models.config import EncoderConfig
+from bertie.nn.attention import attention_bias
+from bertie.nn.embeddings import Embeddings
+from bertie.nn.layer import Layer
+from bertie.nn.layout import Layout, Padded
+from bertie.nn.linear import LayerNorm, Linear
+
+
+@dataclass(frozen=True)
+class EncoderOutput:
+    """What the encoder found. Hidden states are (T, H) packed or (B, S, H) padded; attentions are (B, N, S, S)."""
+
+    last_hidden_state: Tensor
+    layout: Layout
+    pooler_output: Tensor | None = None  # (B, H)
+    hidden_states: tuple[Tensor, ...] | None = None  # the embeddings, then each layer: L + 1
+    attentions: tuple[Tensor, ...] | None = None  # one per layer
+
+
+class Encoder(nn.Module):
+    """A bidirectional transformer encoder. Devlin et al. 2018, section 3; release file modeling.py, BertModel.
+
+    Weights stay float32; `compute_dtype = torch.bfloat16` runs everything behind the embeddings in bf16.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.compute_dtype: torch.dtype | None = None  # None: that of the weights
+        self.embeddings = Embeddings(
+            config.vocab_size,
+            config.hidden_size,
+            max_positions=config.max_position_embeddings,
+            num_segments=config.type_vocab_size,
+            embedding_size=config.embedding_size,
+            eps=config.layer_norm_eps,
+            dropout_p=config.hidden_dropout_prob,
+        )
+        self.layers = nn.ModuleList(
+            Layer(
+                config.hidden_size,
+                config.num_attention_heads,
+                config.intermediate_size,
+                activation=config.hidden_act,
+                norm=config.norm,
+                eps=config.layer_norm_eps,
+                dropout_p=config.hidden_dropout_prob,
+                attention_dropout_p=config.attention_probs_dropout_prob,
+            )
+            for _ in range(config.num_hidden_layers)
+        )
+        self.final_norm = LayerNorm(config.hidden_size, config.layer_norm_eps) if config.norm == "pre" else None
+        self.pooler = Linear(config.hidden_size, config.hidden_size) if config.pooler else None
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        layout: Layout | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        output_hidden_states: bool = False,
+        output_attentions: bool = False,
+    ) -> EncoderOutput:
+        """input_ids (T,) with a Packed layout, or (B, S) with a Padded one or an attention_mask (B, S), 1 = real.
+
+        token_type_ids, position_ids: as input_ids; left out, they are zeros and 0, 1, 2 ... in every sequence.
+        Raises DataError when a sequence is longer than the model has positions.
+        """
+        if layout is None:
+            layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+        self._check_length(layout)
+        if position_ids is None:
+            position_ids = layout.position_ids()
+        hidden = self.embeddings(input_ids, token_type_ids, position_ids)
+        hidden = hidden.to(self.compute_dtype or hidden.dtype)
+        bias = attention_bias(layout, hidden.dtype, causal=self.config.causal)
+        hidden_states, attentions = [hidden], []
+        for layer in self.layers:
+            hidden, probs = layer(hidden, layout, bias, output_attentions=output_attentions)
+            if output_hidden_states:
+                hidden_states.append(hidden)
+            if output_attentions:
+                attentions.append(probs)
+        if self.final_norm is not None:
+            hidden = self.final_norm(hidden)
+        return EncoderOutput(
+            last_hidden_state=hidden,
+            layout=layout,
+            pooler_output=None if self.pooler is None else torch.tanh(self.pooler(layout.first(hidden))),
+            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            attentions=tuple(attentions) if output_attentions else None,
+        )
+
+    def _check_length(self, layout: Layout) -> None:
+        longest, most = layout.max_seqlen, self.config.max_position_embeddings
+        if longest > most:
+            raise DataError(
+                f"A sequence of {longest:,} tokens does not fit the model's {most:,} positions. "
+                f"Truncate or window it: max_length={most}."
+            )

@@ -1,0 +1,73 @@
+"""Multi-head self-attention: every sequence by itself, on the (B, S) rectangle; the projections on real tokens only.
+
+Two ways to the same numbers: `formula` (softmax(q k^T / sqrt(D) + bias) v, which also shows the probabilities) and
+torch's fused SDPA. Vaswani et al. 2017, section 3.2.
+
+B sequences · T real tokens · Q, K query and key positions (S of them) · N heads · D head size · H = N D hidden size
+"""
+
+from math import sqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertie.nn.dropout import dropout
+from bertie.nn.layout import Layout
+from bertie.nn.linear import Linear
+
+
+def attention_bias(layout: Layout, dtype: torch.dtype, *, causal: bool = False) -> Tensor | None:
+    """What is added to the scores so that no query sees padding or, if causal, the future. -> (B or 1, 1, Q or 1, K)
+
+    None where there is nothing to hide. The lowest finite number stands for minus infinity: a row without any token
+    then averages over its padding and stays finite.
+    """
+    hidden_BNQK = None
+    if not layout.full:
+        hidden_BNQK = ~layout.mask()[:, None, None, :]
+    if causal:
+        size = layout.mask().shape[1]
+        future = torch.ones(size, size, dtype=torch.bool, device=layout.mask().device).triu(1)[None, None]
+        hidden_BNQK = future if hidden_BNQK is None else hidden_BNQK | future
+    if hidden_BNQK is None:
+        return None
+    lowest = torch.finfo(dtype).min
+    return torch.zeros(hidden_BNQK.shape, dtype=dtype, device=hidden_BNQK.device).masked_fill(hidden_BNQK, lowest)
+
+
+def formula(
+    q_BNQD: Tensor, k_BNKD: Tensor, v_BNKD: Tensor, bias: Tensor | None, *, dropout_p: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """Attention as the paper writes it. -> context (B, N, Q, D), probabilities after dropout (B, N, Q, K)"""
+    scores_BNQK = (q_BNQD / sqrt(q_BNQD.shape[-1])) @ k_BNKD.mT
+    if bias is not None:
+        scores_BNQK = scores_BNQK + bias
+    probs_BNQK = dropout(scores_BNQK.softmax(-1), dropout_p, training=True)
+    return probs_BNQK @ v_BNKD, probs_BNQK
+
+
+class SelfAttention(nn.Module):
+    """Self-attention with one fused projection for query, key and value (rows in that order) and one for the output."""
+
+    def __init__(self, hidden_size: int, num_heads: int, *, dropout_p: float = 0.0) -> None:
+        super().__init__()
+        self.num_heads, self.dropout_p = num_heads, dropout_p
+        self.qkv = Linear(hidden_size, 3 * hidden_size)
+        self.output = Linear(hidden_size, hidden_size)
+
+    def forward(
+        self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for."""
+        qkv_BS3H = layout.rectangle(self.qkv(hidden))
+        qkv_BS3ND = qkv_BS3H.view(*qkv_BS3H.shape[:2], 3, self.num_heads, -1)
+        q_BNQD, k_BNKD, v_BNKD = qkv_BS3ND.permute(2, 0, 3, 1, 4)
+        dropout_p = self.dropout_p if self.training else 0.0
+        probs = None
+        if output_attentions or dropout_p:
+            context_BNQD, probs = formula(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p=dropout_p)
+        else:
+            context_BNQD = F.scaled_dot_product_attention(q_BNQD, k_BNKD, v_BNKD, attn_mask=bias)
+        context_BSH = context_BNQD.transpose(1, 2).flatten(2)
+        return self.output(layout.flat(context_BSH)), probs if output_attentions else None

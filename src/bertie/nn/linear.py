@@ -1,0 +1,24 @@
+"""Linear and LayerNorm that keep float32 master weights and compute in the dtype of what they are given.
+
+So a model runs in bf16 from end to end as soon as its embeddings are cast, while the optimizer sees float32 parameters
+and gradients. torch.autocast would keep the residual stream and the norms in float32, twice the memory traffic.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Linear(nn.Linear):
+    """y = x W^T + b in x's dtype. x (..., in_features) -> (..., out_features)"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalization in x's dtype; the statistics inside the kernel are float32. (..., H) -> (..., H)"""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
