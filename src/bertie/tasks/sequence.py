@@ -45,7 +45,7 @@ class SequenceTask:
 
     def logits(self, model: "Model", output: "EncoderOutput") -> Tensor:
         """-> (B, L)"""
-        logits: Tensor = model.heads["sequence"](output)
+        logits: Tensor = model.heads["sequence"](output.pooler_output)
         return logits
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:

@@ -20,7 +20,7 @@ from bertie.data.batch import Batch
 from bertie.data.collate import packed, ranges
 from bertie.data.order import Order
 from bertie.data.tables import Example
-from bertie.text.tokenizer import Tokenizer
+from bertie.text.tokenizer import Tokenizer, longest_first
 
 TooLong = Literal["truncate", "window", "error"]
 Int = NDArray[np.int64]
@@ -44,20 +44,23 @@ class Encoded:
         return len(self.windows) - 1
 
     @cached_property
-    def tokens(self) -> Int:
-        """(E,) tokens the model reads for each example, all its windows together."""
-        tokens: Int = np.diff(self.starts[self.windows])
-        return tokens
+    def lengths(self) -> Int:
+        """(W,) tokens of each sequence."""
+        lengths: Int = np.diff(self.starts)
+        return lengths
 
-    def batch(self, examples: Int) -> Batch:
-        """The packed batch of some examples, in the order given; sample_ids (W,) says which example a sequence is."""
-        sequences = ranges(self.windows[examples], self.windows[examples + 1])
-        begin, end = self.starts[sequences], self.starts[sequences + 1]
-        lengths = end - begin
+    @cached_property
+    def example(self) -> Int:
+        """(W,) which example each sequence is part of."""
+        return np.repeat(np.arange(len(self)), np.diff(self.windows))
+
+    def batch(self, sequences: Int) -> Batch:
+        """The packed batch of some sequences, in the order given; its sample_ids say which example each is part of."""
+        lengths = self.lengths[sequences]
         position = ranges(np.zeros_like(lengths), lengths)
         type_ids = position >= np.repeat(self.firsts[sequences], lengths)
-        sample_ids = np.repeat(examples, np.diff(self.windows)[examples])
-        return packed(self.ids[ranges(begin, end)].astype(np.int64), type_ids.astype(np.int64), lengths, sample_ids)
+        ids = self.ids[ranges(self.starts[sequences], self.starts[sequences + 1])]
+        return packed(ids.astype(np.int64), type_ids.astype(np.int64), lengths, self.example[sequences])
 
 
 def encode(
@@ -110,8 +113,8 @@ def pieces(sizes: Sequence[int], *, max_length: int, windows: bool = False) -> l
     if sum(sizes) <= room:
         return [tuple(slice(0, size) for size in sizes)]
     if not windows:
-        first = room if len(sizes) == 1 else max(room - sizes[1], min(sizes[0], room - room // 2))
-        return [(slice(0, first), slice(0, room - first))[: len(sizes)]]
+        kept = longest_first(sizes[0], sizes[1], room) if len(sizes) == 2 else (room,)
+        return [tuple(slice(0, size) for size in kept)]
     long = max(range(len(sizes)), key=sizes.__getitem__)
     short = min(min(sizes), room // 2) if len(sizes) == 2 else 0
     size = room - short
@@ -149,16 +152,15 @@ class TaskSource:
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """The micro-batches of step `step` (from 0) on one of `world` ranks."""
         ids = self.order.sample_ids(step, self.batch_size, rank=rank, world=world)
-        ids = ids[np.argsort(self.encoded.tokens[ids], kind="stable")]
-        return [self._labelled(ids[i : i + self.micro_batch_size]) for i in range(0, len(ids), self.micro_batch_size)]
+        first, end = self.encoded.windows[ids], self.encoded.windows[ids + 1]
+        by_length = np.argsort(self.encoded.starts[end] - self.encoded.starts[first], kind="stable")
+        cuts = range(self.micro_batch_size, len(ids), self.micro_batch_size)
+        return [self._labelled(ranges(first[part], end[part])) for part in np.split(by_length, list(cuts)) if len(part)]
 
-    def _labelled(self, examples: Int) -> Batch:
-        batch = self.encoded.batch(examples)
-        sequences = np.diff(self.encoded.windows)[batch.sample_ids.numpy()]
-        return batch.with_labels(
-            label=torch.from_numpy(self.targets)[batch.sample_ids],
-            weight=torch.from_numpy(1.0 / sequences).float(),
-        )
+    def _labelled(self, sequences: Int) -> Batch:
+        batch = self.encoded.batch(sequences)
+        windows = torch.from_numpy(np.diff(self.encoded.windows))[batch.sample_ids]
+        return batch.with_labels(label=torch.from_numpy(self.targets)[batch.sample_ids], weight=1 / windows.float())
 
 
 def steps_of(examples: int, *, batch_size: int, epochs: float) -> int:

@@ -1,0 +1,243 @@
+import os
+import string
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.data.tables import Example, TableFormat, read
+from bertie.errors import DataError, UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder
+from bertie.models.model import Model
+from bertie.nn.init import initialize
+from bertie.tasks import TASKS, SequenceTask
+from bertie.tasks.datasets import DATASETS
+from bertie.tasks.sequence import label_names
+from bertie.tasks.source import TaskSource, encode, pieces, steps_of
+from bertie.text.normalize import Normalizer
+from bertie.text.tokenizer import Tokenizer, wordpiece_engine
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase), "."]
+TASK = SequenceTask(("no", "yes"))
+SHORT = [Example(("the cat sat.",), "no"), Example(("a dog.", "it ran far away."), "yes"), Example(("so",), "no")]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    vocabulary = {piece: i for i, piece in enumerate([*SPECIAL, *LETTERS])}
+    return Tokenizer(wordpiece_engine(vocabulary, Normalizer(lowercase=True), SPECIAL))
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer) -> Model:
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=64,
+    )
+    model = Model(Encoder(config), TASK.heads(config))
+    initialize(model, std=0.2)
+    return model.eval()
+
+
+# Lengths ------------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(4, 40))
+def test_truncation_is_that_of_the_release(first, second, max_length):
+    a, b = first, second
+    while a + b > max_length - 3:  # _truncate_seq_pair of create_pretraining_data.py, less its coin toss
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    assert pieces([first, second], max_length=max_length) == [(slice(0, a), slice(0, b))]
+
+
+@given(st.lists(st.integers(0, 90), min_size=1, max_size=2), st.integers(12, 40))
+def test_windows_cover_every_token_of_the_long_text_and_fit(sizes, max_length):
+    windows = pieces(sizes, max_length=max_length, windows=True)
+    for window in windows:
+        assert sum(part.stop - part.start for part in window) + 1 + len(sizes) <= max_length
+        assert all(part.stop <= size for part, size in zip(window, sizes, strict=True))
+    long = max(range(len(sizes)), key=sizes.__getitem__)
+    covered = {i for window in windows for i in range(window[long].start, window[long].stop)}
+    assert covered == set(range(sizes[long]))
+    assert len({(w[long].start, w[long].stop) for w in windows}) == len(windows)
+
+
+def test_encoded_examples_are_the_tokenizers_own(tokenizer):
+    encoded = encode(SHORT, tokenizer, max_length=64)
+    batch = encoded.batch(np.arange(3))
+    twins = tokenizer.encode_batch([e.texts[0] if len(e.texts) == 1 else e.texts for e in SHORT])
+    assert batch.input_ids.tolist() == [i for twin in twins for i in twin.ids]
+    assert batch.token_type_ids.tolist() == [i for twin in twins for i in twin.type_ids]
+    assert batch.layout.lengths.tolist() == [len(twin) for twin in twins]
+    assert batch.sample_ids.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("too_long", ["truncate", "error", "window"])
+def test_long_texts_are_named_under_every_policy(tokenizer, too_long):
+    examples = [*SHORT, Example(("x" * 30,))]
+    encoded = encode(examples, tokenizer, max_length=20, too_long=too_long)
+    assert encoded.too_long.tolist() == [1, 3]
+    assert encoded.lengths.max() == 20
+    assert np.diff(encoded.windows).tolist() == ([1, 2, 1, 2] if too_long == "window" else [1, 1, 1, 1])
+
+
+# Batches ------------------------------------------------------------------------------------------------------------
+
+
+def source(tokenizer, *, examples=None, batch_size=4, micro=None, seed=0, too_long="window") -> TaskSource:
+    examples = examples or [Example(("ab " * (1 + i * 7 % 13),), str(i)) for i in range(10)]
+    encoded = encode(examples, tokenizer, max_length=16, too_long=too_long)
+    targets = [i % 2 for i in range(len(examples))]
+    return TaskSource(encoded, targets, batch_size=batch_size, micro_batch_size=micro, seed=seed)
+
+
+def examples_of(batches) -> list[int]:
+    return sorted({int(i) for batch in batches for i in batch.sample_ids})
+
+
+def test_a_step_is_a_pure_function_and_an_epoch_sees_every_example_once(tokenizer):
+    one, other = source(tokenizer, batch_size=5), source(tokenizer, batch_size=5)
+    assert torch.equal(one.batches(7)[0].input_ids, other.batches(7)[0].input_ids)
+    assert examples_of(one.batches(0) + one.batches(1)) == list(range(10))
+    assert examples_of(one.batches(0)) != examples_of(source(tokenizer, batch_size=5, seed=1).batches(0))
+
+
+def test_ranks_share_a_step(tokenizer):
+    whole = source(tokenizer)
+    parts = [examples_of(whole.batches(3, rank=rank, world=2)) for rank in range(2)]
+    assert sorted(parts[0] + parts[1]) == examples_of(whole.batches(3))
+    assert len(parts[0]) == len(parts[1]) == 2
+
+
+def test_micro_batches_are_sorted_by_length_and_keep_windows_together(tokenizer):
+    batches = source(tokenizer, micro=1).batches(0)
+    assert len(batches) == 4
+    tokens = [batch.tokens for batch in batches]
+    assert tokens == sorted(tokens)
+    assert all(len(set(batch.sample_ids.tolist())) == 1 for batch in batches)
+    assert all(TASK.counts(batch) == {"label": 1} for batch in batches)
+    assert any(batch.size > 1 for batch in batches)
+
+
+def test_micro_batches_add_up_to_the_big_batch(tokenizer, model):
+    totals = {}
+    for micro in (None, 1, 3):
+        parts = [
+            TASK.loss(model, model.encode(batch), batch)["label"] for batch in source(tokenizer, micro=micro).batches(0)
+        ]
+        totals[micro] = (sum(float(p.total.detach()) for p in parts), sum(p.count for p in parts))
+        assert totals[micro][1] == 4
+    assert totals[1] == pytest.approx(totals[None], rel=1e-5)
+    assert totals[3] == pytest.approx(totals[None], rel=1e-5)
+
+
+def test_the_loss_is_the_mean_of_a_texts_windows(tokenizer, model):
+    batch = source(tokenizer, examples=[Example(("x" * 30,)), Example(("y",))], batch_size=2).batches(0)[0]
+    logits = TASK.logits(model, model.encode(batch))
+    plain = torch.zeros(())
+    for example in range(2):
+        of = batch.sample_ids == example
+        plain = plain + torch.nn.functional.cross_entropy(logits[of], batch.labels["label"][of])
+    part = TASK.loss(model, model.encode(batch), batch)["label"]
+    assert part.count == 2
+    assert float(part.total.detach()) == pytest.approx(float(plain.detach()), rel=1e-5)
+
+
+def test_the_fingerprint_follows_texts_labels_and_policy(tokenizer):
+    prints = {
+        source(tokenizer).fingerprint,
+        source(tokenizer, too_long="truncate").fingerprint,
+        source(tokenizer, examples=[Example(("other",))] * 10).fingerprint,
+        TaskSource(source(tokenizer).encoded, [1] * 10, batch_size=4, micro_batch_size=None, seed=0).fingerprint,
+    }
+    assert len(prints) == 4
+    assert source(tokenizer).fingerprint in prints
+
+
+def test_steps_of_epochs():
+    assert steps_of(1000, batch_size=32, epochs=3) == 94
+    assert steps_of(10, batch_size=32, epochs=0.1) == 1
+
+
+# Labels -------------------------------------------------------------------------------------------------------------
+
+
+def test_labels_are_names_in_an_order_that_rows_do_not_decide():
+    assert label_names({"10", "9", "-1"}) == ("-1", "9", "10")
+    assert label_names({"yes", "no", "10"}) == ("10", "no", "yes")
+    assert label_names({"긍정", "부정"}) == ("긍정", "부정")
+
+
+def test_decode_gives_names_and_probabilities_that_sum_to_one():
+    first, second = TASK.decode(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+    assert first.label == "no"
+    assert first.probability == pytest.approx(0.880797, abs=1e-6)
+    assert sum(first.scores.values()) == pytest.approx(1)
+    assert second.as_json() == {"label": "no", "probability": 0.5, "scores": {"no": 0.5, "yes": 0.5}}
+
+
+def test_one_label_or_none_is_refused():
+    with pytest.raises(DataError, match="only 'spam'"):
+        SequenceTask(("spam",))
+    with pytest.raises(DataError, match="no label at all"):
+        SequenceTask(())
+    with pytest.raises(UsageError, match=r"Unknown task 'sequense'. Did you mean 'sequence'"):
+        TASKS["sequense"]
+
+
+# Published sets -----------------------------------------------------------------------------------------------------
+
+
+def test_a_published_set_without_its_files_says_where_they_were_sought(tmp_path):
+    with pytest.raises(DataError, match=r"neither .*train\.tsv nor .*SST-2.train\.tsv exists"):
+        DATASETS["sst2"].table("train", tmp_path)
+    with pytest.raises(DataError, match="no split 'val'"):
+        DATASETS["sst2"].table("val", tmp_path)
+
+
+COUNTS = {  # rows read, from the sets' own descriptions
+    "cola": {"train": 8551, "dev": 1043, "test": 1063},
+    "sst2": {"train": 67349, "dev": 872, "test": 1821},
+    "mrpc": {"train": 3668, "dev": 408, "test": 1725},
+    "rte": {"train": 2490, "dev": 277, "test": 3000},
+    "wnli": {"dev": 71, "test": 146},
+    "qnli": {"dev": 5463, "test": 5463},
+    "nsmc": {"train": 150_000, "test": 50_000},
+}
+EMPTY = {("nsmc", "train"): 5, ("nsmc", "test"): 3}  # reviews without a word
+
+
+@pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
+@pytest.mark.parametrize("name", COUNTS)
+def test_published_files_are_read_whole(name):
+    root = Path(os.environ["BERTIE_DATA"])
+    dataset = DATASETS[name]
+    for split, rows in COUNTS[name].items():
+        examples, skipped = read(*dataset.table(split, root if name == "nsmc" else root / "glue"))
+        empty = EMPTY.get((name, split), 0)
+        assert skipped.rows == rows
+        assert skipped.counts == ({"empty text": empty} if empty else {})
+        assert len(examples) == rows - empty
+        assert {len(e.texts) for e in examples} == {len(dataset.text)}
+        labels = {e.label for e in examples}
+        assert labels == (set(dataset.labels) if dataset.splits[split].labelled else {None})
+
+
+@pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
+def test_a_file_of_pairs_with_its_own_column_names():
+    path = Path(os.environ["BERTIE_DATA"]) / "glue" / "MNLI" / "mnli_dev_matched_gold_with_bert_correct_counts.tsv"
+    examples, skipped = read(path, TableFormat(label="gold_label"))
+    assert len(examples) == skipped.rows == 9815
+    assert {e.label for e in examples} == set(DATASETS["mnli"].labels)
