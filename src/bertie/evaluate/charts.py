@@ -1,0 +1,171 @@
+"""Charts as inline SVG, drawn by matplotlib in the colours of the page they stand on, light or dark.
+
+matplotlib draws with stand-in colours; each is then replaced by a CSS variable, and the font by the page's own. So a
+chart is text inside the page: no image files, sharp at any size, and it changes with the reader's colour scheme.
+"""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from matplotlib.axes import Axes
+
+INK, SOFT, GRID = "#010101", "#010102", "#010103"
+SERIES = ("#020201", "#020202", "#020203", "#020204", "#020205", "#020206")
+VARIABLES = {INK: "--ink", SOFT: "--soft", GRID: "--grid", **{c: f"--series-{i}" for i, c in enumerate(SERIES, 1)}}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a chart; `low` and `high`, when given, bound a band around it (an interval, a spread)."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    low: Sequence[float] | None = None
+    high: Sequence[float] | None = None
+    colour: int | None = None  # 1 to 6; None: its place among the lines
+
+
+def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, percent: bool = False, title: str = "") -> str:
+    """Lines over a shared axis, each named at its right end -> an `<svg>` element."""
+    with _axes(5.2, 3.0) as (axes, svg):
+        for place, line in enumerate(lines):
+            colour = SERIES[(line.colour or place + 1) - 1]
+            if line.low is not None and line.high is not None:
+                axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
+            marker = "o" if len(line.x) < 25 else None
+            axes.plot(line.x, line.y, color=colour, linewidth=1.8, marker=marker, markersize=3.5, label=line.name)
+        if len(lines) > 1:
+            axes.legend(frameon=False, fontsize=9, labelcolor=INK, handlelength=1.4)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        _thousands(axes, x=True)
+        if percent:
+            _percent(axes.yaxis)
+        axes.grid(axis="y", color=GRID, linewidth=0.8)
+    return svg(title or f"{y_label} over {x_label}")
+
+
+def interval_chart(
+    groups: Mapping[str, tuple[Sequence[float], float, float]],
+    *,
+    x_label: str,
+    title: str = "",
+    colours: Sequence[int] = (),
+    reference: tuple[str, float] | None = None,
+) -> str:
+    """One row per group: its values as dots, their mean, and an interval (values, low, high) -> an `<svg>` element."""
+    with _axes(6.0, 0.7 + 0.55 * len(groups)) as (axes, svg):
+        for row, (values, low, high) in enumerate(groups.values()):
+            colour, y = SERIES[(colours[row] if colours else row + 1) - 1], len(groups) - 1 - row
+            mean = sum(values) / len(values)
+            axes.plot([low, high], [y, y], color=colour, linewidth=7, alpha=0.25, solid_capstyle="round")
+            axes.plot(values, [y] * len(values), "o", color=colour, markersize=4, alpha=0.7, markeredgewidth=0)
+            axes.plot([mean, mean], [y - 0.22, y + 0.22], color=colour, linewidth=2.4)
+            axes.annotate(f"{mean:.3f}", (mean, y + 0.26), ha="center", va="bottom", fontsize=9, color=INK)
+        if reference is not None:
+            axes.axvline(reference[1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
+            axes.annotate(
+                reference[0], (reference[1], -0.55), xytext=(4, 0), textcoords="offset points", fontsize=8, color=SOFT
+            )
+        axes.set_yticks(range(len(groups)), list(groups)[::-1])
+        axes.set_ylim(-0.7, len(groups) - 0.3)
+        axes.set_xlabel(x_label)
+        axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x", color=GRID, linewidth=0.8)
+    return svg(title or x_label)
+
+
+def bar_chart(values: Mapping[str, float], *, x_label: str, title: str = "", form: str = "{:,.0f}") -> str:
+    """Horizontal bars, each with its number -> an `<svg>` element."""
+    with _axes(6.0, 0.7 + 0.36 * len(values)) as (axes, svg):
+        places = range(len(values) - 1, -1, -1)
+        axes.barh(list(places), list(values.values()), height=0.62, color=SERIES[0])
+        for y, value in zip(places, values.values(), strict=True):
+            axes.annotate(
+                form.format(value), (value, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9
+            )
+        axes.set_yticks(list(places), list(values))
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        axes.margins(x=0.16)
+        axes.set_xlim(left=0)
+        axes.set_xlabel(x_label)
+        axes.spines["left"].set_visible(False)
+        _thousands(axes, x=True)
+        axes.grid(axis="x", color=GRID, linewidth=0.8)
+    return svg(title or x_label)
+
+
+class _Svg:
+    """Holds what was drawn until it is asked for by its title."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def __call__(self, title: str) -> str:
+        from html import escape
+
+        return f'<svg role="img" aria-label="{escape(title, quote=True)}"{self.text.partition("<svg")[2]}'
+
+
+@contextmanager
+def _axes(width: float, height: float) -> "Iterator[tuple[Axes, _Svg]]":
+    """Axes to draw on, `width` by `height` inches; when the block ends the `_Svg` holds the drawing."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    style: Any = {
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": "bertie",  # the same drawing is the same bytes
+        "font.size": 9.5,
+        "text.color": INK,
+        "axes.edgecolor": GRID,
+        "axes.labelcolor": SOFT,
+        "xtick.color": SOFT,
+        "ytick.color": SOFT,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.axisbelow": True,
+    }
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.add_subplot()
+        svg = _Svg()
+        yield axes, svg
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    svg.text = _restyle(buffer.getvalue())
+
+
+def _restyle(svg: str) -> str:
+    """The `<svg>` element of a matplotlib file, in the page's colours and font, as wide as the page allows."""
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 var(--font)", svg)
+    for stand_in, variable in VARIABLES.items():
+        svg = svg.replace(stand_in, f"var({variable})")
+    return svg.strip()
+
+
+def _percent(axis: Any) -> None:
+    from matplotlib.ticker import PercentFormatter
+
+    axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+
+
+def _thousands(axes: "Axes", *, x: bool) -> None:
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    axis = axes.xaxis if x else axes.yaxis
+    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
