@@ -80,8 +80,8 @@ class PretrainConfig(Config):
     """A preset (see `bertie info --presets`) or a model folder whose weights are the start."""
     model_overrides: dict[str, Any] = {}
     """EncoderConfig fields changed on top of the preset: {num_hidden_layers: 4}."""
-    objectives: dict[str, dict[str, Any]] = {"mlm": {}, "nsp": {}}
-    """Objective name -> its options; several add up."""
+    objectives: dict[str, dict[str, Any] | None] = {"mlm": {}, "nsp": {}}
+    """Objective name -> its options; several add up. null leaves one out: objectives.nsp=null."""
     max_length: int = Field(128, ge=8)
     """Tokens per instance, [CLS] and [SEP] included."""
     optim: OptimConfig = OptimConfig()

@@ -1,112 +1,24 @@
 """Documents -> instances: which stretch of text goes into each sequence, and which two go together.
 
-A *plan* lists the instances of one pass over the corpus. It is made from the lengths of sentences alone (no token is
-read), is a pure function of (sentences, pairing, max_length, key), and holds plain token ranges, so that making an
-instance costs two slices.
+Each pairing makes plans (data/plans.py). A new one is a class here with a `plan` method.
 
-M sentences · D documents · N instances of the plan
+M sentences · R pairs with a random second text
 """
 
 import random
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from bertie.console import progress
-from bertie.data.draws import U64, Draws, key
+from bertie.data.draws import U64, Draws, key, mix, unit
 from bertie.data.order import permutation
-
-Int = NDArray[np.int64]
-
-# One instance: segment A is a_length tokens from token number a of the corpus; B likewise (b_length 0: no segment B).
-ROW = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("label", "u1")])
-MAX_LENGTH = 2**16 - 1  # what ROW's lengths can hold
+from bertie.data.plans import BLOCK, ROW, Int, Plan, Sentences, account, blocks, counting, table, walk
 
 # The share of sequences made shorter on purpose, so that the model also learns on short ones (the release's default).
 SHORT_SHARE = 0.1
-
-# Sentences planned at once: bounds the memory of the passes below.
-BLOCK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Sentences:
-    """Where sentences and documents lie. starts, stops (M,): token range of each; bounds (D + 1,): its first sentence.
-
-    Sentences of one document lie end to end; between documents there may be gaps. None is empty, no document is.
-    """
-
-    starts: Int
-    stops: Int
-    bounds: Int
-
-    @classmethod
-    def of(cls, lengths: ArrayLike, bounds: ArrayLike, documents: NDArray[np.bool_] | None = None) -> "Sentences":
-        """From the token counts of all sentences and the first sentence of each document (with the end).
-
-        documents (D,): which ones to keep. Sentences without tokens, and documents without sentences, are left out.
-        """
-        lengths, bounds = np.asarray(lengths, np.int64), np.asarray(bounds, np.int64)
-        stops = np.cumsum(lengths)
-        kept = lengths > 0
-        if documents is not None:
-            kept &= np.repeat(documents, np.diff(bounds))
-        kept_before = np.concatenate([[0], np.cumsum(kept)])
-        return cls((stops - lengths)[kept], stops[kept], np.unique(kept_before[bounds]))
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def num_documents(self) -> int:
-        """D"""
-        return len(self.bounds) - 1
-
-    @property
-    def tokens(self) -> int:
-        """All tokens of all sentences."""
-        return int((self.stops - self.starts).sum())
-
-    def document_of(self, sentences: Int) -> Int:
-        """The document each of some sentences belongs to."""
-        return np.searchsorted(self.bounds, sentences, side="right") - 1
-
-
-@dataclass(frozen=True)
-class Plan:
-    """rows (N,) of dtype ROW, and the account of every sentence and token: used how often, cut, or left out and why."""
-
-    rows: NDArray[Any]
-    report: Mapping[str, int]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
-class Pairing(Protocol):
-    """A way to make instances. Also its options, by which plans are told apart."""
-
-    @property
-    def label(self) -> str | None:
-        """Name, among a batch's labels, of the plan's `label` column; None when there is nothing to tell."""
-        ...
-
-    @property
-    def segments(self) -> int:
-        """Segments in a sequence: 1 or 2. One [CLS] stands before them all, one [SEP] after each."""
-        ...
-
-    @property
-    def duplicates(self) -> int:
-        """How many plans there are before they repeat: epoch e has plan e % duplicates."""
-        ...
-
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64) -> Plan:
-        """The instances of one pass, none longer than max_length with its special tokens. Pure."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -133,10 +45,10 @@ class FullSentences:
             stops.append(sentences.stops[following[first - low] - 1])
         start, stop = np.concatenate(starts), np.concatenate(stops)
         pieces = -(-(stop - start) // room)
-        start = np.repeat(start, pieces) + room * _counting(pieces)
+        start = np.repeat(start, pieces) + room * counting(pieces)
         length = np.minimum(np.repeat(stop, pieces) - start, room)
-        rows = _rows(start, start, length, np.zeros_like(length), np.zeros_like(length))
-        return Plan(rows, _report(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+        rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
+        return Plan(rows, account(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
 
 
 @dataclass(frozen=True)
@@ -168,7 +80,7 @@ class NextSentencePairs:
 def _original(sentences: Sentences, room: int, seed: U64) -> Plan:
     """`create_instances_from_document` of the release, over sentence lengths in place of sentences."""
     draw = random.Random(int(seed)).random
-    starts, stops = memoryview(sentences.starts), memoryview(sentences.stops)  # items are Python ints, and quick
+    starts, stops = sentences.starts.data, sentences.stops.data  # memory views: their items are Python ints, and quick
     bounds: list[int] = sentences.bounds.tolist()
     num_documents = len(bounds) - 1
     rows: list[tuple[int, int, int, int, int]] = []
@@ -218,12 +130,12 @@ def _original(sentences: Sentences, room: int, seed: U64) -> Plan:
                 finished.append(np.array(rows, ROW))
                 rows.clear()
             advance()
-    table = np.concatenate(finished) if finished else np.zeros(0, ROW)
-    return Plan(table, _report(sentences, table))
+    instances = np.concatenate(finished) if finished else np.zeros(0, ROW)
+    return Plan(instances, account(sentences, instances))
 
 
 def _corrected(sentences: Sentences, room: int, seed: U64) -> Plan:
-    """For every sentence at once: the chunk and the label it would have as a chunk's first; then walk from chunk to chunk.
+    """For every sentence at once, the chunk and label it would have as a chunk's first; then walk from chunk to chunk.
 
     A chunk is sentences [first, end), segment A its [first, split). When B is random, the next chunk starts at `split`.
     """
@@ -256,44 +168,68 @@ def _corrected(sentences: Sentences, room: int, seed: U64) -> Plan:
         sentences, sentences.document_of(first[rows]), (b_stop - b)[rows], room - (a_stop - a)[rows], leftover, seed
     )
     a, a_stop, b, b_stop = _truncated(a, a_stop, b, b_stop, room, key(seed, 1))
-    table = _rows(a, b, a_stop - a, b_stop - b, is_random)
-    return Plan(table, _report(sentences, table, sentences_unused=unused))
+    instances = table(a, b, a_stop - a, b_stop - b, is_random)
+    return Plan(instances, account(sentences, instances, sentences_unused=unused))
 
 
 def _random_texts(
-    sentences: Sentences, own_document: Int, wanted: Int, room: Int, leftover: Int, seed: U64
+    sentences: Sentences, own: Int, wanted: Int, room: Int, leftover: Int, seed: U64
 ) -> tuple[Int, Int, int]:
     """A text for each of R random pairs: (token starts (R,), token stops (R,), leftover sentences nobody took).
 
-    It starts at a sentence drawn from all other documents alike, or at a leftover one, and has as many whole sentences
-    as come nearest to `wanted` tokens; where its document ends too soon, it starts earlier.
+    own (R,): the pair's document, which the text is never from if there is another. A text starts at a sentence drawn
+    from all those of other documents alike, or at a leftover one. wanted, room (R,): see `_texts`.
     """
-    starts, stops, bounds = sentences.starts, sentences.stops, sentences.bounds
-    own_first, own_size = bounds[own_document], np.diff(bounds)[own_document]
-    draws = Draws(np.broadcast_to(key(seed, 2, np.arange(len(wanted))), (len(wanted),))).uniform(0, 1)[:, 0]
-    others = len(sentences) - own_size
-    begin = (draws * others).astype(np.int64)
-    begin = np.where((others > 0) & (begin >= own_first), begin + own_size, begin)
-
-    takers = permutation(max(1, len(wanted)), key(seed, 3))[np.arange(len(wanted))]
+    takers = permutation(max(1, len(own)), key(seed, 2))[np.arange(len(own))]
+    taken = np.full(len(own), -1)
     for _ in range(10):  # a leftover's taker is of another document; where it is not, ask the next one
         asked, takers = takers[: len(leftover)], takers[len(leftover) :]
         offered = leftover[: len(asked)]
-        taken = own_document[asked] != sentences.document_of(offered)
-        begin[asked[taken]] = offered[taken]
-        leftover = np.concatenate([offered[~taken], leftover[len(asked) :]])
+        agreed = own[asked] != sentences.document_of(offered)
+        taken[asked[agreed]] = offered[agreed]
+        leftover = np.concatenate([offered[~agreed], leftover[len(asked) :]])
 
+    own_first, own_size = sentences.bounds[own], np.diff(sentences.bounds)[own]
+    others = len(sentences) - own_size
+    start, stop, miss = np.zeros_like(wanted), np.zeros_like(wanted), np.full(len(own), np.iinfo(np.int64).max)
+    rows = np.arange(len(own))
+    for attempt in range(5):  # a text much shorter or longer than wanted is drawn again; the best one stays
+        begin = (unit(mix(key(seed, 3 + attempt, rows))) * others[rows]).astype(np.int64)
+        begin += np.where((others[rows] > 0) & (begin >= own_first[rows]), own_size[rows], 0)
+        begin = np.where(taken[rows] >= 0, taken[rows], begin)
+        found_start, found_stop = _texts(sentences, begin, wanted[rows], room[rows])
+        off = np.abs(found_stop - found_start - wanted[rows])
+        better = off < miss[rows]
+        put = rows[better]
+        start[put], stop[put], miss[put] = found_start[better], found_stop[better], off[better]
+        rows = rows[(miss[rows] > wanted[rows] // 8) & (taken[rows] < 0)]
+    return start, stop, len(leftover)
+
+
+def _texts(sentences: Sentences, begin: Int, wanted: Int, room: Int) -> tuple[Int, Int]:
+    """Token ranges of as many whole sentences from `begin` as come nearest to `wanted` tokens and fit `room`.
+
+    At least one sentence, fit or not. A text whose document ends too soon starts earlier instead.
+    """
+    starts, stops = sentences.starts, sentences.stops
     document = sentences.document_of(begin)
-    document_first, document_end = bounds[document], bounds[document + 1]
-    below = np.searchsorted(stops, starts[begin] + wanted, side="right")  # the whole sentences that fit
-    above = np.minimum(below + 1, document_end)
-    below = np.clip(below, begin + 1, document_end)
-    length_below, length_above = stops[below - 1] - starts[begin], stops[above - 1] - starts[begin]
-    nearer = (length_above - wanted < wanted - length_below) & (length_above <= room)
-    end = np.where(nearer, above, below)
-    earliest = np.searchsorted(starts, stops[end - 1] - wanted, side="left")
-    begin = np.where(end == document_end, np.clip(earliest, document_first, begin), begin)
-    return starts[begin], stops[end - 1], len(leftover)
+    document_first, document_end = sentences.bounds[document], sentences.bounds[document + 1]
+
+    start = starts[begin]
+    fewer = np.clip(np.searchsorted(stops, start + wanted, side="right"), begin + 1, document_end)
+    more = np.minimum(fewer + 1, document_end)
+    end = np.where(_nearer(stops[more - 1] - start, stops[fewer - 1] - start, wanted, room), more, fewer)
+    stop = stops[end - 1]
+
+    fewer = np.clip(np.searchsorted(starts, stop - wanted, side="left"), document_first, begin)
+    more = np.maximum(fewer - 1, document_first)
+    earlier = np.where(_nearer(stop - starts[more], stop - starts[fewer], wanted, room), more, fewer)
+    return starts[np.where(end == document_end, earlier, begin)], stop
+
+
+def _nearer(longer: Int, shorter: Int, wanted: Int, room: Int) -> NDArray[np.bool_]:
+    """Where the longer of two lengths fits and comes nearer to the wanted one."""
+    return (longer <= room) & (longer - wanted < wanted - shorter)
 
 
 def _truncated(a: Int, a_stop: Int, b: Int, b_stop: Int, room: int, seed: U64) -> tuple[Int, Int, Int, Int]:
@@ -312,59 +248,3 @@ def _truncated(a: Int, a_stop: Int, b: Int, b_stop: Int, room: int, seed: U64) -
         begin[rows] += front
         stop[rows] -= cut - front
     return a, a_stop, b, b_stop
-
-
-def blocks(sentences: Sentences) -> list[tuple[int, int]]:
-    """Ranges of sentences, whole documents each, of about BLOCK sentences or one long document."""
-    bounds = sentences.bounds
-    cuts = np.unique(bounds[np.searchsorted(bounds, np.arange(0, len(sentences), BLOCK))])
-    edges = [*cuts.tolist(), len(sentences)]
-    return [(low, high) for low, high in zip(edges, edges[1:], strict=False) if high > low]
-
-
-def walk(following: Int, start: int) -> Int:
-    """start, following[0], following of that ... up to the end; numbers count from `start`. The one loop in Python."""
-    after: list[int] = (following - start).tolist()
-    visited = []
-    i = 0
-    while i < len(after):
-        visited.append(i)
-        i = after[i]
-    return np.array(visited, np.int64) + start
-
-
-def _counting(counts: Int) -> Int:
-    """0 .. counts[0] - 1, 0 .. counts[1] - 1, ... in one array."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
-
-
-def _rows(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[Any]:
-    table = np.empty(len(a), ROW)
-    for name, column in (("a", a), ("b", b), ("a_length", a_length), ("b_length", b_length), ("label", label)):
-        table[name] = column
-    return table
-
-
-def _report(sentences: Sentences, rows: NDArray[Any], **more: int) -> dict[str, int]:
-    """The account of a plan: what there is, what is read, and what no instance holds."""
-    used = _covered(np.concatenate([rows["a"], rows["b"]]), np.concatenate([rows["a_length"], rows["b_length"]]))
-    return {
-        "instances": len(rows),
-        "labelled_1": int(rows["label"].sum()),
-        "documents": sentences.num_documents,
-        "sentences": len(sentences),
-        "tokens": sentences.tokens,
-        "tokens_read": int(rows["a_length"].sum(dtype=np.int64) + rows["b_length"].sum(dtype=np.int64)),
-        "tokens_in_no_instance": sentences.tokens - used,
-        **more,
-    }
-
-
-def _covered(starts: Int, lengths: NDArray[np.integer]) -> int:
-    """How many tokens lie in at least one of the ranges."""
-    order = np.argsort(starts)
-    starts, stops = starts[order], (starts + lengths)[order]
-    reached = np.maximum.accumulate(stops)
-    before = np.concatenate([starts[:1], reached[:-1]])
-    return int(np.maximum(stops - np.maximum(starts, before), 0).sum())

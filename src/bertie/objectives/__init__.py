@@ -1,1 +1,41 @@
 """Pre-training objectives: one file and one row each; they add up."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from bertie.errors import UsageError, nearest
+from bertie.objectives.base import LossReport, Objective, Part, Sum
+from bertie.objectives.mlm import MaskedLM
+from bertie.objectives.nsp import NextSentence
+from bertie.registry import Registry
+
+__all__ = ["OBJECTIVES", "LossReport", "MaskedLM", "NextSentence", "Objective", "Part", "Sum", "build"]
+
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", [("mlm", MaskedLM), ("nsp", NextSentence)])
+
+
+def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
+    """The sum of the named objectives, each with its options; a name with None is left out.
+
+    Raises UsageError: an unknown objective or option (the nearest is named), an option out of its range, none at all.
+    """
+    chosen = [_one(OBJECTIVES[name], name, given) for name, given in options.items() if given is not None]
+    if not chosen:
+        raise UsageError(f"No objective is left to train on. {nearest('', OBJECTIVES)}")
+    return reduce(add, chosen)
+
+
+def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objective:
+    assert is_dataclass(kind)
+    known = [field.name for field in fields(kind)]
+    for option in given:
+        if option not in known:
+            raise UsageError(f"Unknown option {f'{name}.{option}'!r}. {nearest(option, known)}")
+    values = {option: tuple(value) if isinstance(value, list) else value for option, value in given.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:  # a word where a number belongs
+        raise UsageError(f"An option of objective {name!r} has a value of the wrong type: {error}.") from None

@@ -1,0 +1,215 @@
+"""What a plan is: the instances of one pass over a corpus, made from the lengths of its sentences alone.
+
+No token is read to make one. It is a pure function of (sentences, pairing, max_length, seed), holds plain token ranges,
+so that making an instance costs two slices, and accounts for every token.
+
+M sentences · D documents · N instances of the plan
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import ArrayLike, NDArray
+
+from bertie.data.draws import U64, key
+from bertie.errors import DataError
+from bertie.files import atomic_write, read_json, write_json
+
+Int = NDArray[np.int64]
+
+# One instance: segment A is a_length tokens from token number a of the corpus; B likewise (b_length 0: no segment B).
+ROW = np.dtype([("a", "<i8"), ("b", "<i8"), ("a_length", "<u2"), ("b_length", "<u2"), ("label", "u1")])
+MAX_LENGTH = 2**16 - 1  # what ROW's lengths can hold
+
+# Of the algorithms that make plans. A change of any changes it, so that no plan of an older one is taken for its own.
+VERSION = 1
+
+# Sentences planned at once: bounds the memory of the passes below.
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Where sentences and documents lie. starts, stops (M,): token range of each; bounds (D + 1,): its first sentence.
+
+    Sentences of one document lie end to end; between documents there may be gaps. None is empty, no document is.
+    """
+
+    starts: Int
+    stops: Int
+    bounds: Int
+
+    @classmethod
+    def of(cls, lengths: ArrayLike, bounds: ArrayLike, documents: NDArray[np.bool_] | None = None) -> "Sentences":
+        """From the token counts of all sentences and the first sentence of each document (with the end).
+
+        documents (D,): which ones to keep. Sentences without tokens, and documents without sentences, are left out.
+        """
+        lengths, bounds = np.asarray(lengths, np.int64), np.asarray(bounds, np.int64)
+        stops = np.cumsum(lengths)
+        kept = lengths > 0
+        if documents is not None:
+            kept &= np.repeat(documents, np.diff(bounds))
+        kept_before = np.concatenate([[0], np.cumsum(kept)])
+        return cls((stops - lengths)[kept], stops[kept], np.unique(kept_before[bounds]))
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def num_documents(self) -> int:
+        """D"""
+        return len(self.bounds) - 1
+
+    @property
+    def tokens(self) -> int:
+        """All tokens of all sentences."""
+        return int((self.stops - self.starts).sum())
+
+    def document_of(self, sentences: Int) -> Int:
+        """The document each of some sentences belongs to."""
+        return np.searchsorted(self.bounds, sentences, side="right") - 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """rows (N,) of dtype ROW, and the account of every sentence and token: used how often, cut, or left out and why."""
+
+    rows: NDArray[Any]
+    report: Mapping[str, int]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Pairing(Protocol):
+    """A way to make instances. Also its options, by which plans are told apart."""
+
+    @property
+    def label(self) -> str | None:
+        """Name, among a batch's labels, of the plan's `label` column; None when there is nothing to tell."""
+        ...
+
+    @property
+    def segments(self) -> int:
+        """Segments in a sequence: 1 or 2. One [CLS] stands before them all, one [SEP] after each."""
+        ...
+
+    @property
+    def duplicates(self) -> int:
+        """How many plans there are before they repeat: epoch e has plan e % duplicates."""
+        ...
+
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64) -> Plan:
+        """The instances of one pass, none longer than max_length with its special tokens. Pure."""
+        ...
+
+
+def blocks(sentences: Sentences) -> list[tuple[int, int]]:
+    """Ranges of sentences, whole documents each, of about BLOCK sentences or one long document."""
+    bounds = sentences.bounds
+    cuts = np.unique(bounds[np.searchsorted(bounds, np.arange(0, len(sentences), BLOCK))])
+    edges = [*cuts.tolist(), len(sentences)]
+    return [(low, high) for low, high in pairwise(edges) if high > low]
+
+
+def walk(following: Int, start: int) -> Int:
+    """start, following[0], following of that ... up to the end; numbers count from `start`. The one loop in Python."""
+    after: list[int] = (following - start).tolist()
+    visited = []
+    i = 0
+    while i < len(after):
+        visited.append(i)
+        i = after[i]
+    return np.array(visited, np.int64) + start
+
+
+def counting(counts: Int) -> Int:
+    """0 .. counts[0] - 1, 0 .. counts[1] - 1, ... in one array."""
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1] if len(ends) else 0) - np.repeat(ends - counts, counts)
+
+
+def table(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[Any]:
+    """Instances from their columns, (N,) each."""
+    rows = np.empty(len(a), ROW)
+    for name, column in (("a", a), ("b", b), ("a_length", a_length), ("b_length", b_length), ("label", label)):
+        rows[name] = column
+    return rows
+
+
+def account(sentences: Sentences, rows: NDArray[Any], **more: int) -> dict[str, int]:
+    """The account of a plan: what there is, what is read, and what no instance holds."""
+    used = _covered(np.concatenate([rows["a"], rows["b"]]), np.concatenate([rows["a_length"], rows["b_length"]]))
+    return {
+        "instances": len(rows),
+        "labelled_1": int(rows["label"].sum()),
+        "documents": sentences.num_documents,
+        "sentences": len(sentences),
+        "tokens": sentences.tokens,
+        "tokens_read": int(rows["a_length"].sum(dtype=np.int64) + rows["b_length"].sum(dtype=np.int64)),
+        "tokens_in_no_instance": sentences.tokens - used,
+        **more,
+    }
+
+
+def _covered(starts: Int, lengths: NDArray[np.integer]) -> int:
+    """How many tokens lie in at least one of the ranges."""
+    order = np.argsort(starts)
+    starts, stops = starts[order], (starts + lengths)[order]
+    reached = np.maximum.accumulate(stops)
+    before = np.concatenate([starts[:1], reached[:-1]])
+    return int(np.maximum(stops - np.maximum(starts, before), 0).sum())
+
+
+# What is held out of training to validate on: this share of the tokens, within these bounds (a tenth at the most).
+HELD_OUT_SHARE = 0.01
+HELD_OUT_TOKENS = (10_000, 500_000)
+
+
+def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
+    """(D,) which documents are kept from training to validate on: a fixed choice, whatever the seed and max_length.
+
+    Drawn by document number until a share of the tokens is reached; none that holds half of that alone. Two at the
+    least, so that next-sentence prediction can be validated, or none at all: a corpus of a few long documents.
+    """
+    tokens = np.diff(np.concatenate([[0], np.cumsum(lengths)])[np.asarray(bounds)])
+    total = int(tokens.sum())
+    lowest, highest = HELD_OUT_TOKENS
+    limit = min(max(total * HELD_OUT_SHARE, min(lowest, total / 10)), highest)
+    order = np.argsort(key(0x5EED, np.arange(len(tokens))))
+    order = order[(tokens[order] > 0) & (tokens[order] <= limit / 2)]
+    order = order[np.cumsum(tokens[order]) <= limit]
+    chosen = np.zeros(len(tokens), bool)
+    if len(order) >= 2 and int((tokens > 0).sum()) - len(order) >= 2:
+        chosen[order] = True
+    return chosen
+
+
+def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan:
+    """The plan of that identity from a folder, memory-mapped; made and kept there when it is not yet.
+
+    Without a folder, or one that cannot be written to, the plan lives in memory.
+    """
+    if folder is None:
+        return make()
+    name = xxhash.xxh3_128_hexdigest(f"{VERSION} {identity}".encode())[:16]
+    path, report = folder / f"plan-{name}.npy", folder / f"plan-{name}.json"
+    if not report.exists():  # written last
+        plan = make()
+        try:
+            folder.mkdir(exist_ok=True)
+            with atomic_write(path) as file:
+                np.save(file, plan.rows, allow_pickle=False)
+            write_json(report, plan.report)
+        except PermissionError:
+            return plan
+    try:
+        return Plan(np.load(path, mmap_mode="r", allow_pickle=False), read_json(report))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} is damaged ({error}). Delete it; it is made again.") from None

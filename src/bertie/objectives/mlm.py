@@ -1,0 +1,97 @@
+"""Masked language modelling: some tokens are hidden, the model says what they were. Devlin et al. 2018, 3.1.
+
+    the cat sat on the mat   ->   the [MASK] sat on the mat   ->   cat
+
+Labels it adds to a batch: mlm_positions (N,) int64, places of the predicted tokens in `input_ids` flattened, ascending;
+mlm_targets (N,) int64, what stood there.
+
+B sequences · T real tokens of the batch · N predicted tokens · H hidden size · V vocabulary
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertie.data.batch import Batch
+from bertie.data.draws import Draws
+from bertie.data.masking import MASKINGS, Ragged, Vocabulary, replacements, wanted
+from bertie.errors import UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.heads import MaskedLMHead
+from bertie.nn.layout import Packed
+from bertie.objectives.base import LossReport, Objective, Part
+
+if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.model import Model
+
+
+@dataclass(frozen=True)
+class MaskedLM(Objective):
+    """Predict `rate` of the tokens. Raises UsageError for shares that are none."""
+
+    name: ClassVar[str] = "mlm"
+
+    rate: float = 0.15
+    """Share of a sequence's tokens, special ones counted, that are predicted."""
+    replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    """Of these, the shares that become [MASK], become a random token, stay as they are."""
+    max_predictions: int | None = None
+    """No sequence has more predictions than this (the release: 20 at length 128, 77 at 512, which never binds)."""
+    masking: str = "token"
+    """What is chosen at random: "token", or "whole_word"."""
+    duplicates: int | None = None
+    """None: new masks every epoch. k: those of epoch e are those of e % k (the release, with its pairs: 10)."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise UsageError(f"mlm.rate is {self.rate}; it is a share of the tokens, above 0 and below 1.")
+        if len(self.replace) != 3 or min(self.replace) < 0 or not np.isclose(sum(self.replace), 1):
+            raise UsageError(f"mlm.replace is {self.replace}; it is three shares that sum to 1: mask, random, keep.")
+        for name in ("max_predictions", "duplicates"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise UsageError(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")
+        MASKINGS[self.masking]
+
+    @property
+    def corruption_cycle(self) -> int | None:
+        """Static masks return, dynamic ones do not."""
+        return self.duplicates
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """The vocabulary head, tied to the word embeddings."""
+        return {"mlm": MaskedLMHead(config)}
+
+    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+        """Hide tokens and remember them. The same tokens are hidden whether the batch is packed or padded."""
+        ids = batch.input_ids.flatten().numpy()
+        packed = isinstance(batch.layout, Packed)
+        places_T = np.arange(len(ids)) if packed else np.flatnonzero(batch.layout.mask().flatten().numpy())
+        tokens = Ragged(ids[places_T], batch.layout.mask().sum(1).numpy())
+
+        candidates_B = np.bincount(tokens.rows[~vocabulary.structure[tokens.ids]], minlength=batch.size)
+        wanted_B = wanted(tokens.lengths, candidates_B, rate=self.rate, most=self.max_predictions)
+        chosen_N = MASKINGS[self.masking](tokens, wanted_B, vocabulary, rng)
+
+        corrupted, positions = ids.copy(), places_T[chosen_N]
+        corrupted[positions] = replacements(tokens, chosen_N, vocabulary, rng, replace=self.replace)
+        batch = replace(batch, input_ids=torch.from_numpy(corrupted).view(batch.input_ids.shape))
+        return batch.with_labels(
+            mlm_positions=torch.from_numpy(positions), mlm_targets=torch.from_numpy(ids[positions].astype(np.int64))
+        )
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """N"""
+        return {"mlm": len(batch.labels["mlm_targets"])}
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+        """Cross-entropy at the predicted positions alone: the vocabulary head runs on N rows, not on T."""
+        targets_N = batch.labels["mlm_targets"]
+        hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["mlm_positions"]]
+        head = model.heads["mlm"]
+        assert isinstance(head, MaskedLMHead)
+        total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
+        return {"mlm": Part(total, len(targets_N), correct)}
