@@ -1,1 +1,57 @@
-"""Bertie: the complete BERT system, from raw text to predictions."""
+"""Bertie: the complete BERT system, from raw text to predictions.
+
+The public names are loaded when they are first used, so that `import bertie` costs nothing.
+"""
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertie.evaluate.predict import predict
+    from bertie.models.config import EncoderConfig
+    from bertie.models.encoder import Encoder
+    from bertie.models.model import Model
+    from bertie.text.tokenizer import Tokenizer
+    from bertie.train.loop import fit
+
+_HOMES = {
+    "Encoder": "bertie.models.encoder",
+    "EncoderConfig": "bertie.models.config",
+    "Model": "bertie.models.model",
+    "Tokenizer": "bertie.text.tokenizer",
+    "fit": "bertie.train.loop",
+    "predict": "bertie.evaluate.predict",
+}
+__all__ = ["Encoder", "EncoderConfig", "Model", "Tokenizer", "fit", "load", "predict"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertie' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+def load(folder: str | Path) -> "Model":
+    """The model in a folder, ready to predict: in evaluation mode, with `.tokenizer` and `.labels` set.
+
+    Raises DataError: files missing or damaged, or vocabulary and weights not of one model.
+    """
+    from bertie import variants
+    from bertie.models.folder import check_vocabulary
+    from bertie.text.tokenizer import Tokenizer
+
+    model, report = variants.load(folder)
+    if report.fresh:
+        from bertie.console import warn
+
+        warn(f"{folder}: {report}")
+    if any((Path(folder) / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        tokenizer = Tokenizer.load(folder)
+        check_vocabulary(tokenizer, model.config, Path(folder))
+        model.tokenizer = tokenizer
+    return model

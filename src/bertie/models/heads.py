@@ -3,6 +3,8 @@
 N predictions · T tokens · B sequences · H hidden size · V vocabulary
 """
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor, nn, zeros
 
@@ -11,6 +13,7 @@ from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.linear import LayerNorm, Linear
 from bertie.nn.loss import linear_cross_entropy
+from bertie.registry import Registry
 
 
 class MaskedLMHead(nn.Module):
@@ -45,6 +48,8 @@ class MaskedLMHead(nn.Module):
 class PairHead(nn.Module):
     """Whether segment B follows segment A: two logits from the pooled [CLS]; 0 means it does (run_pretraining.py)."""
 
+    reads_pooler = True
+
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.classifier = Linear(config.hidden_size, 2)
@@ -58,6 +63,8 @@ class PairHead(nn.Module):
 class SequenceHead(nn.Module):
     """One label, several or a number for a whole sequence, from the pooled [CLS]. Devlin et al. 2018, 4.1."""
 
+    reads_pooler = True
+
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
         own = config.classifier_dropout
@@ -68,3 +75,14 @@ class SequenceHead(nn.Module):
         """pooler_output (B, H) -> logits (B, num_labels)"""
         logits: Tensor = self.classifier(dropout(pooler_output, self.dropout_p, self.training))
         return logits
+
+
+HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
+    "head",
+    [
+        ("mlm", lambda config, _: MaskedLMHead(config)),
+        ("pair", lambda config, _: PairHead(config)),
+        ("sequence", SequenceHead),
+    ],
+)
+"""Head name -> what makes it from a config and a number of labels."""

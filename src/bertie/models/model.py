@@ -1,23 +1,63 @@
-"""`Model`: one encoder and the heads on it."""
+"""`Model`: one encoder and the heads on it, with what a user needs beside the numbers: tokenizer and label names."""
 
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
+from bertie.models.variant import Variant
+from bertie.nn.layout import Layout
+
+if TYPE_CHECKING:
+    from bertie.text.tokenizer import Tokenizer
+
+
+class Inputs(Protocol):
+    """What an encoder reads of a batch."""
+
+    @property
+    def input_ids(self) -> Tensor:
+        """(T,) packed or (B, S) padded."""
+        ...
+
+    @property
+    def token_type_ids(self) -> Tensor:
+        """As input_ids."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """How the sequences lie."""
+        ...
 
 
 class Model(nn.Module):
-    """An encoder with its heads by name: "mlm", "pair", "sequence"."""
+    """An encoder with its heads by name: "mlm", "pair", "sequence".
 
-    def __init__(self, encoder: Encoder, heads: Mapping[str, nn.Module] | None = None) -> None:
+    tokenizer: set by `bertie.load`. labels: names in the order of the classifier's logits. variant: whose weight names
+    and config.json it has; public: config.json as it was read, so that keys we do not know are written back.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        heads: Mapping[str, nn.Module] | None = None,
+        *,
+        variant: Variant | None = None,
+        public: Mapping[str, Any] | None = None,
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         self.heads = nn.ModuleDict(dict(heads or {}))
+        self.variant = variant
+        self.public = dict(public or {})
+        self.tokenizer: Tokenizer | None = None
+        self.labels: tuple[str, ...] = ()
+        self.problem_type: str | None = None
 
     @property
     def config(self) -> EncoderConfig:
@@ -38,7 +78,24 @@ class Model(nn.Module):
     def compute_dtype(self, dtype: torch.dtype | None) -> None:
         self.encoder.compute_dtype = dtype
 
-    def encode(self, batch: Batch, **flags: Any) -> EncoderOutput:
+    def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
         """Run the encoder on a batch; `flags` are those of `Encoder.forward`."""
         output: EncoderOutput = self.encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
         return output
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **inputs: Any) -> dict[str, Tensor]:
+        """Every head's logits by head name: "mlm" at all positions, (B, S, V). Inputs as of `Encoder.forward`.
+
+        For a look at a model, and for export; training and prediction call `encode` and the one head they need.
+        """
+        output: EncoderOutput = self.encoder(input_ids, attention_mask=attention_mask, **inputs)
+        return {
+            name: head(output.last_hidden_state, self.word_embeddings) if name == "mlm" else head(output.pooler_output)
+            for name, head in self.heads.items()
+        }
+
+    def save_pretrained(self, folder: str | Path, **options: Any) -> None:
+        """Write a model folder in the public layout; `options` are those of `models.folder.save`."""
+        from bertie.models.folder import save
+
+        save(self, Path(folder), **options)

@@ -1,1 +1,62 @@
-"""The family: one file per model, presets and weight table; load and save of model folders."""
+"""The families: each is one file that holds a `Variant`, and one row here.
+
+`config("bert-tiny")` is a preset's or a folder's shape, `build` makes a model with random weights, `load` opens a model
+folder, `save` writes one.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import UsageError, nearest
+from bertie.models import folder as folders
+from bertie.models.config import EncoderConfig
+from bertie.models.folder import Heads, save
+from bertie.models.model import Model
+from bertie.models.variant import CONFIG, Variant, read_public
+from bertie.models.weights import LoadReport
+from bertie.registry import Registry
+from bertie.variants.bert import BERT
+
+__all__ = ["PRESETS", "VARIANTS", "build", "config", "load", "save"]
+
+VARIANTS: Registry[Variant] = Registry("model_type", [(variant.model_type, variant) for variant in (BERT,)])
+PRESETS: Registry[EncoderConfig] = Registry(
+    "preset", [row for _, variant in VARIANTS.items() for row in variant.presets.items()]
+)
+
+
+def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
+    """The variant and config of a preset or a model folder; a folder is what has a config.json."""
+    if (Path(name) / CONFIG).is_file():
+        public = read_public(Path(name))
+        variant = VARIANTS[public["model_type"]]
+        return variant, variant.config(public, str(Path(name) / CONFIG))
+    for _, variant in VARIANTS.items():
+        if str(name) in variant.presets:
+            return variant, variant.presets[str(name)]
+    raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), PRESETS)}")
+
+
+def config(name: str | Path, **overrides: Any) -> EncoderConfig:
+    """The config of a preset or of a model folder, with fields changed: config("bert-tiny", vocab_size=8000)."""
+    return _find(name)[1].replace(**overrides)
+
+
+def build(
+    what: str | Path | EncoderConfig, *, heads: Heads = None, seed: int = 0, variant: str = "bert", **overrides: Any
+) -> Model:
+    """A model with random weights, from a preset, a folder's config.json, or an EncoderConfig of the family `variant`.
+
+    heads: by name, or what makes them from a config. The same seed gives the same encoder, whatever its heads.
+    """
+    family, shape = (VARIANTS[variant], what) if isinstance(what, EncoderConfig) else _find(what)
+    return folders.build(family, shape.replace(**overrides), heads=heads, seed=seed)
+
+
+def load(folder: str | Path, *, heads: Heads = None, seed: int = 0) -> tuple[Model, LoadReport]:
+    """The model in a folder, in evaluation mode, and a report of what was loaded, starts fresh, was not used.
+
+    heads None: those the folder was saved with. Raises DataError as `models.folder.load` does.
+    """
+    family = VARIANTS[read_public(Path(folder))["model_type"]]
+    return folders.load(family, Path(folder), heads=heads, seed=seed)

@@ -1,0 +1,200 @@
+"""Model folders in the public layout: config.json, model.safetensors, tokenizer files, README.md (the model card)."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from bertie.errors import DataError, UsageError
+from bertie.files import write_bytes, write_json
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder
+from bertie.models.heads import HEADS
+from bertie.models.model import Model
+from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public, write_labels
+from bertie.models.weights import WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights
+from bertie.nn.init import initialize
+
+Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
+"""Heads by name, or what makes them from a config (an objective's or task's `heads`)."""
+
+MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
+
+
+class SavesTokenizer(Protocol):
+    """What a folder needs of a tokenizer."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the tokenizer's files."""
+        ...
+
+
+def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
+    """A model with random weights: the same seed gives the same encoder, whatever its heads."""
+    model = Model(Encoder(config), _make(heads, config), variant=variant)
+    initialize(model, std=config.initializer_range, seed=seed)
+    return model
+
+
+def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) -> tuple[Model, LoadReport]:
+    """The model in a folder, in evaluation mode, and what of it was loaded, starts fresh (by `seed`), was not used.
+
+    heads None: those the folder's own class has. Only heads and the pooler may be fresh. Raises DataError: files
+    missing or damaged, or config.json and the weights not of one model; nothing is allocated before that is known.
+    """
+    public, where = read_public(folder), str(folder / CONFIG)
+    config = variant.config(public, where)
+    with WeightsFolder(folder, variant.table) as weights:
+        config = _agree(variant, config, weights, where)
+        labels = read_labels(public, where)
+        with torch.device("meta"):
+            modules = _make(_own_heads(variant, public, weights, labels, where) if heads is None else heads, config)
+            needs_pooler = any(getattr(head, "reads_pooler", False) for head in modules.values())
+            config = config.replace(pooler=needs_pooler or _public(variant, "encoder.pooler.weight") in weights)
+            model = Model(Encoder(config), modules, variant=variant, public=public)
+        std = config.initializer_range
+        report = load_weights(model, weights, std=std, seed=seed, may_be_fresh=MAY_BE_FRESH)
+    if heads is None:
+        model.labels = labels
+        model.problem_type = _problem_type(public, where)
+    return model.eval(), report
+
+
+def _make(heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:
+    return heads(config) if callable(heads) else heads or {}
+
+
+def _public(variant: Variant, name: str) -> str:
+    return variant.table.public(name)[0]
+
+
+def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, where: str) -> EncoderConfig:
+    """Compare the sizes config.json gives with those of the weights before a module of such sizes is made."""
+    layers = 0
+    while _public(variant, f"encoder.layers.{layers}.up.weight") in weights:
+        layers += 1
+    if config.num_hidden_layers != layers:
+        raise DataError(
+            f"{where}: num_hidden_layers is {config.num_hidden_layers:,}; the weights have {layers:,} layers."
+        )
+    word = _public(variant, "encoder.embeddings.word.weight")
+    if word in weights and (rows := weights.shape(word)[:1]) != (config.vocab_size,):
+        raise DataError(
+            f"{where}: vocab_size is {config.vocab_size:,}; the weights have {rows[0] if rows else 0:,} rows. "
+            "Use the config.json saved beside the weights."
+        )
+    return config
+
+
+def _own_heads(
+    variant: Variant, public: Mapping[str, Any], weights: WeightsFolder, labels: tuple[str, ...], where: str
+) -> Heads:
+    """The heads the class in config.json has; where it names none that we know, those whose weights are there."""
+    first = {
+        "mlm": "heads.mlm.bias",
+        "pair": "heads.pair.classifier.bias",
+        "sequence": "heads.sequence.classifier.bias",
+    }
+    names = variant.heads(public)
+    if names is None:
+        architectures = public.get("architectures")
+        names = () if architectures else tuple(name for name in first if _public(variant, first[name]) in weights)
+    outputs = 0
+    if "sequence" in names:
+        bias = _public(variant, first["sequence"])
+        if bias not in weights:
+            raise DataError(f"{where} names a classifier, but the weights have none ({bias}).")
+        outputs = weights.shape(bias)[0] if weights.shape(bias) else 0
+        if labels and len(labels) != outputs:
+            raise DataError(f"{where}: id2label names {len(labels):,} labels; the classifier has {outputs:,} outputs.")
+    return lambda config: {name: HEADS[name](config, outputs) for name in names}
+
+
+def _problem_type(public: Mapping[str, Any], where: str) -> str | None:
+    kind = public.get("problem_type")
+    if kind is not None and kind not in PROBLEM_TYPES:
+        raise DataError(f"{where}: problem_type is {str(kind)[:80]!r}. Known: {', '.join(PROBLEM_TYPES)}.")
+    return kind
+
+
+def save(
+    model: Model,
+    folder: Path,
+    *,
+    tokenizer: SavesTokenizer | None = None,
+    labels: tuple[str, ...] | None = None,
+    problem_type: str | None = None,
+    card: str | None = None,
+) -> None:
+    """Write a model folder that opens here and in transformers; what is left out is taken from the model.
+
+    `card` is the whole README.md, YAML header included; by default one is written from the config.
+    """
+    variant = model.variant
+    if variant is None:
+        raise UsageError(
+            "This model belongs to no variant, so its weights have no public names; make it with variants.build."
+        )
+    tokenizer = tokenizer or model.tokenizer
+    labels = model.labels if labels is None else tuple(labels)
+    public = variant.public(model.config, model.public)
+    public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
+    if labels != read_labels(model.public, CONFIG):
+        public |= write_labels(labels, problem_type or model.problem_type)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_weights(model, folder / WEIGHTS, variant.table, base=bool(model.heads))
+    if tokenizer is not None:
+        check_vocabulary(tokenizer, model.config, folder)
+        tokenizer.save(folder)
+    write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
+    write_json(folder / CONFIG, public)  # last: a folder without it is not a model
+
+
+def _more(public: Mapping[str, Any]) -> list[Any]:
+    return list(public.get("architectures") or [])[1:]
+
+
+def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: Path) -> None:
+    """Raise DataError unless the tokenizer's vocabulary and the word embeddings are as long as one another.
+
+    Embeddings padded up to the next multiple of 128 rows are fine: many models have a few for speed.
+    """
+    entries, rows = tokenizer.vocab_size, config.vocab_size
+    if not rows - 128 < entries <= rows:
+        raise DataError(
+            f"{folder}: the vocabulary has {entries:,} entries, the weights have {rows:,} rows: the vocabulary of "
+            "another model? Use the one saved beside the weights."
+        )
+
+
+def default_card(model: Model, variant: Variant, public: Mapping[str, Any], labels: tuple[str, ...]) -> str:
+    """A model card that says what is known without being told: sizes and labels."""
+    config, pipeline = model.config, {"sequence": "text-classification", "mlm": "fill-mask"}
+    tag = next((pipeline[head] for head in pipeline if head in model.heads), "feature-extraction")
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    label_line = f"\nLabels: {', '.join(labels)}.\n" if labels else ""
+    return f"""---
+library_name: bertie
+pipeline_tag: {tag}
+tags:
+- {variant.model_type}
+---
+
+# {public["architectures"][0]}
+
+{config.num_hidden_layers} layers, hidden size {config.hidden_size}, {config.num_attention_heads} heads,
+vocabulary of {config.vocab_size:,}: {parameters:,} parameters.
+{label_line}
+```python
+import bertie
+
+model = bertie.load("path/to/this/folder")
+```
+"""

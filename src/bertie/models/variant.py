@@ -1,0 +1,142 @@
+"""`Variant`: a family as a value, and how its config.json reads and writes.
+
+What config.json says beyond what we understand is kept and written back as it was.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from bertie.errors import DataError
+from bertie.files import read_json
+from bertie.models.config import EncoderConfig
+from bertie.models.weights import WeightTable
+
+CONFIG = "config.json"
+CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
+ACTIVATIONS = (  # ours, public; the first public name of ours is written
+    ("gelu", "gelu"),
+    ("gelu_tanh", "gelu_new"),
+    ("gelu_tanh", "gelu_pytorch_tanh"),
+    ("relu", "relu"),
+    ("silu", "silu"),
+    ("silu", "swish"),
+)
+PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A family: presets by name, the table of its weight names, the heads of its public classes, its config keys."""
+
+    model_type: str
+    presets: Mapping[str, EncoderConfig]
+    table: WeightTable
+    architectures: Mapping[str, tuple[str, ...]]
+    keys: tuple[str, ...]
+    fixed: Mapping[str, Any]
+
+    def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
+        """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
+        for key, value in self.fixed.items():
+            if public.get(key, value) not in (value, None):
+                raise DataError(
+                    f"{where}: {key} is {public[key]!r}; only {value!r} is supported for {self.model_type}."
+                )
+        fields = {key: public[key] for key in self.keys if key in public}
+        fields["hidden_act"] = self._activation(fields.get("hidden_act", "gelu"), where)
+        fields = {key: value for key, value in fields.items() if value is not None}
+        try:
+            return TypeAdapter(EncoderConfig).validate_json(json.dumps(fields), strict=True)
+        except ValidationError as error:
+            first = error.errors()[0]
+            shown = repr(first["input"])[:80]
+            raise DataError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']} (it is {shown}).") from None
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+
+    @staticmethod
+    def _activation(name: object, where: str) -> str:
+        for ours, public in ACTIVATIONS:
+            if public == name:
+                return ours
+        known = ", ".join(public for _, public in ACTIVATIONS)
+        raise DataError(f"{where}: hidden_act is {str(name)[:80]!r}. Known: {known}.")
+
+    def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
+        """EncoderConfig -> config.json, on top of the `original` one; without an original every key is written."""
+        written: dict[str, Any] = {"model_type": self.model_type, **self.fixed, "dtype": "float32"}
+        written |= {key: getattr(config, key) for key in self.keys}
+        written["hidden_act"] = next(public for ours, public in ACTIVATIONS if ours == config.hidden_act)
+        if not original:
+            return written
+        meant = self.config(original, CONFIG)
+        changed = {key: written[key] for key in self.keys if getattr(meant, key) != getattr(config, key)}
+        for key in ("dtype", "torch_dtype"):
+            if original.get(key) not in (None, "float32"):
+                changed[key] = "float32"  # what is saved, whatever was read
+        return {**original, **changed}
+
+    def heads(self, public: Mapping[str, Any]) -> tuple[str, ...] | None:
+        """The heads the first architecture of config.json has; None when it names none that we know."""
+        named = public.get("architectures")
+        first = named[0] if isinstance(named, list) and named else None
+        return self.architectures.get(first) if isinstance(first, str) else None
+
+    def architecture(self, heads: tuple[str, ...], public: Mapping[str, Any]) -> str:
+        """The public class with just these heads. Raises DataError when there is none."""
+        if self.heads(public) == heads:
+            return str(public["architectures"][0])
+        for name, theirs in self.architectures.items():
+            if sorted(theirs) == sorted(heads):
+                return name
+        raise DataError(
+            f"No public {self.model_type} class has the heads {', '.join(sorted(heads))} together; "
+            f"save with those of one of: {', '.join(self.architectures)}."
+        )
+
+
+def read_public(folder: Path) -> dict[str, Any]:
+    """A folder's config.json as it stands. Raises DataError: missing, damaged, oversized, or asking for code."""
+    path = folder / CONFIG
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder. A model folder holds config.json and model.safetensors.")
+    if path.is_file() and path.stat().st_size > CONFIG_BYTES:
+        raise DataError(f"{path} is {path.stat().st_size:,} bytes long; a config has a few thousand.")
+    public = read_json(path)
+    if not isinstance(public, dict):
+        raise DataError(f"{path} holds a {type(public).__name__}, not an object of keys and values.")
+    if "auto_map" in public:
+        raise DataError(f"{path} asks for code of its own (auto_map). Code from a model folder is never run here.")
+    if not isinstance(public.get("model_type"), str):
+        raise DataError(f'{path} names no model_type. If it is a BERT, add "model_type": "bert".')
+    return public
+
+
+def read_labels(public: Mapping[str, Any], where: str) -> tuple[str, ...]:
+    """The label names of config.json in the order of the logits; empty when it has none."""
+    id2label = public.get("id2label")
+    if id2label is None:
+        return ()
+    try:
+        labels = tuple(id2label[str(i)] for i in range(len(id2label)))
+    except (TypeError, KeyError, AttributeError):
+        raise DataError(f"{where}: id2label does not map 0, 1, 2 ... to names.") from None
+    if not all(isinstance(label, str) for label in labels) or len(set(labels)) != len(labels):
+        raise DataError(f"{where}: the names in id2label are not distinct strings.")
+    return labels
+
+
+def write_labels(labels: tuple[str, ...], problem_type: str | None) -> dict[str, Any]:
+    """Label names as config.json holds them."""
+    if not labels:
+        return {}
+    by_name: dict[str, Any] = {
+        "id2label": {str(i): label for i, label in enumerate(labels)},
+        "label2id": {label: i for i, label in enumerate(labels)},
+    }
+    return by_name | ({"problem_type": problem_type} if problem_type else {})

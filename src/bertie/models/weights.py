@@ -1,0 +1,235 @@
+"""Weights in the public layout: two-column tables of names, read in both directions, and safetensors files.
+
+A row is (our name, public name). `*` stands for the last part (weight, bias), `{}` for a layer's number. Where the
+public layout keeps apart what we keep fused, the public side is a tuple, in the order of the fused rows. What older
+files called a thing is a row of a second table, (pattern, today's public name).
+
+Only safetensors is opened: a header is checked against its file before anything is allocated, and no file runs code.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from bertie.errors import DataError
+from bertie.files import atomic_write, read_json
+from bertie.nn.init import initialize
+
+Row = tuple[str, str | tuple[str, ...]]
+
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
+FOREIGN = {  # formats we do not open, and why
+    "pytorch_model.bin": "is a pickle, which can run code when it is opened",
+    "pytorch_model.bin.index.json": "names pickles, which can run code when they are opened",
+    "tf_model.h5": "is TensorFlow's",
+    "flax_model.msgpack": "is Flax's",
+}
+
+
+@dataclass(frozen=True)
+class WeightTable:
+    """How a family names its weights. `old`: (pattern, today's name); `ignored`: patterns of what is not a weight."""
+
+    rows: tuple[Row, ...]
+    base: str = ""  # "bert.": stands before the encoder's names whenever there are heads
+    old: tuple[tuple[str, str], ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    def public(self, name: str) -> tuple[str, ...]:
+        """Our name -> the public name, or names in fused order. Raises KeyError for a name no row knows."""
+        for ours, theirs in self.rows:
+            pattern = re.escape(ours).replace(r"\{\}", r"(\d+)").replace(r"\*", r"(\w+)")
+            if found := re.fullmatch(pattern, name):
+                parts = (theirs,) if isinstance(theirs, str) else theirs
+                return tuple(_fill(part, found.groups()) for part in parts)
+        raise KeyError(name)
+
+    def today(self, stored: str) -> str | None:
+        """A name found in a file -> today's public name with the base in front; None: not a weight at all."""
+        if any(re.search(pattern, stored) for pattern in self.ignored):
+            return None
+        for pattern, name in self.old:
+            stored = re.sub(pattern, name, stored)
+        return stored
+
+
+def _fill(template: str, parts: Iterable[str]) -> str:
+    for part in parts:
+        template = re.sub(r"\{\}|\*", part, template, count=1)
+    return template
+
+
+@dataclass(frozen=True)
+class LoadReport:
+    """What a strict load did: our names that were loaded or start fresh, and names in the file nobody read."""
+
+    loaded: tuple[str, ...]
+    fresh: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.loaded)} weights loaded"]
+        for what, names in (("start fresh", self.fresh), ("in the file are not used", self.unused)):
+            if names:
+                parts.append(f"{len(names)} {what} ({', '.join(names[:4])}{' ...' if len(names) > 4 else ''})")
+        return "; ".join(parts) + "."
+
+
+class _Stored(NamedTuple):
+    file: Any  # an open safetensors file
+    path: Path
+    name: str
+    shape: tuple[int, ...]
+
+    def read(self) -> Tensor:
+        try:
+            tensor: Tensor = self.file.get_tensor(self.name)
+        except (SafetensorError, ValueError, OSError) as error:
+            raise DataError(f"{self.path}: {self.name} cannot be read ({error}).") from None
+        if not tensor.is_floating_point():
+            raise DataError(f"{self.path}: {self.name} holds {tensor.dtype}; weights are floating-point numbers.")
+        tensor = tensor.to(torch.float32, copy=True)
+        if not tensor.isfinite().all():
+            raise DataError(f"{self.path}: {self.name} holds numbers that are not finite. Is the file damaged?")
+        return tensor
+
+
+class WeightsFolder:
+    """The weights of a model folder, open for reading, by today's public names. Use as a context manager."""
+
+    def __init__(self, folder: Path, table: WeightTable) -> None:
+        self.folder, self.table = folder, table
+        self.stored: dict[str, list[_Stored]] = {}  # several: copies of one weight, which must agree
+
+    def __enter__(self) -> "WeightsFolder":
+        with ExitStack() as stack:
+            for path in _weight_files(self.folder):
+                file, entries = _open(path, stack)
+                for name, shape in entries.items():
+                    if (today := self.table.today(name)) is not None:
+                        self.stored.setdefault(today, []).append(_Stored(file, path, name, shape))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._stack.close()
+
+    def __contains__(self, public: object) -> bool:
+        return public in self.stored
+
+    def shape(self, public: str) -> tuple[int, ...]:
+        """The shape the file gives a weight; its numbers are not read."""
+        return self.stored[public][0].shape
+
+    def read(self, public: str) -> Tensor:
+        """A weight as float32. Raises DataError when copies of it disagree, as with a decoder that is not tied."""
+        first, *copies = self.stored[public]
+        tensor = first.read()
+        for copy in copies:
+            if copy.shape != first.shape or not torch.equal(copy.read(), tensor):
+                raise DataError(
+                    f"{copy.path}: {copy.name} differs from {first.name}, which it should be a copy of (tied weights). "
+                    "Models whose output weights are their own are not supported."
+                )
+        return tensor
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        index = read_json(folder / INDEX)
+        shards = index.get("weight_map") if isinstance(index, dict) else None
+        if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
+            raise DataError(f"{folder / INDEX} has no weight_map from weight names to file names.")
+        names = sorted(set(shards.values()))
+        if any(Path(name).name != name for name in names):
+            raise DataError(f"{folder / INDEX} names files outside its folder: {', '.join(names)}.")
+        return [folder / name for name in names]
+    for name, reason in FOREIGN.items():
+        if (folder / name).exists():
+            raise DataError(
+                f"{folder / name} {reason}: it is never opened here. Convert it to {WEIGHTS} where you trust it: "
+                'transformers.AutoModel.from_pretrained("...").save_pretrained("...").'
+            )
+    raise DataError(f"{folder} holds no {WEIGHTS}. Is it a model folder?")
+
+
+def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]]:
+    try:
+        file = stack.enter_context(safe_open(str(path), framework="pt"))
+        return file, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist, though the index names it.") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path} is not a whole safetensors file ({error}). Was its copy cut short?") from None
+
+
+def load_weights(model: nn.Module, weights: WeightsFolder, *, std: float, seed: int, may_be_fresh: str) -> LoadReport:
+    """Fill a model (built on the meta device) from open weights; every shape is checked before a number is read.
+
+    Parameters whose names match the pattern `may_be_fresh` may be absent from the files and are then initialized.
+    Raises DataError naming the weight: absent, or of another shape than config.json says.
+    """
+    table, plan, fresh = weights.table, dict[str, tuple[str, ...]](), list[str]()
+    for name, parameter in model.named_parameters():
+        publics = table.public(name)
+        missing = [public for public in publics if public not in weights]
+        if not missing:
+            _check_shape(name, parameter, publics, weights)
+            plan[name] = publics
+        elif len(missing) == len(publics) and re.match(may_be_fresh, name):
+            fresh.append(name)
+        else:
+            raise DataError(f"{weights.folder}: the weights lack {missing[0]}, which config.json calls for.")
+    state = {name: _join([weights.read(public) for public in publics]) for name, publics in plan.items()}
+    parameters = dict(model.named_parameters())
+    state |= {name: torch.empty(parameters[name].shape) for name in fresh}
+    model.load_state_dict(state, assign=True)
+    initialize(model, std=std, seed=seed, only=set(fresh))
+    read = {public for publics in plan.values() for public in publics}
+    unused = [stored.name for public, copies in weights.stored.items() if public not in read for stored in copies]
+    return LoadReport(tuple(plan), tuple(fresh), tuple(sorted(unused)))
+
+
+def _check_shape(name: str, parameter: Tensor, publics: tuple[str, ...], weights: WeightsFolder) -> None:
+    wanted = (parameter.shape[0] // len(publics), *parameter.shape[1:])
+    for public in publics:
+        if (found := weights.shape(public)) != wanted:
+            raise DataError(
+                f"{weights.folder}: {public} is {_shape(found)} in the weights, but {_shape(wanted)} by config.json. "
+                "The two are not of one model."
+            )
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return " x ".join(f"{size:,}" for size in shape) or "a single number"
+
+
+def _join(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool) -> Iterator[tuple[str, Tensor]]:
+    """Our parameters as (public name, tensor); without `base` the encoder's names lose their prefix."""
+    for name, tensor in named.items():
+        publics = table.public(name)
+        for public, part in zip(publics, tensor.detach().chunk(len(publics)), strict=True):
+            yield public if base else public.removeprefix(table.base), part
+
+
+def save_weights(model: nn.Module, path: Path, table: WeightTable, *, base: bool) -> None:
+    """Write a model's parameters as one safetensors file in the public layout, float32, atomically."""
+    named = dict(model.named_parameters())
+    state = {name: part.float().cpu().contiguous() for name, part in public_state(named, table, base=base)}
+    with atomic_write(path) as file:
+        save_file(state, file.name, metadata={"format": "pt"})  # the library opens the temporary file by its name
