@@ -62,7 +62,8 @@ def ranges(starts: Int, stops: Int) -> Int:
     """All of range(starts[0], stops[0]), range(starts[1], stops[1]) ... in one array."""
     lengths = stops - starts
     ends = np.cumsum(lengths)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    numbers: Int = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
+    return numbers
 
 
 def token_budget(lengths: ArrayLike, *, max_tokens: int, max_sequences: int | None = None) -> list[Int]:

@@ -143,8 +143,8 @@ def wanted(lengths_B: Int, candidates_B: Int, *, rate: float, most: int | None) 
 
     The length counts special tokens, and round is to the even of two neighbours, as in create_masked_lm_predictions.
     """
-    counts = np.minimum(np.maximum(1, np.rint(lengths_B * rate).astype(np.int64)), candidates_B)
-    return np.minimum(counts, np.iinfo(np.int64).max if most is None else most)
+    counts: Int = np.minimum(np.maximum(1, np.rint(lengths_B * rate).astype(np.int64)), candidates_B)
+    return counts if most is None else counts.clip(max=most)
 
 
 def replacements(

@@ -37,7 +37,7 @@ class Permutation:
 
     def __getitem__(self, places: Int | int) -> Int:
         """The elements that stand at some places. (...) integers in [0, n) -> (...) int64"""
-        values = np.atleast_1d(np.asarray(places)).astype(np.uint64)
+        values = np.asarray(places).astype(np.uint64).ravel()
         outside = np.arange(values.size)
         while outside.size:
             values[outside] = self._pass(values[outside])

@@ -138,12 +138,13 @@ class PretrainingSource:
         ]
 
     def validation_batches(self) -> list[Batch]:
-        """Instances of the held-out documents, with fixed masks: the same in every run. Empty when none are held out."""
+        """Instances of the held-out documents, with fixed masks: the same in every run. Empty when there are none."""
         if self._validation is None:
             return []
         plan = self._make(self._validation, VALIDATION_SEED, 0, "validation")
-        order = Order(len(plan), VALIDATION_SEED)
-        chosen = order.sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
+        if not len(plan):
+            return []
+        chosen = Order(len(plan), VALIDATION_SEED).sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
         size = self.micro_batch_size or self.batch_size
         return [
             self._corrupted(plan.rows[ids], Draws(key(VALIDATION_SEED, 0, ids)), np.arange(i, i + len(ids)))
