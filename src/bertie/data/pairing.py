@@ -38,8 +38,7 @@ class FullSentences:
         starts, stops = [], []
         for low, high in blocks(sentences):
             fit = np.searchsorted(sentences.stops, sentences.starts[low:high] + room, side="right")
-            ends = np.repeat(sentences.bounds[1:], np.diff(sentences.bounds))[low:high]
-            following = np.clip(fit, np.arange(low, high) + 1, ends)
+            following = np.clip(fit, np.arange(low, high) + 1, sentences.document_ends(low, high))
             first = walk(following, low)
             starts.append(sentences.starts[first])
             stops.append(sentences.stops[following[first - low] - 1])
@@ -144,7 +143,7 @@ def _corrected(sentences: Sentences, room: int, seed: U64) -> Plan:
     with progress("pairing", len(sentences), unit="sentences") as advance:
         for low, high in blocks(sentences):
             first = np.arange(low, high)
-            document_end = np.repeat(sentences.bounds[1:], np.diff(sentences.bounds))[low:high]
+            document_end = sentences.document_ends(low, high)
             draws = Draws(np.broadcast_to(key(seed, first), (high - low,)))
             short, size, where, coin = draws.uniform(0, 4).T
             target = np.where(short < SHORT_SHARE, 2 + (size * (room - 1)).astype(np.int64), room)

@@ -71,6 +71,12 @@ class Sentences:
         """All tokens of all sentences."""
         return int((self.stops - self.starts).sum())
 
+    def document_ends(self, low: int, high: int) -> Int:
+        """Where the document of each sentence in [low, high) ends. low and high are document bounds themselves."""
+        first, last = np.searchsorted(self.bounds, (low, high))
+        bounds = self.bounds[first : last + 1]
+        return np.repeat(bounds[1:], np.diff(bounds))
+
     def document_of(self, sentences: Int) -> Int:
         """The document each of some sentences belongs to."""
         return np.searchsorted(self.bounds, sentences, side="right") - 1
@@ -113,9 +119,8 @@ class Pairing(Protocol):
 def blocks(sentences: Sentences) -> list[tuple[int, int]]:
     """Ranges of sentences, whole documents each, of about BLOCK sentences or one long document."""
     bounds = sentences.bounds
-    cuts = np.unique(bounds[np.searchsorted(bounds, np.arange(0, len(sentences), BLOCK))])
-    edges = [*cuts.tolist(), len(sentences)]
-    return [(low, high) for low, high in pairwise(edges) if high > low]
+    cuts = np.unique(bounds[np.searchsorted(bounds, np.arange(BLOCK, len(sentences), BLOCK))])
+    return list(pairwise([0, *cuts.tolist(), len(sentences)]))
 
 
 def walk(following: Int, start: int) -> Int:
