@@ -11,6 +11,7 @@ import re
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -65,6 +66,7 @@ def modules(package: str) -> Iterator[Module]:
             yield module
 
 
+@cache
 def locate(package: str) -> Path:
     """The folder, or for a package of one file the file, of an installed package. Finds; imports nothing."""
     if package == STDLIB:
@@ -155,7 +157,7 @@ GOOGLE_SECTION = re.compile(
     r"|attributes|variables|examples?|notes?|warnings?|see also|references?):{1,2}$",
     re.IGNORECASE,
 )
-DIRECTIVE = re.compile(r"^\s*\.\. *(?:(?P<name>[\w-]+)::|\[|_|\|)")
+DIRECTIVE = re.compile(r"^\s*\.\.(?: +(?P<name>[\w-]+)::)?(?:\s|$)")  # .. note::, and comments and targets
 PROSE_DIRECTIVES = {"note", "warning", "tip", "important", "caution", "attention", "hint", "admonition"}
 FIELD = re.compile(r"^:(?P<kind>\w+)(?: [^:`]*)?:(?!`) *(?P<text>.*)$")
 GOOGLE_ENTRY = re.compile(r"^\*{0,2}[\w.`*]+ *(?:\([^()]*(?:\([^()]*\)[^()]*)*\))? *: +(?=[A-Za-z`:])")

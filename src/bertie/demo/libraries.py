@@ -1,0 +1,147 @@
+"""Which library does this passage document? The demo's task, made from the documentation of installed packages.
+
+    modules -> held out or not -> passages of prose -> telling names hidden -> examples
+
+Whole modules are held out, so that no test passage's module is seen in training, nor in the pre-training text. What
+names a library is hidden, so that a model has to read what the passage says.
+"""
+
+import random
+import re
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import xxhash
+
+from bertie.console import progress
+from bertie.data import pydocs
+from bertie.data.pydocs import Module
+
+LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
+HELD_OUT = 0.2  # share of the modules that only the test sees
+NAMES = "torch pytorch numpy np scipy sp sklearn scikit scikits matplotlib mpl plt pyplot pylab python cpython stdlib"
+NAME = "name"  # what stands where a name was
+TELLING_SHARE = 0.9  # a name of one library is telling when nine in ten of its occurrences are there
+FEWEST_WORDS, MOST_WORDS = 25, 80  # of a passage; the longest are cut
+MOST_NAMES = 0.3  # passages that are mostly hidden names say nothing
+
+
+@dataclass(frozen=True)
+class LabelledPassage:
+    """A passage with its telling names hidden, the library it documents, and the module it is from."""
+
+    text: str
+    label: str
+    module: str
+
+
+def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> Iterator[Module]:
+    """Every documented module of the libraries, in order, whatever the number of processes."""
+    files = [(path, library, pydocs.locate(library)) for library in libraries for path in pydocs.files(library)]
+    with progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
+        pool = stack.enter_context(ProcessPoolExecutor(workers)) if workers > 1 else None
+        read = map(_read, files) if pool is None else pool.map(_read, files, chunksize=32)
+        for module in read:
+            advance()
+            if module is not None:
+                yield module
+
+
+def _read(file: tuple[Path, str, Path]) -> Module | None:
+    with warnings.catch_warnings(action="ignore"):  # other people's invalid escapes are not the reader's concern
+        return pydocs.read(*file)
+
+
+def held_out(module: Module) -> bool:
+    """Whether a module is kept for the test: a fixed draw by its name, the same on every machine."""
+    return xxhash.xxh3_64_intdigest(module.name.encode()) < HELD_OUT * 2**64
+
+
+def labelled_passages(modules: Iterable[Module]) -> tuple[list[LabelledPassage], list[LabelledPassage]]:
+    """Passages to train on and passages to test on, from different modules, no paragraph in both.
+
+    A paragraph that stands in several modules ("The figure to draw on.") is left out of all of them.
+    """
+    modules = list(modules)
+    owners: defaultdict[str, set[str]] = defaultdict(set)
+    for module in modules:
+        for passage in module.passages:
+            for paragraph in passage.paragraphs:
+                owners[paragraph.lower()].add(module.name)
+    telling = telling_words(modules)
+    train: list[LabelledPassage] = []
+    test: list[LabelledPassage] = []
+    for module in modules:
+        for passage in module.passages:
+            words = " ".join(p for p in passage.paragraphs if len(owners[p.lower()]) == 1).split()
+            text = hide_names(" ".join(words[:MOST_WORDS]), telling)
+            hidden = len(re.findall(rf"\b{NAME}\b", text))
+            if len(words) >= FEWEST_WORDS and hidden <= MOST_NAMES * len(text.split()):
+                (test if held_out(module) else train).append(LabelledPassage(text, module.package, module.name))
+    return train, test
+
+
+def telling_words(modules: Iterable[Module]) -> frozenset[str]:
+    """Words that tell a library by themselves, in lower case.
+
+    The libraries' names and short names, and whatever names a module, class or function in one library alone (also in
+    the plural) if nearly all its occurrences in prose are there: "tensor" and "estimator", but not "module".
+    """
+    named_in: defaultdict[str, set[str]] = defaultdict(set)
+    occurrences: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for module in modules:
+        for passage in module.passages:
+            for part in passage.name.lower().split("."):
+                named_in[part.strip("_")].add(module.package)
+            for word in re.findall(r"[a-z]+", " ".join(passage.paragraphs).lower()):
+                occurrences[word][module.package] += 1
+    telling = set(NAMES.split())
+    for word, where in occurrences.items():
+        libraries = named_in.get(word) or named_in.get(word.removesuffix("s")) or set()
+        if len(libraries) == 1 and where[min(libraries)] >= TELLING_SHARE * where.total():
+            telling.add(word)
+    return frozenset(telling)
+
+
+IDENTIFIER = re.compile(
+    r"https?:\S+"
+    r"|[A-Za-z_]\w*(?:\.\w+)+(?:\(\))?"  # dotted: a.b.c
+    r"|\w*_\w+(?:\(\))?"  # snake_case
+    r"|\b[A-Za-z]*[a-z][A-Z]\w*"  # CamelCase
+    r"|\b\w+\(\)"
+    r"|\b[A-Za-z]+\d\w*|\b\d+[A-Za-z_]\w*"  # float32
+)
+
+
+def hide_names(text: str, telling: frozenset[str]) -> str:
+    """The text with code-like identifiers and telling words replaced by one ordinary word."""
+    text = IDENTIFIER.sub(NAME, text)
+    text = re.sub(r"[A-Za-z]+", lambda match: NAME if match[0].lower() in telling else match[0], text)
+    return re.sub(rf"\b{NAME}(?:[ -]+{NAME}\b)+", NAME, text)
+
+
+def few(passages: Sequence[LabelledPassage], per_label: int, *, seed: int) -> list[LabelledPassage]:
+    """The same number of passages of each label, drawn by `seed`, in a drawn order."""
+    rng = random.Random(seed)
+    by_label: defaultdict[str, list[LabelledPassage]] = defaultdict(list)
+    for passage in passages:
+        by_label[passage.label].append(passage)
+    drawn = [p for label in sorted(by_label) for p in rng.sample(by_label[label], min(per_label, len(by_label[label])))]
+    rng.shuffle(drawn)
+    return drawn
+
+
+def bag_of_words(train: Sequence[LabelledPassage], test: Sequence[LabelledPassage]) -> float:
+    """Accuracy of counting words: tf-idf and logistic regression, the yardstick that knows no order and no context."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    model = make_pipeline(TfidfVectorizer(sublinear_tf=True), LogisticRegression(C=10.0, max_iter=1000))
+    model.fit([p.text for p in train], [p.label for p in train])
+    return float(model.score([p.text for p in test], [p.label for p in test]))
