@@ -6,6 +6,7 @@ chart is text inside the page: no image files, sharp at any size, and it changes
 
 import io
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,7 +136,8 @@ def _axes(width: float, height: float) -> "Iterator[tuple[Axes, _Svg]]":
         "axes.spines.right": False,
         "axes.axisbelow": True,
     }
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # Hangul is the page's font's to draw; here it is only measured
         figure = Figure(figsize=(width, height), layout="constrained")
         axes = figure.add_subplot()
         svg = _Svg()
