@@ -1,3 +1,5 @@
 """The list of commands: importing a file here adds its commands to the app, in this order."""
 
-__all__: list[str] = []
+from bertie.cli import tokenizer
+
+__all__ = ["tokenizer"]

@@ -42,8 +42,8 @@ class Normalizer:
 
 # Line ends of other systems, and of Unicode; the paragraph separator ends a paragraph.
 _LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\x85\u2028]")
-# Characters that carry no text: controls, soft hyphen, zero-width space, word joiner, byte order mark, lone
-# surrogates, non-characters, the replacement character. The joiners U+200C and U+200D stay: emoji and Persian need them.
+# Characters that carry no text: controls, soft hyphen, zero-width space, word joiner, byte order mark, lone surrogates,
+# non-characters, the replacement character. The joiners U+200C and U+200D stay: emoji and Persian need them.
 _NOISE = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufdd0-\ufdef\ufffd-\uffff\ud800-\udfff]"
 )

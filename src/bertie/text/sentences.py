@@ -41,7 +41,7 @@ _NEVER = _words(
 # The end only before a word that usually starts a sentence: they stand inside names and at the end alike.
 _PERHAPS = _words(
     "Jr Sr Inc Ltd Corp Co Bros No etc al Ave Blvd Rd Dept Univ Assn Est ed eds trans Jan Feb Mar Apr Jun Jul Aug Sep "
-    "Sept Oct Nov Dec Ph.D a.m p.m usw Str"
+    "Sept Oct Nov Dec pop Ph.D a.m p.m usw Str"
 )
 _INITIAL = r"(?<!\b[A-ZÀ-ÖØ-ÞΑ-ΩА-Я]\.)(?<!\b[a-z]\.)"  # J. Smith, U.S. Army, c. 1900
 _STARTER = (
@@ -55,8 +55,10 @@ _DATE = (  # 2020. 8. 15. and 3. Oktober
 )
 _ITEM = r"(?<!\A\d\.)(?<!\A\d\d\.)(?<!\n\d\.)(?<!\n\d\d\.)"  # "1. First" at the start of a line
 _CLOSERS = r"(?:[\"'”’»›)\]}」』）】〉》]|\[\d+\])*+"
-# What cannot start a sentence: a small letter, a comma, a Korean particle that takes up a quotation ("왔다." 라고).
-_ON = r"(?=\s)(?!\s+(?:[a-zß-öø-ÿα-ωа-я,;:)\]]|이?라[고는며]|라면서|[고며]\s|하[고며]\s))"
+# What cannot start a sentence: a comma, a Korean particle that takes up a quotation ("왔다." 라고), and, except after
+# Korean (이다. iOS는), a small letter.
+_ON_KOREAN = r"(?=\s)(?!\s+(?:[,;:)\]]|이?라[고는며]|라면서|[고며]\s|하[고며]\s))"
+_ON = rf"{_ON_KOREAN}(?!\s+[a-zß-öø-ÿα-ωа-я])"
 
 _BOUNDARY = re.compile(
     rf"""[.!?…。！？｡\n](?:
@@ -66,8 +68,10 @@ _BOUNDARY = re.compile(
       | (?<=[!?…]) [.!?…]*+ {_CLOSERS} {_ON}
       | (?<=\.) (?:
             [.!?…]++ {_CLOSERS} {_ON}
-          | (?=["'”’»›)\]}}」』）】〉》\[\s]) (?<=[가-힣]\.) {_CLOSERS} {_ON}
-          | (?=["'”’»›)\]}}」』）】〉》\[\s]) {_NEVER} {_ITEM} {_DATE} (?: {_PERHAPS} {_INITIAL} | {_STARTER}) {_CLOSERS} {_ON}
+          | (?=["'”’»›)\]}}」』）】〉》\[\s]) (?:
+                (?<=[가-힣]\.) {_CLOSERS} {_ON_KOREAN}
+              | {_NEVER} {_ITEM} {_DATE} (?: {_PERHAPS} {_INITIAL} | {_STARTER}) {_CLOSERS} {_ON}
+            )
         )
     )""",
     re.VERBOSE,
@@ -114,7 +118,7 @@ def kiwi(text: str) -> list[str]:
 
     Raises UsageError when kiwipiepy is not installed.
     """
-    return [piece for sentence in _kiwi().split_into_sents(text) if (piece := sentence.text.strip())]
+    return [piece for sentence in load_kiwi().split_into_sents(text) if (piece := sentence.text.strip())]
 
 
 @cache
@@ -125,13 +129,14 @@ def _pysbd() -> Any:
 
 
 @cache
-def _kiwi() -> Any:
+def load_kiwi() -> Any:
+    """Kiwi, loaded once. Raises UsageError with the pip command when kiwipiepy is not installed."""
     try:
         from kiwipiepy import Kiwi
     except ImportError:
         raise UsageError(
-            'The "kiwi" splitter needs kiwipiepy, which is not installed. Run: pip install "bertie[ko]" '
-            '(or choose the "rules" splitter, which needs nothing).'
+            'Kiwi needs the package kiwipiepy, which is not installed. Run: pip install "bertie[ko]" '
+            '(the "rules" splitter needs nothing).'
         ) from None
     return Kiwi(num_workers=1)
 
@@ -144,5 +149,5 @@ SPLITTERS: Registry[Splitter] = Registry(
 def splitter(name: str) -> Splitter:
     """The splitter of that name. Raises UsageError naming the choices, or the package that is missing."""
     if name == "kiwi":
-        _kiwi()  # say now, not after an hour, that it is missing
+        load_kiwi()  # say now, not after an hour, that it is missing
     return SPLITTERS[name]

@@ -1,0 +1,154 @@
+"""`bertie tokenizer train|report|encode`: make a vocabulary, judge it, look at what it does."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+
+group = typer.Typer(help="Train a vocabulary, report on it, show how text is cut.", no_args_is_help=True)
+app.add_typer(group, name="tokenizer")
+
+Sources = Annotated[list[str], typer.Argument(help="A folder `bertie corpus` wrote, text files, or -.")]
+Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
+
+
+@group.command(epilog="Example: [bold]bertie tokenizer train corpora/wiki -o tokenizers/wiki --size 30522[/]")
+def train(
+    sources: Sources,
+    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    size: Annotated[int, typer.Option(min=16, help="Pieces, special tokens included.")] = 30522,
+    algorithm: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
+    lowercase: Annotated[bool, typer.Option("--lowercase/--cased", help="Make every letter small.")] = False,
+    strip_accents: Annotated[
+        bool | None, typer.Option(help="Drop accents, never breaking Hangul. Default: with --lowercase.")
+    ] = None,
+    min_frequency: Annotated[int, typer.Option(min=1, help="Pieces seen less often are not made.")] = 2,
+    limit_alphabet: Annotated[
+        int | None, typer.Option(min=1, help="Characters with a piece of their own. Default: those of 99.98 % of text.")
+    ] = None,
+    unused: Annotated[int, typer.Option(min=0, help="Free rows [unused1] ... for words added later.")] = 0,
+    morphemes: Annotated[
+        bool, typer.Option("--morphemes", help="Split Korean at morphemes first (Kiwi, slow).")
+    ] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Learn a vocabulary from a corpus and write the tokenizer's folder."""
+    from bertie.files import new_folder
+    from bertie.text import vocabulary
+    from bertie.text.normalize import Normalizer
+
+    new_folder(out, overwrite=overwrite)
+    words = vocabulary.count_words(_progress(_lines(sources), "counting words"), morphemes=morphemes)
+    console.say(f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; learning pieces ...")
+    tokenizer = vocabulary.train(
+        words,
+        size=size,
+        algorithm=algorithm,  # type: ignore[arg-type]  # train answers unknown names
+        normalizer=Normalizer(lowercase=lowercase, strip_accents=strip_accents),
+        min_frequency=min_frequency,
+        limit_alphabet=limit_alphabet,
+        unused=unused,
+        morphemes=morphemes,
+    )
+    tokenizer.save(out)
+    facts = {"folder": str(out), "vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}
+    if json:
+        emit({**facts, "fingerprint": tokenizer.fingerprint})
+    else:
+        console.show(f"{out}: {tokenizer.vocab_size:,} pieces; {facts['trained_by']}")
+
+
+@group.command(epilog="Example: [bold]bertie tokenizer report tokenizers/wiki ratings.txt --json[/]")
+def report(
+    folder: Folder,
+    sources: Sources,
+    limit: Annotated[int, typer.Option(min=1, help="Lines read.")] = 100_000,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Pieces per word, unknown words, coverage and round trips of a tokenizer on a text, by script."""
+    from itertools import islice
+
+    from bertie.text.report import report as judge
+    from bertie.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(folder)
+    found = judge(tokenizer, _progress(islice(_lines(sources), limit), "reading"))
+    if json:
+        emit(found.to_dict())
+    else:
+        console.show(found.table())
+
+
+@group.command(epilog='Example: [bold]bertie tokenizer encode tokenizers/wiki "Unbelievable!"[/]')
+def encode(
+    folder: Folder,
+    text: Annotated[str, typer.Argument(help="Text, or - for the lines of standard input.")] = "-",
+    pair: Annotated[str | None, typer.Option(help="A second text.")] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Show the pieces of a text with their ids and the characters they came from."""
+    from bertie.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(folder)
+    for line in sys.stdin if text == "-" else [text]:
+        line = line.rstrip("\n")
+        encoding = tokenizer.encode(line, pair)
+        parts = [(pair if sequence else line) or "" for sequence in encoding.sequence_ids]
+        places = zip(encoding.tokens, encoding.ids, encoding.offsets, parts, strict=True)
+        rows = [(token, i, start, end, part[start:end]) for token, i, (start, end), part in places]
+        if json:
+            emit([dict(zip(("piece", "id", "start", "end", "text"), row, strict=True)) for row in rows])
+            continue
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("piece", "id", "characters", "text")
+        for token, i, start, end, written in rows:
+            table.add_row(Text(token), str(i), f"{start}-{end}", Text(written))
+        console.show(table)
+
+
+def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
+    with console.progress(what, unit="lines") as advance:
+        for number, line in enumerate(lines, start=1):
+            if not number % 1000:
+                advance(1000)
+            yield line
+
+
+def _lines(sources: list[str]) -> Iterator[str]:
+    """The sentences of corpus folders, the lines of files; lines that are no UTF-8 are left out and counted."""
+    from bertie.data.tables import Bad, decoded
+    from bertie.errors import DataError
+
+    for source in sources:
+        path = Path(source)
+        if path.is_dir():
+            from bertie.data import corpus
+
+            yield from corpus.texts(path)
+            continue
+        if source != "-" and not path.exists():
+            raise DataError(f"{source} does not exist. A corpus folder, a text file or - was expected.")
+        bad = 0
+        with nullcontext(sys.stdin.buffer) if source == "-" else open(path, "rb") as file:
+            for _, line in decoded(file, "utf-8", source):
+                if isinstance(line, Bad):
+                    bad += 1
+                else:
+                    yield line
+        if bad:
+            console.warn(f"{source}: {bad:,} lines are not UTF-8 and were left out.")

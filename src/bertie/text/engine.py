@@ -1,0 +1,147 @@
+"""Engines of the `tokenizers` library: built from a published vocabulary, read from a file, checked, described.
+
+An engine holds the normalizer, the splitting, the model and the decoder. What is read may be damaged or hostile, so
+every failure of the library, its panics too, becomes a DataError that names the file.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors
+
+from bertie.errors import DataError
+from bertie.files import read_json
+from bertie.text.normalize import Normalizer
+
+SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+MAX_FILE_BYTES = 256 << 20  # the largest published tokenizer.json is some 30 MB
+
+
+def read_vocabulary(path: Path) -> dict[str, int]:
+    """vocab.txt: one piece a line, its id the line number from 0. Raises DataError when it is not UTF-8 or too big."""
+    if path.stat().st_size > MAX_FILE_BYTES:
+        raise DataError(f"{path} has {path.stat().st_size:,} bytes; no vocabulary is that large.")
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error}).") from None
+    lines = text.replace("\r\n", "\n").split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    return {line: number for number, line in enumerate(lines)}
+
+
+def bert_engine(vocabulary: dict[str, int], settings: Mapping[str, Any], source: Path | str) -> tokenizers.Tokenizer:
+    """The engine of a published BERT vocabulary: BERT's own normalization, exactly, and greedy WordPiece.
+
+    When the settings do not say `do_lower_case`, a vocabulary with a capital letter in it is a cased one.
+    """
+    flags = {name: settings.get(name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
+    for name, value in flags.items():
+        if value not in (True, False, None):
+            raise DataError(
+                f"{name} is {value!r} in the tokenizer_config.json beside {source}; true or false was expected."
+            )
+    lowercase = flags["do_lower_case"]
+    if lowercase is None:
+        lowercase = not any(piece != piece.lower() for piece in vocabulary if not piece.startswith("["))
+    chinese_chars = flags["tokenize_chinese_chars"] is not False
+    normalizer = Normalizer(lowercase, flags["strip_accents"], chinese_chars, nfc=False)
+    special = [special_token(settings, name) for name in SPECIAL_TOKENS]
+    return wordpiece_engine(vocabulary, normalizer, special)
+
+
+def wordpiece_engine(
+    vocabulary: dict[str, int], normalizer: Normalizer, special: Sequence[str]
+) -> tokenizers.Tokenizer:
+    """A WordPiece engine as `transformers` builds it; `special` are the pad, unk, cls, sep and mask tokens."""
+    _, unk, cls, sep, _ = special
+    engine = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100))
+    engine.normalizer = normalizer.engine()
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix="##")
+    return with_special_tokens(engine, [token for token in special if token in vocabulary], cls, sep)
+
+
+def with_special_tokens(
+    engine: tokenizers.Tokenizer, special: Sequence[str], cls: str, sep: str
+) -> tokenizers.Tokenizer:
+    """Mark the special tokens, and write BERT's layout of one and two texts for others who read the file."""
+    engine.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in special])
+    if cls in special and sep in special:
+        template = processors.TemplateProcessing(
+            single=f"{cls}:0 $A:0 {sep}:0",
+            pair=f"{cls}:0 $A:0 {sep}:0 $B:1 {sep}:1",
+            special_tokens=[(cls, engine.token_to_id(cls)), (sep, engine.token_to_id(sep))],
+        )
+        inner = engine.post_processor
+        engine.post_processor = processors.Sequence([inner, template]) if inner else template
+    return engine
+
+
+def read_engine(path: Path) -> tokenizers.Tokenizer:
+    """The engine of a tokenizer.json. Raises DataError when it is damaged, too large or no tokenizer."""
+    size = path.stat().st_size
+    if size > MAX_FILE_BYTES:
+        raise DataError(f"{path} has {size:,} bytes; no tokenizer is larger than {MAX_FILE_BYTES:,}.")
+    read_json(path)  # refuses what is no JSON or nested too deep, before the engine sees it
+    try:
+        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:
+        raise DataError(f"{path} is not a tokenizer the engine can read ({error}).") from None
+    except BaseException as error:  # the engine's panics are not Exceptions
+        if type(error).__name__ != "PanicException":
+            raise
+        raise DataError(f"{path} is not a tokenizer the engine can read ({error}).") from None
+
+
+def check_same(vocabulary: dict[str, int], engine: tokenizers.Tokenizer, folder: Path) -> None:
+    """vocab.txt beside tokenizer.json must say the same; a piece added later may stand in tokenizer.json alone."""
+    ids = engine.get_vocab()
+    for piece, i in vocabulary.items():
+        if ids.get(piece) != i:
+            other = f"has id {ids[piece]}" if piece in ids else "is missing"
+            raise DataError(
+                f"The vocab.txt and tokenizer.json in {folder} disagree: {piece!r} is on line {i + 1} of vocab.txt "
+                f"(id {i}) and {other} in tokenizer.json. They come from two tokenizers; remove the wrong one."
+            )
+
+
+def special_token(settings: Mapping[str, Any], name: str) -> str:
+    """What tokenizer_config.json calls the pad, unk, cls, sep or mask token; BERT's name when it does not say."""
+    value = settings.get(f"{name}_token")
+    if isinstance(value, dict):  # as transformers writes added tokens
+        value = value.get("content")
+    return value if isinstance(value, str) else SPECIAL_TOKENS[name]
+
+
+def public_settings(engine: tokenizers.Tokenizer) -> dict[str, Any]:
+    """What tokenizer_config.json says for `transformers`.
+
+    Its BertTokenizer builds BERT's own normalization anew, whatever tokenizer.json says, so a tokenizer that composes
+    (NFC) names the class that reads tokenizer.json; who takes BertTokenizer all the same should not break Hangul.
+    """
+    parts = state(engine.normalizer) if engine.normalizer else {}
+    bert: dict[str, Any] = next((p for p in parts.get("normalizers", [parts]) if p.get("type") == "BertNormalizer"), {})
+    plain = bert is parts and isinstance(engine.model, models.WordPiece)
+    return {
+        "tokenizer_class": "BertTokenizer" if plain else "PreTrainedTokenizerFast",
+        "do_lower_case": bert.get("lowercase", False),
+        "strip_accents": bert.get("strip_accents") if plain else False,
+        "tokenize_chinese_chars": bert.get("handle_chinese_chars", False),
+    }
+
+
+def state(part: Any) -> dict[str, Any]:
+    """The settings of a part of the engine, as tokenizer.json has them."""
+    found: dict[str, Any] = json.loads(part.__getstate__())
+    return found
+
+
+def without_added_tokens(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """A copy that sees no special tokens in a text and adds none: its pieces are those of the vocabulary alone."""
+    tree = json.loads(engine.to_str())
+    return tokenizers.Tokenizer.from_str(json.dumps({**tree, "added_tokens": [], "post_processor": None}))

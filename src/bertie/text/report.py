@@ -1,0 +1,169 @@
+"""What a tokenizer does to a text: pieces per word, unknown words, what comes back, by script.
+
+A word is what the tokenizer splits first: between spaces, and for BERT's rules around punctuation. Fertility and the
+share of continued words are those of Rust et al. 2021, "How Good is Your Tokenizer?".
+"""
+
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any
+
+from bertie.text.tokenizer import Encoding, Tokenizer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+BATCH = 1000
+
+
+@dataclass
+class ScriptCounts:
+    """What was counted over the words of one script."""
+
+    words: int = 0
+    pieces: int = 0
+    continued_words: int = 0
+    unknown_words: int = 0
+    characters: int = 0
+    unknown_characters: int = 0
+
+    @property
+    def fertility(self) -> float:
+        """Pieces per word."""
+        return self.pieces / max(1, self.words)
+
+    def rates(self) -> dict[str, float]:
+        """The counts as the shares a reader compares."""
+        words, characters = max(1, self.words), max(1, self.characters)
+        return {
+            "words": self.words,
+            "fertility": self.fertility,
+            "continued": self.continued_words / words,
+            "unknown_words": self.unknown_words / words,
+            "coverage": 1 - self.unknown_characters / characters,
+            "characters_per_piece": self.characters / max(1, self.pieces),
+        }
+
+
+@dataclass
+class TokenizerReport:
+    """Counts by script, and over the whole text how much of it can be had back from the ids."""
+
+    vocab_size: int
+    scripts: dict[str, ScriptCounts] = field(default_factory=dict)
+    texts: int = 0
+    bytes: int = 0
+    round_trips: int = 0
+    pieces_used: int = 0
+    unknown: Counter[str] = field(default_factory=Counter)
+
+    def total(self) -> ScriptCounts:
+        """All scripts together."""
+        names = ScriptCounts.__dataclass_fields__
+        return ScriptCounts(**{name: sum(getattr(row, name) for row in self.scripts.values()) for name in names})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain values, for JSON and for other reports."""
+        total = self.total()
+        return {
+            "vocab_size": self.vocab_size,
+            "texts": self.texts,
+            "bytes": self.bytes,
+            "pieces": total.pieces,
+            "bytes_per_piece": self.bytes / max(1, total.pieces),
+            "round_trip": self.round_trips / max(1, self.texts),
+            "vocabulary_used": self.pieces_used / self.vocab_size,
+            **total.rates(),
+            "scripts": {name: {**row.rates(), "counts": asdict(row)} for name, row in self._ranked()},
+            "most_frequent_unknown": self.unknown.most_common(20),
+        }
+
+    def table(self) -> "Table":
+        """The report for people."""
+        from rich.table import Table
+
+        facts = self.to_dict()
+        table = Table(
+            "script", *[f"{name}" for name in ("words", "pieces/word", "in 2+ pieces", "unknown", "characters known")],
+            title=f"{self.texts:,} texts, {self.bytes / 1e6:,.1f} MB, vocabulary of {self.vocab_size:,}",
+            caption=(
+                f"{facts['bytes_per_piece']:.2f} bytes a piece · {facts['round_trip']:.2%} of texts come back whole · "
+                f"{facts['vocabulary_used']:.1%} of the vocabulary used\n"
+                f"most frequent unknown words: {' '.join(word for word, _ in self.unknown.most_common(12)) or 'none'}"
+            ),
+        )  # fmt: skip
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for name, row in [*self._ranked(), ("all", self.total())]:
+            rates = row.rates()
+            shares = (f"{rates[key]:.2%}" for key in ("continued", "unknown_words", "coverage"))
+            table.add_row(
+                name, f"{row.words:,}", f"{row.fertility:.3f}", *shares, style="bold" if name == "all" else None
+            )
+        return table
+
+    def _ranked(self) -> list[tuple[str, ScriptCounts]]:
+        return sorted(self.scripts.items(), key=lambda item: -item[1].words)
+
+
+def report(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
+    """Tokenize the texts and count. A text comes back whole when its pieces spell it again but for spaces."""
+    result = TokenizerReport(tokenizer.vocab_size)
+    used: set[int] = set()
+    texts = iter(texts)
+    while batch := list(islice(texts, BATCH)):
+        for text, encoding in zip(batch, tokenizer.encode_batch(batch), strict=True):
+            result.texts += 1
+            result.bytes += len(text.encode("utf-8", "replace"))
+            used.update(encoding.ids)
+            for word, ids in _words(text, encoding):
+                _count(result, word, ids, tokenizer.unk_id)
+            result.round_trips += _spell(tokenizer, text) == "".join(tokenizer.decode(encoding.ids).split())
+    result.pieces_used = len(used)
+    return result
+
+
+def _spell(tokenizer: Tokenizer, text: str) -> str:
+    """What should come back: the text as the tokenizer normalizes it, without spaces."""
+    normalizer = tokenizer.engine.normalizer
+    return "".join((normalizer.normalize_str(text) if normalizer else text).split())
+
+
+def _words(text: str, encoding: Encoding) -> Iterator[tuple[str, list[int]]]:
+    """Each word with the ids of its pieces."""
+    for word, group in groupby(range(1, len(encoding) - 1), key=lambda position: encoding.word_ids[position]):
+        if word is not None:
+            places = list(group)
+            start, end = encoding.offsets[places[0]][0], encoding.offsets[places[-1]][1]
+            yield text[start:end], encoding.ids[places[0] : places[-1] + 1]
+
+
+def _count(result: TokenizerReport, word: str, ids: list[int], unk_id: int) -> None:
+    row = result.scripts.setdefault(script(word), ScriptCounts())
+    row.words += 1
+    row.pieces += len(ids)
+    row.continued_words += len(ids) > 1
+    row.characters += len(word)
+    if unk_id in ids:
+        row.unknown_words += 1
+        row.unknown_characters += len(word)
+        result.unknown[word] += 1
+
+
+def script(word: str) -> str:
+    """The script of a word's first letter (Latin, Hangul, Han ...), "number", or "symbol"."""
+    return next((found for found in map(_script, word) if found not in ("number", "symbol")), _script(word[:1]))
+
+
+@lru_cache(maxsize=1 << 16)
+def _script(character: str) -> str:
+    if not character or not character.isalnum():
+        return "symbol"
+    if not character.isalpha():
+        return "number"
+    first = unicodedata.name(character, "OTHER").split()[0].split("-")[0]
+    return {"CJK": "Han", "FULLWIDTH": "Latin", "HALFWIDTH": "half-width"}.get(first, first.capitalize())

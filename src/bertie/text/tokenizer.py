@@ -1,0 +1,359 @@
+"""`Tokenizer`: text to pieces, each knowing which characters of the original text it came from; a folder of files.
+
+The `tokenizers` engine does the work. What is added here: the layout of one or two texts with [CLS] and [SEP],
+truncation that is counted, offsets that stay whole when letters were composed, a fast way for whole corpora, and a
+folder in the public layout that opens in `transformers` and opens what `transformers` saved.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import tokenizers
+import xxhash
+from numpy.typing import ArrayLike, NDArray
+
+from bertie.errors import DataError, UsageError, nearest
+from bertie.files import read_json, write_bytes, write_json
+from bertie.text.bulk import SURROGATE, BulkEncoder
+from bertie.text.engine import (
+    SPECIAL_TOKENS,
+    bert_engine,
+    check_same,
+    public_settings,
+    read_engine,
+    read_vocabulary,
+    special_token,
+    state,
+)
+from bertie.text.korean import Morphemes
+
+Truncation = Literal["longest_first", "only_first", "only_second", "error"]
+"""What gives way when texts are too long: the longer of the two piece by piece, one of them, or nothing (DataError)."""
+
+_UNUSED = re.compile(r"\[unused\d+\]")
+# Characters that only ever continue the one before: marks, and the vowels and finals of decomposed Hangul.
+_JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One example as the model reads it, [CLS] and [SEP] included: plain lists of one length.
+
+    `text[start:end]` of a piece's offsets is what the user wrote for it. Special tokens have offsets (0, 0) and None
+    for the word and the sequence (0: first text, 1: second) they belong to. `overflow` counts the pieces cut away.
+    """
+
+    ids: list[int]
+    type_ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    word_ids: list[int | None]
+    sequence_ids: list[int | None]
+    overflow: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    """The pieces of one text, without special tokens."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    word_ids: list[int | None]
+
+    def __getitem__(self, part: slice) -> "_Pieces":
+        return _Pieces(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
+
+
+class Tokenizer:
+    """A vocabulary and the rules that cut text into its pieces.
+
+    `settings` is what tokenizer_config.json says beside the engine's own file; the key "bertie" records how the
+    vocabulary was made. Raises DataError when a special token is not in the vocabulary.
+    """
+
+    def __init__(self, engine: tokenizers.Tokenizer, *, settings: Mapping[str, Any] | None = None) -> None:
+        engine.no_truncation()
+        engine.no_padding()
+        self.engine = engine
+        self.settings: dict[str, Any] = dict(settings or {})
+        self.special_tokens = {name: special_token(self.settings, name) for name in SPECIAL_TOKENS}
+        found = {name: engine.token_to_id(token) for name, token in self.special_tokens.items()}
+        if missing := [self.special_tokens[name] for name, i in found.items() if i is None]:
+            raise DataError(
+                f"The vocabulary of {engine.get_vocab_size():,} pieces has no {', '.join(missing)}. BERT needs "
+                f"{', '.join(self.special_tokens.values())}; name others in tokenizer_config.json (cls_token, ...)."
+            )
+        named = [i for i in found.values() if i is not None]
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = named
+        self._vocabulary: dict[str, int] = engine.get_vocab()
+        self.vocab_size: int = 1 + max(self._vocabulary.values())
+        if self.vocab_size > 2 * len(self._vocabulary) + 1024:
+            raise DataError(
+                f"The vocabulary has {len(self._vocabulary):,} pieces but its largest id is {self.vocab_size - 1:,}: "
+                "the file is damaged or was not made for a model."
+            )
+        added = engine.get_added_tokens_decoder()
+        special = {i for i, token in added.items() if token.special}
+        self.special_ids: frozenset[int] = frozenset(special.union(named))
+        self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
+        self._morphemes = Morphemes() if self._facts.get("morphemes") == "kiwi" else None
+        self._composes = bool(engine.normalizer) and '"NFC"' in json.dumps(state(engine.normalizer))
+
+    @property
+    def _facts(self) -> dict[str, Any]:
+        facts = self.settings.get("bertie", {})
+        return facts if isinstance(facts, dict) else {}
+
+    @classmethod
+    def load(cls, folder: str | Path) -> "Tokenizer":
+        """Open a folder with tokenizer.json, or with vocab.txt as BERT published it; tokenizer_config.json is obeyed.
+
+        Raises DataError when neither is there, when a file is damaged, or when the two disagree.
+        """
+        folder = Path(folder)
+        config = folder / "tokenizer_config.json"
+        settings = read_json(config) if config.exists() else {}
+        if not isinstance(settings, dict):
+            raise DataError(f"{config} holds a {type(settings).__name__}; an object of settings was expected.")
+        file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
+        if file.exists():
+            engine = read_engine(file)
+            if vocabulary.exists():
+                check_same(read_vocabulary(vocabulary), engine, folder)
+        elif vocabulary.exists():
+            engine = bert_engine(read_vocabulary(vocabulary), settings, vocabulary)
+        else:
+            there = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
+            raise DataError(f"{folder} has no tokenizer.json and no vocab.txt (there: {there or 'nothing'}).")
+        try:
+            return cls(engine, settings=settings)
+        except DataError as error:
+            raise DataError(f"{folder}: {error}") from None
+
+    def save(self, folder: str | Path) -> None:
+        """Write tokenizer.json, vocab.txt (WordPiece), tokenizer_config.json and special_tokens_map.json."""
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {f"{name}_token": token for name, token in self.special_tokens.items()}
+        model = state(self.engine.model)
+        pieces = {i: token for token, i in self._vocabulary.items()}
+        if model["type"] == "WordPiece" and len(pieces) == self.vocab_size:
+            text = "".join(f"{pieces[i]}\n" for i in range(self.vocab_size))
+            write_bytes(folder / "vocab.txt", text.encode())
+        write_bytes(folder / "tokenizer.json", (self.engine.to_str(pretty=True) + "\n").encode())
+        settings = {**public_settings(self.engine), "model_max_length": 512, **self.settings, **names}
+        settings.pop("auto_map", None)  # would name code to run
+        write_json(folder / "tokenizer_config.json", settings)
+        write_json(folder / "special_tokens_map.json", names)
+
+    def encode(
+        self, a: str, b: str | None = None, *, max_length: int | None = None, truncation: Truncation = "longest_first"
+    ) -> Encoding:
+        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP] with type ids 0 and 1, at most `max_length` pieces.
+
+        Special tokens written in the text ("the [MASK] sat") are read as such. Raises DataError under
+        truncation="error" when the text is too long.
+        """
+        return self.encode_batch([a if b is None else (a, b)], max_length=max_length, truncation=truncation)[0]
+
+    def encode_batch(
+        self,
+        texts: Iterable[str | tuple[str, str]],
+        *,
+        max_length: int | None = None,
+        truncation: Truncation = "longest_first",
+    ) -> list[Encoding]:
+        """`encode` for many texts or pairs at once, on all cores."""
+        texts = list(texts)
+        pieces = iter(self._pieces([part for text in texts for part in ([text] if isinstance(text, str) else text)]))
+        result = []
+        for text in texts:
+            a, b = next(pieces), None if isinstance(text, str) else next(pieces)
+            keep_a, keep_b = self._lengths(len(a.ids), len(b.ids) if b else None, max_length, truncation)
+            cut = len(a.ids) - keep_a + (len(b.ids) - keep_b if b else 0)
+            result.append(self._layout(a[:keep_a], b and b[:keep_b], cut) if cut else self._layout(a, b, 0))
+        return result
+
+    def windows(self, a: str, b: str | None = None, *, max_length: int, stride: int = 128) -> list[Encoding]:
+        """Every window of a text too long for one: over `b` with the whole of `a` before it, or over `a` alone.
+
+        `stride` is how many pieces each window starts after the one before (BERT's doc_stride, Devlin et al.'s
+        run_squad.py); the last window ends with the text. `overflow` of each counts the pieces outside it.
+        """
+        head, body = self._pieces([a, b]) if b is not None else (None, self._pieces([a])[0])
+        room = max_length - (2 if head is None else 3 + len(head.ids))
+        if room < 1 or stride < 1:
+            raise DataError(
+                f"No window of {max_length} pieces has room beside {max_length - room} that must stand in it."
+            )
+        starts = [0]
+        while starts[-1] + room < len(body.ids):
+            starts.append(starts[-1] + min(stride, room))
+        found = []
+        for start in starts:
+            part = body[start : start + room]
+            outside = len(body.ids) - len(part.ids)
+            found.append(self._layout(part, None, outside) if head is None else self._layout(head, part, outside))
+        return found
+
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of each text alone, without special tokens, at corpus speed.
+
+        Text that spells a special token ("[SEP]" in a manual) is read as ordinary characters here.
+        """
+        return self._bulk.ids(self._segmented(texts))
+
+    def flat_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """`ids` as two arrays, for shards: all ids on end (total,), and each text's start and the last end (N + 1,)."""
+        return self._bulk.flat(self._segmented(texts))
+
+    def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
+        """Text of these ids; the spaces around punctuation are the decoder's guess."""
+        return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)).strip()
+
+    def id_to_token(self, i: int) -> str:
+        """The piece of an id. Raises UsageError when there is none."""
+        token = self.engine.id_to_token(int(i)) if 0 <= i < self.vocab_size else None
+        if token is None:
+            raise UsageError(f"There is no piece {i}: the vocabulary has ids 0 to {self.vocab_size - 1:,}.")
+        return str(token)
+
+    def token_to_id(self, token: str) -> int:
+        """The id of a piece. Raises UsageError when it is not in the vocabulary."""
+        if token not in self._vocabulary:
+            close = nearest(token, [p for p in self._vocabulary if p[:2] == token[:2]][:50])
+            raise UsageError(f"{token!r} is not a piece of this vocabulary. {close}")
+        return self._vocabulary[token]
+
+    def continues_word(self, ids: ArrayLike) -> NDArray[np.bool_]:
+        """Whether each id goes on with the word before it, for whole-word masking. (...) integers -> (...) bool"""
+        found: NDArray[np.bool_] = self._continues[np.asarray(ids)]
+        return found
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Hash of all that decides the ids of a text, 32 hex digits."""
+        decides = [self.engine.to_str(), self.special_tokens, bool(self._morphemes)]
+        return xxhash.xxh3_128(json.dumps(decides).encode()).hexdigest()
+
+    @cached_property
+    def _continues(self) -> NDArray[np.bool_]:
+        model = state(self.engine.model)
+        prefix = model.get("continuing_subword_prefix")
+        starts = {"BPE": "Ġ", "Unigram": "▁"}.get(model["type"], "")
+        table = np.zeros(self.vocab_size, np.bool_)
+        for token, i in self._vocabulary.items():
+            table[i] = token.startswith(prefix) if prefix else not token.startswith(starts)
+        table[[*self.special_ids, *self.unused_ids]] = False
+        return table
+
+    @cached_property
+    def _bulk(self) -> BulkEncoder:
+        return BulkEncoder(self.engine)
+
+    def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
+        return [self._morphemes(text)[0] for text in texts] if self._morphemes else texts
+
+    def _pieces(self, texts: list[str]) -> list[_Pieces]:
+        origins: list[NDArray[np.intp] | None] = [None] * len(texts)
+        read = [SURROGATE.sub("\ufffd", text) for text in texts]
+        if self._morphemes:
+            read, origins = map(list, zip(*map(self._morphemes, read), strict=True)) if read else ([], [])
+        result = []
+        for text, origin, found in zip(
+            read, origins, self.engine.encode_batch(read, add_special_tokens=False), strict=True
+        ):
+            offsets = found.offsets
+            if self._composes and not unicodedata.is_normalized("NFC", text):
+                offsets = whole_characters(text, offsets)
+            if origin is not None:
+                offsets = [
+                    (int(origin[start]), int(origin[end - 1]) + 1 if end > start else int(origin[start]))
+                    for start, end in offsets
+                ]
+            result.append(_Pieces(found.ids, found.tokens, offsets, found.word_ids))
+        return result
+
+    def _lengths(self, a: int, b: int | None, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
+        """How many pieces of each text are kept."""
+        special = 2 if b is None else 3
+        b = b or 0
+        excess = 0 if max_length is None else a + b + special - max_length
+        if excess <= 0:
+            return a, b
+        if max_length is not None and max_length < special:
+            raise UsageError(f"max_length {max_length} has no room for the {special} special tokens.")
+        if truncation == "error":
+            raise DataError(
+                f"A text of {a + b + special:,} pieces is longer than max_length {max_length:,}. "
+                "Raise max_length, or choose to truncate or to read it in windows."
+            )
+        if truncation == "longest_first":
+            return longest_first(a, b, a + b - excess)
+        kept = (a - excess, b) if truncation == "only_first" else (a, b - excess)
+        if min(kept) < 0:
+            raise DataError(
+                f"{excess:,} pieces must go, more than the text cut by {truncation!r} has; max_length {max_length}."
+            )
+        return kept
+
+    def _layout(self, a: _Pieces, b: _Pieces | None, overflow: int) -> Encoding:
+        cls, sep = [self.cls_id], [self.sep_id]
+        cls_token, sep_token = [self.special_tokens["cls"]], [self.special_tokens["sep"]]
+        n = len(a.ids)
+        if b is None:
+            return Encoding(
+                ids=cls + a.ids + sep,
+                type_ids=[0] * (n + 2),
+                tokens=cls_token + a.tokens + sep_token,
+                offsets=[(0, 0), *a.offsets, (0, 0)],
+                word_ids=[None, *a.word_ids, None],
+                sequence_ids=[None, *[0] * n, None],
+                overflow=overflow,
+            )
+        m = len(b.ids)
+        return Encoding(
+            ids=cls + a.ids + sep + b.ids + sep,
+            type_ids=[0] * (n + 2) + [1] * (m + 1),
+            tokens=cls_token + a.tokens + sep_token + b.tokens + sep_token,
+            offsets=[(0, 0), *a.offsets, (0, 0), *b.offsets, (0, 0)],
+            word_ids=[None, *a.word_ids, None, *b.word_ids, None],
+            sequence_ids=[None, *[0] * n, None, *[1] * m, None],
+            overflow=overflow,
+        )
+
+
+def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
+    """Lengths after dropping the last piece of the longer text, of the second on a tie, until both fit in `room`.
+
+    The closed form of `_truncate_seq_pair` in BERT's release. `transformers` leaves an odd piece to the second text.
+    """
+    half_a, half_b = room - room // 2, room // 2
+    if a <= half_a:
+        return a, min(b, room - a)
+    return (room - b, b) if b <= half_b else (half_a, half_b)
+
+
+def whole_characters(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Offsets whose ends take in the marks and jamo that were composed into a piece's last character.
+
+    The engine gives a composed character the place of its first part alone: 각 written as three jamo, the first.
+    """
+    result = []
+    for number, (start, end) in enumerate(offsets):
+        limit = offsets[number + 1][0] if number + 1 < len(offsets) else len(text)
+        while end > start and end < limit and (unicodedata.combining(text[end]) or _JAMO.match(text[end])):
+            end += 1
+        result.append((start, end))
+    return result

@@ -1,0 +1,231 @@
+"""Vocabularies: words are counted as they stream by, in bounded memory, then the `tokenizers` engine learns the pieces.
+
+What the engine calls WordPiece training merges the most frequent pair, which is BPE; only the use of the vocabulary
+(greedy, longest piece first) is WordPiece. Published BERT vocabularies were probably made by likelihood; nobody
+released the program. The algorithm really used is recorded with the tokenizer (settings["bertie"]).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import tokenizers
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+
+from bertie import console
+from bertie.errors import DataError, UsageError
+from bertie.text.engine import SPECIAL_TOKENS, with_special_tokens, without_added_tokens
+from bertie.text.korean import Morphemes
+from bertie.text.normalize import Normalizer
+from bertie.text.tokenizer import Tokenizer
+
+Algorithm = Literal["wordpiece", "bpe", "unigram"]
+TRAINED_BY = {
+    "wordpiece": "BPE merges by pair count (the engine's WordPieceTrainer); read greedily, longest piece first",
+    "bpe": "byte-level BPE merges by pair count; read by merge rank",
+    "unigram": "unigram language model by EM and pruning; read by the most probable split",
+}
+MAX_WORD = 100  # characters; longer words become [UNK] when read, as in BERT's release
+MAX_FED = 200_000_000  # words the engine is fed; larger counts are scaled down. Some 50 s
+COVERAGE = 0.9998  # share of character occurrences that get a piece of their own; sentencepiece: 0.9995
+
+
+@dataclass
+class WordCounts:
+    """How often each whitespace-separated word was seen. `forgotten` occurrences of rare words were dropped."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    lines: int = 0
+    words: int = 0
+    forgotten: int = 0
+
+
+def count_words(lines: Iterable[str], *, max_words: int = 3_000_000, morphemes: bool = False) -> WordCounts:
+    """Count the words of a stream of lines, remembering at most about `max_words` different ones (some 300 MB).
+
+    When there are more, the rarest are forgotten and counted as such: a word that stayed is short by what was
+    forgotten of it, never over (lossy counting, Manku and Motwani 2002). `morphemes` counts Korean morphemes, by Kiwi.
+    """
+    result = WordCounts()
+    counts = result.counts
+    split = Morphemes() if morphemes else None
+    rare = 1
+    for line in lines:
+        words = (split(line)[0] if split else line).split()
+        counts.update(words)
+        result.lines += 1
+        result.words += len(words)
+        while len(counts) > max_words:
+            dropped = [word for word, count in counts.items() if count <= rare]
+            result.forgotten += sum(counts.pop(word) for word in dropped)
+            rare += len(counts) > max_words * 3 // 4  # forgetting more at a time keeps this rare itself
+    return result
+
+
+def train(
+    words: WordCounts,
+    *,
+    size: int = 30522,
+    algorithm: Algorithm = "wordpiece",
+    normalizer: Normalizer | None = None,
+    min_frequency: int = 2,
+    limit_alphabet: int | None = None,
+    unused: int = 0,
+    morphemes: bool = False,
+) -> Tokenizer:
+    """Learn a vocabulary of `size` pieces, [PAD] first, then `unused` free rows, [UNK] [CLS] [SEP] [MASK], the pieces.
+
+    `limit_alphabet` is how many characters get pieces of their own (None: those that cover 99.98 % of the text, a
+    quarter of the vocabulary at most). When the words cannot give `size` pieces the vocabulary is smaller, which is
+    said in a warning. `morphemes` says the words are morphemes, so that the tokenizer splits the same way.
+    Raises DataError when there are no words, UsageError when `size` has no room for the alphabet.
+    """
+    if algorithm not in TRAINED_BY:
+        raise UsageError(f"Unknown algorithm {algorithm!r}. Choices: {', '.join(TRAINED_BY)}.")
+    engine, trainer_options = _engine(algorithm, normalizer or Normalizer())
+    seen = _pre_tokenize(words.counts, engine)
+    if not seen:
+        raise DataError("The corpus has no words to learn a vocabulary from.")
+    special = [SPECIAL_TOKENS["pad"], *(f"[unused{n}]" for n in range(1, unused + 1))]
+    special += [SPECIAL_TOKENS[name] for name in ("unk", "cls", "sep", "mask")]
+    options: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False} | trainer_options
+    if algorithm == "bpe":
+        alphabet = set(pre_tokenizers.ByteLevel.alphabet())
+    elif limit_alphabet is not None:
+        alphabet = set(_ranked(seen)[0][:limit_alphabet])
+    else:
+        alphabet = alphabet_of(seen, at_most=(size - len(special)) // 4)
+        basic = _pre_tokenize(Counter(2 * c for c in basic_characters(alphabet)), engine)
+        alphabet |= set().union(*basic)
+        seen = {**basic, **seen}
+    room = size - len(special) - len(alphabet)
+    if room < 0:
+        raise UsageError(
+            f"A vocabulary of {size:,} has no room for {len(special)} special tokens and an alphabet of "
+            f"{len(alphabet):,} characters. Ask for more, or lower limit_alphabet."
+        )
+    known = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
+    total = sum(known.values())
+    scale = min(1.0, MAX_FED / max(1, total))
+    if algorithm == "unigram":
+        known = {word: count for word, count in known.items() if count >= min_frequency}
+    else:
+        options["min_frequency"] = max(1, round(min_frequency * scale))
+    engine = _learn(engine, options, algorithm, known, scale)
+    facts = {
+        "algorithm": algorithm,
+        "trained_by": f"{TRAINED_BY[algorithm]} (tokenizers {tokenizers.__version__})",
+        "lines": words.lines,
+        "words": words.words,
+        "words_forgotten": words.forgotten,
+        "distinct_words": len(seen),
+        "words_with_rare_characters": sum(seen.values()) - total,
+        "characters": len(alphabet),
+        "min_frequency": min_frequency,
+        "counts_scaled_by": scale,
+        "size_asked": size,
+        **({"morphemes": "kiwi"} if morphemes else {}),
+    }
+    tokenizer = Tokenizer(engine, settings={"bertie": facts})
+    if tokenizer.vocab_size < size:
+        console.warn(
+            f"The corpus gives {tokenizer.vocab_size:,} pieces, not the {size:,} asked for: it has {len(known):,} "
+            f"different words, and pieces seen under {min_frequency} times are not made. The vocabulary has "
+            f"{tokenizer.vocab_size:,}."
+        )
+    return tokenizer
+
+
+def alphabet_of(words: dict[str, int], *, at_most: int) -> set[str]:
+    """The fewest characters, most frequent first, that cover COVERAGE of all their occurrences in the words."""
+    ranked, counts = _ranked(words)
+    wanted, covered = COVERAGE * sum(counts.values()), 0
+    for number, character in enumerate(ranked[:at_most]):
+        if covered >= wanted:
+            return set(ranked[:number])
+        covered += counts[character]
+    return set(ranked[:at_most])
+
+
+def basic_characters(alphabet: set[str]) -> str:
+    """Characters a vocabulary gets even when the corpus has none: ASCII, and beside Hangul the jamo (ㅋㅋ, ㅠㅠ)."""
+    jamo = range(0x3131, 0x3164) if any("가" <= c <= "힣" for c in alphabet) else ()
+    return "".join(map(chr, [*range(0x21, 0x7F), *jamo]))
+
+
+def _ranked(words: dict[str, int]) -> tuple[list[str], Counter[str]]:
+    """Characters by falling frequency, ties by code point, so that the order of the words does not matter."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    return sorted(counts, key=lambda c: (-counts[c], c)), counts
+
+
+def _engine(algorithm: Algorithm, normalizer: Normalizer) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+    """An engine with the rules of an algorithm and no vocabulary yet, and what its trainer must know."""
+    unk = SPECIAL_TOKENS["unk"]
+    options: dict[str, Any] = {}
+    if algorithm == "wordpiece":
+        engine = tokenizers.Tokenizer(models.WordPiece(unk_token=unk, max_input_chars_per_word=MAX_WORD))
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder = decoders.WordPiece(prefix="##")
+    elif algorithm == "bpe":
+        engine = tokenizers.Tokenizer(models.BPE())
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        engine.post_processor = processors.ByteLevel(trim_offsets=True)
+        engine.decoder = decoders.ByteLevel()
+        options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+    else:
+        engine = tokenizers.Tokenizer(models.Unigram())
+        engine.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+        )
+        engine.decoder = decoders.Metaspace(prepend_scheme="always")
+        options["unk_token"] = unk
+    engine.normalizer = normalizer.engine()
+    return engine, options
+
+
+def _pre_tokenize(counts: Counter[str], engine: tokenizers.Tokenizer) -> dict[str, int]:
+    """Counts of what the algorithm takes for words: normalized, split at punctuation, none longer than MAX_WORD."""
+    normalize, split = engine.normalizer.normalize_str, engine.pre_tokenizer.pre_tokenize_str
+    result: Counter[str] = Counter()
+    for chunk, count in counts.items():
+        if len(chunk) > 20 * MAX_WORD:
+            continue  # no word of any language: a row of dashes, base64
+        for word, _ in split(normalize(chunk)):
+            if len(word) <= MAX_WORD:
+                result[word] += count
+    return dict(sorted(result.items()))  # the order must not depend on the order of the corpus
+
+
+def _learn(
+    engine: tokenizers.Tokenizer, options: dict[str, Any], algorithm: Algorithm, words: dict[str, int], scale: float
+) -> tokenizers.Tokenizer:
+    """Train, then mark as special the special tokens alone: free rows are ordinary pieces, as in BERT's release."""
+    trainer_of = {
+        "wordpiece": trainers.WordPieceTrainer,
+        "bpe": trainers.BpeTrainer,
+        "unigram": trainers.UnigramTrainer,
+    }
+    normalizer, pre_tokenizer, post_processor = engine.normalizer, engine.pre_tokenizer, engine.post_processor
+    # The words are normalized and split already; the engine only has to find the spaces between them.
+    engine.normalizer, engine.pre_tokenizer = None, pre_tokenizers.WhitespaceSplit()
+    engine.train_from_iterator(_repeated(words, scale), trainer_of[algorithm](**options))
+    engine = without_added_tokens(engine)
+    engine.normalizer, engine.pre_tokenizer = normalizer, pre_tokenizer
+    if post_processor:
+        engine.post_processor = post_processor
+    names = list(SPECIAL_TOKENS.values())
+    return with_special_tokens(engine, names, SPECIAL_TOKENS["cls"], SPECIAL_TOKENS["sep"])
+
+
+def _repeated(words: dict[str, int], scale: float, at_once: int = 4096) -> Iterator[str]:
+    """Every word as often as it was counted, many in one string: the engine's trainers take no counts."""
+    for word, count in words.items():
+        left = count if scale == 1 else round(count * scale)
+        while left > 0:
+            yield " ".join([word] * min(left, at_once))
+            left -= at_once
