@@ -4,6 +4,7 @@
 resolved config is saved with the run as run.yaml and can be run again. Help text is each field's docstring.
 """
 
+import copy
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -137,6 +138,10 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
         dotted, equals, text = override.partition("=")
         if not equals:
             raise UsageError(f"{override!r} is not an override. Write key=value, as in optim.lr=1e-4.")
+        root = dotted.split(".")[0]
+        default = kind.model_fields[root].default if root in kind.model_fields else None
+        if isinstance(default, dict):  # objectives.mlm.rate=0.2 changes the default objectives, not replaces them
+            tree.setdefault(root, copy.deepcopy(default))
         branch: Any = scalar(text)
         for part in reversed(dotted.split(".")):
             branch = {part: branch}

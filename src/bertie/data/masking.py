@@ -132,7 +132,9 @@ def choose_words(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draw
         fits = sizes_W[words] <= room_B[rows]
         taken_W[words[fits]] = True
         room_B[rows[fits]] -= sizes_W[words[fits]]
-    return np.flatnonzero(allowed_T & taken_W[word_T])
+    tokens = np.flatnonzero(allowed_T)
+    chosen: Int = tokens[taken_W[word_T[tokens]]]
+    return chosen
 
 
 MASKINGS: Registry[Choose] = Registry("masking", [("token", choose_tokens), ("whole_word", choose_words)])

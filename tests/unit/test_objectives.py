@@ -1,0 +1,336 @@
+"""Objectives on batches made from shards: what a model is shown and asked, and what is refused."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from bertie.config import PretrainConfig, load
+from bertie.data.collate import packed, pad
+from bertie.data.draws import Draws, key
+from bertie.data.masking import Vocabulary
+from bertie.errors import DataError, UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder
+from bertie.models.model import Model
+from bertie.objectives import MaskedLM, NextSentence, build
+from bertie.objectives.source import PretrainingSource, readable
+from bertie.text.tokenizer import Tokenizer
+
+WORDS = [f"w{i}" for i in range(60)] + [f"##p{i}" for i in range(20)]
+VOCAB = ["[PAD]", "[unused0]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+FIRST_WORD = 7
+CONFIG = EncoderConfig(
+    vocab_size=len(VOCAB), hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32
+)
+
+
+@dataclass
+class FakeShards:
+    """Token shards in memory. documents: sentence lengths of each; the tokens are drawn."""
+
+    documents: list[list[int]]
+    fingerprint: str = "fake"
+    tokens: np.ndarray = field(init=False)
+
+    def __post_init__(self):
+        total = sum(map(sum, self.documents))
+        self.tokens = np.random.default_rng(0).integers(FIRST_WORD, len(VOCAB), total).astype(np.uint16)
+
+    def sentence_lengths(self):
+        return np.array([n for document in self.documents for n in document], np.int64)
+
+    def document_bounds(self):
+        return np.cumsum([0, *map(len, self.documents)])
+
+    def span(self, start, stop):
+        return self.tokens[start:stop]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
+    return Tokenizer.load(folder)
+
+
+@pytest.fixture(scope="module")
+def shards():
+    rng = np.random.default_rng(1)
+    return FakeShards([rng.integers(1, 25, rng.integers(1, 20)).tolist() for _ in range(200)])
+
+
+def source_of(shards, tokenizer, objective=None, **options):
+    options = {"max_length": 64, "batch_size": 16, "seed": 3} | options
+    return PretrainingSource(shards, tokenizer, objective or MaskedLM() + NextSentence(), **options)
+
+
+def same(a, b):
+    assert torch.equal(a.input_ids, b.input_ids)
+    assert torch.equal(a.token_type_ids, b.token_type_ids)
+    assert torch.equal(a.sample_ids, b.sample_ids)
+    assert a.labels.keys() == b.labels.keys()
+    for name in a.labels:
+        assert torch.equal(a.labels[name], b.labels[name]), name
+
+
+def joined(batches):
+    """Several packed batches as one, to compare with another cut of the same step."""
+    starts = np.cumsum([0, *[len(b.input_ids) for b in batches]])
+    labels = {name: torch.cat([b.labels[name] for b in batches]) for name in batches[0].labels}
+    if "mlm_positions" in labels:
+        shifted = [b.labels["mlm_positions"] + int(s) for b, s in zip(batches, starts, strict=False)]
+        labels["mlm_positions"] = torch.cat(shifted)
+    whole = packed(
+        torch.cat([b.input_ids for b in batches]).numpy(),
+        torch.cat([b.token_type_ids for b in batches]).numpy(),
+        torch.cat([b.layout.lengths for b in batches]).numpy(),
+        torch.cat([b.sample_ids for b in batches]).numpy(),
+    )
+    return whole.with_labels(**labels)
+
+
+@given(step=st.integers(0, 400), seed=st.integers(0, 100), form=st.sampled_from(["original", "corrected"]))
+def test_invariants_of_a_batch(shards, tokenizer, step, seed, form):
+    source = source_of(shards, tokenizer, MaskedLM() + NextSentence(form), seed=seed)
+    (batch,) = source.batches(step)
+    clean = uncorrupted(batch)
+    assert batch.size == 16
+    assert batch.labels["nsp_labels"].tolist() == source_labels(source, step)
+    positions = set(batch.labels["mlm_positions"].tolist())
+    for row, (start, length) in enumerate(zip(batch.layout.cu_seqlens.tolist(), batch.layout.lengths, strict=False)):
+        ids, types = clean[start : start + length].tolist(), batch.token_type_ids[start : start + length].tolist()
+        assert length <= 64
+        assert ids[0] == tokenizer.cls_id
+        assert ids.count(tokenizer.cls_id) == 1
+        assert ids[-1] == tokenizer.sep_id
+        assert ids.count(tokenizer.sep_id) == 2
+        first = ids.index(tokenizer.sep_id)
+        assert 1 < first < length - 2  # neither segment is empty
+        assert types == [0] * (first + 1) + [1] * (int(length) - first - 1)
+        predicted = [p for p in positions if start <= p < start + length]
+        assert len(predicted) == min(max(1, round(int(length) * 0.15)), int(length) - 3), row
+    special = torch.tensor(sorted(tokenizer.special_ids))
+    changed = (batch.input_ids != clean).nonzero().flatten().tolist()
+    assert set(changed) <= positions
+    assert not torch.isin(batch.labels["mlm_targets"], special).any()
+    shown = batch.input_ids[batch.labels["mlm_positions"]]
+    assert not torch.isin(shown[shown != tokenizer.mask_id], torch.tensor([0, 1, 2, 3, 4, 5])).any()
+
+
+def uncorrupted(batch):
+    ids = batch.input_ids.clone()
+    ids[batch.labels["mlm_positions"]] = batch.labels["mlm_targets"]
+    return ids
+
+
+def source_labels(source, step):
+    epochs, ids = source.order.samples(step, source.batch_size)
+    return [int(source.plan(e).rows["label"][i]) for e, i in zip(epochs.tolist(), ids.tolist(), strict=True)]
+
+
+def test_masked_share_over_an_epoch(shards, tokenizer):
+    source = source_of(shards, tokenizer)
+    batches = [batch for step in range(source.instances_per_epoch // 16) for batch in source.batches(step)]
+    tokens = sum(batch.tokens for batch in batches)
+    masked = sum(len(batch.labels["mlm_targets"]) for batch in batches)
+    assert 0.145 < masked / tokens < 0.155
+
+
+def test_micro_batches_ranks_and_turns_change_nothing(shards, tokenizer):
+    whole = source_of(shards, tokenizer)
+    for step in (7, 0, 123):
+        (expected,) = whole.batches(step)
+        for size in (1, 5, 16):
+            cut = source_of(shards, tokenizer, micro_batch_size=size).batches(step)
+            assert [b.size for b in cut] == [size] * (16 // size) + [16 % size] * bool(16 % size)
+            same(joined(cut), expected)
+        same(joined([b for rank in range(3) for b in whole.batches(step, rank=rank, world=3)]), expected)
+    assert source_of(shards, tokenizer, micro_batch_size=5).fingerprint == whole.fingerprint
+
+
+def test_fingerprint_changes_with_what_changes_batches(shards, tokenizer):
+    others = [
+        source_of(shards, tokenizer, MaskedLM(0.2) + NextSentence()),
+        source_of(shards, tokenizer, MaskedLM() + NextSentence("original")),
+        source_of(shards, tokenizer, MaskedLM()),
+        source_of(shards, tokenizer, seed=4),
+        source_of(shards, tokenizer, batch_size=8),
+        source_of(shards, tokenizer, max_length=32),
+        source_of(FakeShards(shards.documents, "other"), tokenizer),
+        source_of(shards, tokenizer),
+    ]
+    assert len({source.fingerprint for source in others}) == 8
+
+
+def test_static_masks_return_and_dynamic_ones_do_not(shards, tokenizer):
+    for duplicates, returns in ((2, True), (None, False)):
+        source = source_of(shards, tokenizer, MaskedLM(duplicates=duplicates) + NextSentence(duplicates=2))
+        (early,) = (source._batch(np.array([0] * 5), np.arange(5), 0),)
+        late = source._batch(np.array([2] * 5), np.arange(5), 0)
+        assert torch.equal(early.input_ids, late.input_ids) is returns
+        assert torch.equal(uncorrupted(early), uncorrupted(late))  # the pairs are the same either way
+        between = source._batch(np.array([1] * 5), np.arange(5), 0)
+        assert between.input_ids.tolist() != early.input_ids.tolist()
+
+
+def test_batches_cross_the_border_of_epochs(shards, tokenizer):
+    source = source_of(shards, tokenizer, MaskedLM(), batch_size=17)
+    per_epoch = source.instances_per_epoch
+    assert per_epoch % 17
+    (batch,) = source.batches(per_epoch // 17)
+    assert batch.size == 17
+    epochs, _ = source.order.samples(per_epoch // 17, 17)
+    assert epochs.min() == 0
+    assert epochs.max() == 1
+
+
+def test_validation_is_held_out_and_the_same_for_every_seed(shards, tokenizer):
+    source, other = source_of(shards, tokenizer), source_of(shards, tokenizer, seed=9)
+    batches = source.validation_batches()
+    assert batches
+    for a, b in zip(batches, other.validation_batches(), strict=True):
+        same(a, b)
+    held = source._validation
+    trained = source._train
+    assert source.report["held_out_documents"] == held.num_documents >= 2
+    assert not set(held.starts.tolist()) & set(trained.starts.tolist())
+    assert held.tokens + trained.tokens == len(shards.tokens)
+
+
+def test_plans_are_kept_in_the_cache(shards, tokenizer, tmp_path):
+    first = source_of(shards, tokenizer, cache=tmp_path / "plans")
+    second = source_of(shards, tokenizer, cache=tmp_path / "plans")
+    same(first.batches(3)[0], second.batches(3)[0])
+    assert len(list((tmp_path / "plans").glob("*.npy"))) == 1
+    same(first.batches(3)[0], source_of(shards, tokenizer).batches(3)[0])
+
+
+def test_packed_and_padded_are_masked_alike(tokenizer):
+    @dataclass
+    class Sequence:
+        ids: list[int]
+        type_ids: list[int]
+
+    sequences = [Sequence([4, *range(10, 10 + n), 5], [0] * (n + 2)) for n in (3, 30, 12, 1)]
+    vocabulary, draws = Vocabulary.of(tokenizer), Draws(key(0, np.arange(4)))
+    padded = pad(sequences, pad_id=0)
+    flat = packed(
+        padded.input_ids[padded.layout.mask()].numpy(),
+        padded.token_type_ids[padded.layout.mask()].numpy(),
+        padded.layout.mask().sum(1).numpy(),
+        np.arange(4),
+    )
+    for masking in ("token", "whole_word"):
+        objective = MaskedLM(masking=masking)
+        a, b = objective.corrupt(flat, draws, vocabulary), objective.corrupt(padded, draws, vocabulary)
+        assert torch.equal(b.input_ids[b.layout.mask()], a.input_ids)
+        assert torch.equal(a.labels["mlm_targets"], b.labels["mlm_targets"])
+        assert not torch.equal(a.input_ids, flat.input_ids)  # the batch given is left as it was
+        model = Model(Encoder(CONFIG), objective.heads(CONFIG)).eval()
+        loss_a = objective.loss(model, model.encode(a), a)["mlm"].total
+        loss_b = objective.loss(model, model.encode(b), b)["mlm"].total
+        torch.testing.assert_close(loss_a, loss_b, rtol=1e-5, atol=1e-5)  # two orders of float32 sums
+
+
+def test_losses_are_the_formula(shards, tokenizer):
+    objective = MaskedLM() + NextSentence()
+    (batch,) = source_of(shards, tokenizer, objective).batches(0)
+    torch.manual_seed(0)
+    model = Model(Encoder(CONFIG), objective.heads(CONFIG)).eval()
+    output = model.encode(batch)
+    report = objective.loss(model, output, batch)
+    assert {name: part.count for name, part in report.items()} == objective.counts(batch)
+
+    logits = model.heads["mlm"](output.last_hidden_state, model.word_embeddings)  # at every position, then choose
+    chosen, targets = logits[batch.labels["mlm_positions"]], batch.labels["mlm_targets"]
+    expected = F.cross_entropy(chosen, targets, reduction="sum")
+    torch.testing.assert_close(report["mlm"].total, expected, rtol=1e-5, atol=1e-4)
+    assert int(report["mlm"].correct) == int((chosen.argmax(-1) == targets).sum())
+
+    logits, labels = model.heads["pair"](output.pooler_output), batch.labels["nsp_labels"]
+    torch.testing.assert_close(report["nsp"].total, F.cross_entropy(logits, labels, reduction="sum"))
+    assert int(report["nsp"].correct) == int((logits.argmax(-1) == labels).sum())
+    sum(part.total for part in report.values()).backward()
+    assert all(p.grad is not None for p in model.heads.parameters())
+
+
+def test_examples_can_be_read(shards, tokenizer):
+    source = source_of(shards, tokenizer)
+    examples = source.examples(3)
+    assert len(examples) == 3
+    for text in examples:
+        assert text.startswith("[CLS] ")
+        assert "[MASK]‹" in " ".join(examples)
+        assert "nsp_labels=[" in text
+    assert "‹" not in readable(packed(np.array([4, 8, 5]), np.zeros(3, np.int64), np.array([3]), [0]), tokenizer)
+
+
+# Options and refusals
+
+
+def test_build_adds_up():
+    assert build({"mlm": {}, "nsp": {}}) == MaskedLM() + NextSentence()
+    assert build({"mlm": {"rate": 0.2, "replace": [1, 0, 0]}, "nsp": None}) == MaskedLM(0.2, (1, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ([], MaskedLM() + NextSentence()),
+        (["objectives.nsp=null"], MaskedLM()),
+        (["objectives.mlm.rate=0.3", "objectives.nsp.form=original"], MaskedLM(0.3) + NextSentence("original")),
+    ],
+)
+def test_overrides_change_the_default_objectives(overrides, expected):
+    assert build(load(PretrainConfig, None, overrides, corpus="c", tokenizer="t").objectives) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mml": {}}, "Unknown objective 'mml'. Did you mean 'mlm'"),
+        ({"mlm": {"rte": 0.2}}, "Unknown option 'mlm.rte'. Did you mean 'rate'"),
+        ({"mlm": {"rate": 0}}, "mlm.rate is 0"),
+        ({"mlm": {"rate": "high"}}, "mlm"),
+        ({"mlm": {"replace": [0.8, 0.1]}}, "mlm.replace"),
+        ({"mlm": {"replace": [0.8, 0.3, -0.1]}}, "mlm.replace"),
+        ({"mlm": {"masking": "whole-word"}}, "Unknown masking 'whole-word'. Did you mean 'whole_word'"),
+        ({"mlm": {"max_predictions": 0}}, "mlm.max_predictions"),
+        ({"nsp": {"form": "orginal"}}, "Did you mean 'original'"),
+        ({"nsp": {"duplicates": 0}}, "nsp.duplicates"),
+        ({"mlm": None}, "No objective is left"),
+    ],
+)
+def test_wrong_options_are_named(options, message):
+    with pytest.raises(UsageError) as error:
+        build(options)
+    assert message in str(error.value)
+
+
+def test_an_objective_stands_once():
+    with pytest.raises(UsageError, match="twice"):
+        MaskedLM() + MaskedLM(0.3)
+    with pytest.raises(UsageError, match="pooler"):
+        NextSentence().heads(EncoderConfig(pooler=False))
+
+
+def test_unsuitable_corpora_are_refused(tokenizer):
+    one = FakeShards([[10] * 500])
+    with pytest.raises(DataError, match=r"objectives\.nsp=null"):
+        source_of(one, tokenizer)
+    assert source_of(one, tokenizer, MaskedLM()).batches(0)[0].size == 16
+    lines = FakeShards([[10]] * 500)
+    with pytest.raises(DataError, match="two sentences"):
+        source_of(lines, tokenizer)
+    with pytest.raises(DataError, match=r"fewer than one batch.*train\.batch_size=\d+"):
+        source_of(FakeShards([[10] * 10] * 3), tokenizer)
+    for empty in (FakeShards([]), FakeShards([[0, 0], [0]])):
+        with pytest.raises(DataError, match="no text"):
+            source_of(empty, tokenizer)
+    with pytest.raises(UsageError, match="max_length"):
+        source_of(one, tokenizer, MaskedLM(), max_length=4)
