@@ -1,0 +1,336 @@
+"""Memory-mapped shards: documents of sentences of values, UTF-8 bytes of text or token ids, in one container.
+
+    folder/manifest.json               what is inside, and a hash of every mebibyte of every file; written last
+    folder/shard-00000.values          the values of all sentences end to end: uint8 | uint16 | uint32
+    folder/shard-00000.sentences       where in .values each sentence starts, and the end; int64
+    folder/shard-00000.documents       which sentence each document starts with, and the end; int64
+
+All little-endian. Where shards are cut depends on the documents alone, so the same documents give the same bytes.
+"""
+
+import itertools
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import xxhash
+from numpy.typing import ArrayLike, NDArray
+
+from bertie.errors import DataError
+from bertie.files import full_disk, read_json, sync_folder, write_json
+
+Array = NDArray[Any]
+Int64 = NDArray[np.int64]
+
+FORMAT = "bertie shards 1"
+KINDS = {"values": None, "sentences": np.dtype("<i8"), "documents": np.dtype("<i8")}
+COUNTS = ("num_documents", "num_sentences", "num_values")
+BLOCK = 1 << 20  # bytes under one hash: how closely damage can be placed
+SHARD = 1 << 28  # values after which a shard is closed, at the end of a document
+DType = Literal["uint8", "uint16", "uint32"]
+
+
+class Shards:
+    """A folder of shards, opened for reading; documents, sentences and values are numbered over all of them."""
+
+    def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.dtype = np.dtype(manifest["dtype"])
+        self.fingerprint: str = manifest["fingerprint"]
+        rows = manifest["shards"]
+        self._values = [self._map(row, "values") for row in rows]
+        self._sentences = [self._map(row, "sentences") for row in rows]
+        self._documents = [self._map(row, "documents") for row in rows]
+        self._value_starts = [0, *itertools.accumulate(len(values) for values in self._values)]
+        self._sentence_starts = [0, *itertools.accumulate(len(bounds) - 1 for bounds in self._sentences)]
+        self._document_starts = [0, *itertools.accumulate(len(bounds) - 1 for bounds in self._documents)]
+
+    @classmethod
+    def open(cls, folder: str | Path, *, verify: bool = True) -> "Shards":
+        """Open a finished folder; `verify` reads everything once (GB/s) and compares the hashes.
+
+        Raises DataError when it is no shard folder, is unfinished, or is damaged: which file, and where in it.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder)
+        for row in manifest["shards"]:
+            for kind in KINDS:
+                _check(folder / f"{row['name']}.{kind}", row[kind], verify=verify)
+        return cls(folder, manifest)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in all shards."""
+        return self._document_starts[-1]
+
+    @property
+    def num_sentences(self) -> int:
+        """Sentences in all shards."""
+        return self._sentence_starts[-1]
+
+    @property
+    def num_values(self) -> int:
+        """Tokens, or bytes of text, in all shards."""
+        return self._value_starts[-1]
+
+    def document(self, i: int) -> range:
+        """The numbers of the sentences of document `i`."""
+        shard, inside = self._place(self._document_starts, i)
+        bounds, first = self._documents[shard], self._sentence_starts[shard]
+        return range(first + int(bounds[inside]), first + int(bounds[inside + 1]))
+
+    def sentence(self, j: int) -> Array:
+        """The values of sentence `j`, (length,), a view of the file."""
+        shard, inside = self._place(self._sentence_starts, j)
+        bounds = self._sentences[shard]
+        return self._values[shard][bounds[inside] : bounds[inside + 1]]
+
+    def span(self, start: int, stop: int) -> Array:
+        """Values [start, stop), counted over all shards; a view of the file as long as they lie in one shard."""
+        if start >= stop:
+            return np.empty(0, self.dtype)
+        shard = bisect_right(self._value_starts, start) - 1
+        first, end = self._value_starts[shard : shard + 2]
+        if stop <= end:
+            return self._values[shard][start - first : stop - first]
+        if stop > self.num_values:
+            raise IndexError(f"values {start:,} to {stop:,} of {self.num_values:,}")
+        return np.concatenate([self._values[shard][start - first :], self.span(end, stop)])
+
+    def values(self, sentence_start: int, sentence_stop: int) -> Array:
+        """The values of sentences [sentence_start, sentence_stop), end to end."""
+        if sentence_start >= sentence_stop:
+            return np.empty(0, self.dtype)
+        return self.span(self._offset(sentence_start), self._offset(sentence_stop))
+
+    def sentence_lengths(self) -> Int64:
+        """Values of every sentence, (num_sentences,)."""
+        return np.concatenate([np.zeros(0, np.int64), *map(np.diff, self._sentences)])
+
+    def document_bounds(self) -> Int64:
+        """The first sentence of every document, and the end, (num_documents + 1,)."""
+        starts = [bounds[:-1] + first for bounds, first in zip(self._documents, self._sentence_starts, strict=False)]
+        return np.concatenate([*starts, [self.num_sentences]]).astype(np.int64)
+
+    def __iter__(self) -> Iterator[tuple[Array, Int64, Int64]]:
+        """The shards in order: values, sentence bounds (into the values), document bounds (into the sentences)."""
+        return zip(self._values, self._sentences, self._documents, strict=True)
+
+    def _offset(self, sentence: int) -> int:
+        if sentence == self.num_sentences:
+            return self.num_values
+        shard, inside = self._place(self._sentence_starts, sentence)
+        return self._value_starts[shard] + int(self._sentences[shard][inside])
+
+    def _place(self, starts: list[int], i: int) -> tuple[int, int]:
+        if not 0 <= i < starts[-1]:
+            raise IndexError(f"{i:,} is not in 0 to {starts[-1] - 1:,}")
+        shard = bisect_right(starts, i) - 1
+        return shard, i - starts[shard]
+
+    def _map(self, row: Mapping[str, Any], kind: str) -> Array:
+        path, dtype = self.folder / f"{row['name']}.{kind}", KINDS[kind] or self.dtype
+        # A plain array over the map: slicing a np.memmap costs ten times as much. An empty file cannot be mapped.
+        return np.asarray(np.memmap(path, dtype, "r")) if path.stat().st_size else np.empty(0, dtype)
+
+
+class ShardWriter:
+    """Writes documents into shards; nothing counts until `finish` has written the manifest.
+
+    Use as a context manager: left by an exception, the unfinished shard is removed. Raises Stopped (exit 75) when the
+    disk is full.
+    """
+
+    def __init__(self, folder: str | Path, dtype: DType | np.dtype[Any], *, shard_values: int = SHARD) -> None:
+        self.folder, self.dtype, self.shard_values = Path(folder), np.dtype(dtype).newbyteorder("<"), shard_values
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._shards: list[dict[str, Any]] = []
+        self._files: dict[str, _HashedFile] = {}
+        self._filled = self._sentences = self._documents = 0  # of the open shard
+
+    def add(self, sentences: Sequence[bytes | ArrayLike]) -> None:
+        """Append one document: its sentences, each UTF-8 bytes or token ids. Empty documents are left out."""
+        arrays = [np.frombuffer(s, np.uint8) if isinstance(s, bytes) else np.asarray(s, self.dtype) for s in sentences]
+        if arrays:
+            bounds = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+            self.extend(np.concatenate(arrays), bounds, np.array([0, len(arrays)]))
+
+    def extend(self, values: Array, sentences: Int64, documents: Int64) -> None:
+        """Append many documents at once, as arrays.
+
+        values (V,); sentences (M + 1,): bounds into the values; documents (D + 1,): bounds into the sentences.
+        """
+        ends = sentences[documents[1:]]  # of documents, in values
+        at = 0
+        while at < len(ends):
+            room = self.shard_values - self._filled
+            stop = min(int(np.searchsorted(ends, sentences[documents[at]] + room)) + 1, len(ends))
+            first, last = int(documents[at]), int(documents[stop])
+            low, high = int(sentences[first]), int(sentences[last])
+            self._append(values[low:high], sentences[first + 1 : last + 1] - low, documents[at + 1 : stop + 1] - first)
+            at = stop
+            if self._filled >= self.shard_values:
+                self._close_shard()
+
+    def finish(self, **facts: Any) -> Shards:
+        """Close the last shard, remove shards an earlier attempt left over, write the manifest, open the result.
+
+        `facts` (JSON values) go into the manifest beside the counts.
+        """
+        if self._files or not self._shards:
+            self._append(np.empty(0, self.dtype), np.empty(0, np.int64), np.empty(0, np.int64))
+            self._close_shard()
+        for path in self.folder.glob("shard-*.*"):
+            if int(path.name[6:11]) >= len(self._shards):
+                path.unlink()
+        manifest = {
+            "format": FORMAT,
+            "dtype": self.dtype.name,
+            "fingerprint": _fingerprint(self.dtype.name, self._shards),
+            **{
+                kind: sum(shard[f"num_{kind}"] for shard in self._shards)
+                for kind in ("documents", "sentences", "values")
+            },
+            **facts,
+            "shards": self._shards,
+        }
+        manifest["seal"] = _seal(manifest)
+        write_json(self.folder / "manifest.json", manifest)
+        return Shards.open(self.folder, verify=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for file in self._files.values():
+            file.discard()
+        self._files = {}
+
+    def _append(self, values: Array, sentence_ends: Int64, document_ends: Int64) -> None:
+        """To the open shard; the ends count from the start of `values`."""
+        if not self._files:
+            name = f"shard-{len(self._shards):05d}"
+            self._files = {kind: _HashedFile(self.folder / f"{name}.{kind}") for kind in KINDS}
+            self._files["sentences"].write(np.zeros(1, "<i8"))
+            self._files["documents"].write(np.zeros(1, "<i8"))
+            self._filled = self._sentences = self._documents = 0
+        self._files["values"].write(values.astype(self.dtype, copy=False))
+        self._files["sentences"].write((sentence_ends + self._filled).astype("<i8", copy=False))
+        self._files["documents"].write((document_ends + self._sentences).astype("<i8", copy=False))
+        self._filled += len(values)
+        self._sentences += len(sentence_ends)
+        self._documents += len(document_ends)
+
+    def _close_shard(self) -> None:
+        self._shards.append(
+            {
+                "name": f"shard-{len(self._shards):05d}",
+                "num_documents": self._documents,
+                "num_sentences": self._sentences,
+                "num_values": self._filled,
+                **{kind: file.close() for kind, file in self._files.items()},
+            }
+        )
+        self._files = {}
+        sync_folder(self.folder)
+
+
+class _HashedFile:
+    """A file written under a temporary name and hashed on the way, block by block."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.temporary = path, path.with_name(f".{path.name}.tmp")
+        try:
+            self._file = open(self.temporary, "wb")  # noqa: SIM115 (closed by close or discard)
+        except OSError as error:
+            raise full_disk(error, path) or error from None
+        self._bytes, self._blocks, self._hash = 0, list[str](), xxhash.xxh3_64()
+
+    def write(self, array: Array) -> None:
+        data = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise full_disk(error, self.path, len(data)) or error from None
+        while data:
+            piece = data[: BLOCK - self._bytes % BLOCK]
+            self._hash.update(piece)
+            self._bytes += len(piece)
+            data = data[len(piece) :]
+            if self._bytes % BLOCK == 0:
+                self._blocks.append(self._hash.hexdigest())
+                self._hash.reset()
+
+    def close(self) -> dict[str, Any]:
+        """Put the file in its place; its size and hashes, for the manifest."""
+        try:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self.temporary.replace(self.path)
+        except OSError as error:
+            raise full_disk(error, self.path) or error from None
+        if self._bytes % BLOCK:
+            self._blocks.append(self._hash.hexdigest())
+        return {"bytes": self._bytes, "blocks": self._blocks}
+
+    def discard(self) -> None:
+        self._file.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """The manifest of a shard folder, checked for being whole and of this format. Raises DataError."""
+    path = folder / "manifest.json"
+    if not path.exists():
+        if not folder.is_dir():
+            raise DataError(f"{folder} does not exist. A corpus folder is made by: bertie corpus FILES -o {folder}")
+        raise DataError(
+            f"{folder} holds no manifest.json: it is no corpus folder, or making it was interrupted. "
+            "Run the command that makes it again; it goes on where it stopped."
+        )
+    manifest = read_json(path)
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+        raise DataError(f"{path} is not the manifest of a corpus ({FORMAT!r} is expected, {found!r} found).")
+    if manifest.get("seal") != _seal(manifest):
+        raise DataError(f"{path} is damaged: it does not match its own hash. Restore it, or make the corpus again.")
+    return manifest
+
+
+def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
+    """Raise DataError unless the file has the bytes the manifest says."""
+    again = "Restore it from a copy, or make the folder again."
+    if not path.exists():
+        raise DataError(f"{path} is missing. {again}")
+    size = path.stat().st_size
+    if size != row["bytes"]:
+        raise DataError(f"{path} is damaged: it has {size:,} bytes, the manifest says {row['bytes']:,}. {again}")
+    if not verify or not size:
+        return
+    data = np.memmap(path, np.uint8, "r")
+    for number, expected in enumerate(row["blocks"]):
+        start = number * BLOCK
+        if xxhash.xxh3_64_hexdigest(data[start : start + BLOCK]) != expected:
+            end = min(start + BLOCK, size)
+            raise DataError(f"{path} is damaged between its bytes {start:,} and {end:,}: the hash differs. {again}")
+
+
+def _fingerprint(dtype: str, shards: Iterable[Mapping[str, Any]]) -> str:
+    """Hash of all that the shards hold."""
+    digest = xxhash.xxh3_128(dtype.encode())
+    for shard in shards:
+        for kind in KINDS:
+            digest.update("".join(shard[kind]["blocks"]).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def _seal(manifest: Mapping[str, Any]) -> str:
+    """Hash of the manifest without its seal."""
+    rest = {key: value for key, value in manifest.items() if key != "seal"}
+    return xxhash.xxh3_128_hexdigest(json.dumps(rest, sort_keys=True).encode())
