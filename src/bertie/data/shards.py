@@ -252,7 +252,7 @@ class _HashedFile:
         self._bytes, self._blocks, self._hash = 0, list[str](), xxhash.xxh3_64()
 
     def write(self, array: Array) -> None:
-        data = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+        data = np.ascontiguousarray(array).data.cast("B") if array.size else memoryview(b"")
         try:
             self._file.write(data)
         except OSError as error:
@@ -313,7 +313,7 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
         raise DataError(f"{path} is damaged: it has {size:,} bytes, the manifest says {row['bytes']:,}. {again}")
     if not verify or not size:
         return
-    data = np.memmap(path, np.uint8, "r")
+    data = np.memmap(path, np.uint8, "r").data
     for number, expected in enumerate(row["blocks"]):
         start = number * BLOCK
         if xxhash.xxh3_64_hexdigest(data[start : start + BLOCK]) != expected:
