@@ -1,5 +1,6 @@
 """Objectives on batches made from shards: what a model is shown and asked, and what is refused."""
 
+import itertools
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,7 @@ from bertie.config import PretrainConfig, load
 from bertie.data.collate import packed, pad
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
+from bertie.data.shards import Shards, ShardWriter
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
@@ -35,6 +37,7 @@ class FakeShards:
 
     documents: list[list[int]]
     fingerprint: str = "fake"
+    folder: None = None
     tokens: np.ndarray = field(init=False)
 
     def __post_init__(self):
@@ -202,12 +205,19 @@ def test_validation_is_held_out_and_the_same_for_every_seed(shards, tokenizer):
     assert held.tokens + trained.tokens == len(shards.tokens)
 
 
-def test_plans_are_kept_in_the_cache(shards, tokenizer, tmp_path):
-    first = source_of(shards, tokenizer, cache=tmp_path / "plans")
-    second = source_of(shards, tokenizer, cache=tmp_path / "plans")
-    same(first.batches(3)[0], second.batches(3)[0])
-    assert len(list((tmp_path / "plans").glob("*.npy"))) == 1
-    same(first.batches(3)[0], source_of(shards, tokenizer).batches(3)[0])
+def test_shards_on_disk_give_the_same_batches(shards, tokenizer, tmp_path):
+    at = 0
+    with ShardWriter(tmp_path, "uint16", shard_values=5000) as writer:
+        for document in shards.documents:
+            bounds = at + np.cumsum([0, *document])
+            writer.add([shards.tokens[low:high] for low, high in itertools.pairwise(bounds)])
+            at = bounds[-1]
+        on_disk = writer.finish()
+    assert len(on_disk.manifest["shards"]) > 3
+    for source in (source_of(on_disk, tokenizer), source_of(Shards.open(tmp_path), tokenizer)):  # then from its plans
+        for step in (0, 50):
+            same(source.batches(step)[0], source_of(shards, tokenizer).batches(step)[0])
+    assert len(list((tmp_path / "plans").glob("*.npy"))) == 2  # epochs 0 and 1
 
 
 def test_packed_and_padded_are_masked_alike(tokenizer):

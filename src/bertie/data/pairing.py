@@ -12,10 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.console import progress
 from bertie.data.draws import U64, Draws, key, mix, unit
 from bertie.data.order import permutation
-from bertie.data.plans import BLOCK, ROW, Int, Plan, Sentences, account, blocks, counting, table, walk
+from bertie.data.plans import ROW, Advance, Int, Plan, Sentences, account, blocks, counting, silent, table, walk
 
 # The share of sequences made shorter on purpose, so that the model also learns on short ones (the release's default).
 SHORT_SHARE = 0.1
@@ -32,7 +31,7 @@ class FullSentences:
     segments: int = 1
     duplicates: int = 1  # nothing is drawn, so every epoch has the same instances
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """The instances of one pass."""
         room = max_length - 2
         starts, stops = [], []
@@ -42,6 +41,7 @@ class FullSentences:
             first = walk(following, low)
             starts.append(sentences.starts[first])
             stops.append(sentences.stops[following[first - low] - 1])
+            advance(high - low)
         start, stop = np.concatenate(starts), np.concatenate(stops)
         pieces = -(-(stop - start) // room)
         start = np.repeat(start, pieces) + room * counting(pieces)
@@ -58,11 +58,11 @@ class NextSentencePairs:
     form "corrected": the same task without what the release's algorithm does to it:
 
     * a fair coin decides the label, whatever the chunk (there, chunks of one sentence are always random, which makes
-      58 % of labels random in typical text, and short first segments give the answer away);
+      54 % of labels random on English Wikipedia);
     * a random B is never from the same document (there, it is when ten draws in a row hit it), and documents are drawn
       by their length (there, all alike, so that text of short documents is seen far more often);
     * a chunk is at least two sentences, as many whole ones as fit (there, one too many, and then its ends are cut off);
-    * a random B is as long as the text it stands for, so that length tells nothing of the label;
+    * a random B is as long as the text it stands for (there, the lengths of A and B alone tell 58 % of labels right);
     * a last sentence that has none to follow it is used as somebody's random B.
     """
 
@@ -71,12 +71,12 @@ class NextSentencePairs:
     label: str = "nsp_labels"
     segments: int = 2
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64) -> Plan:
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """The instances of one pass."""
-        return (_original if self.form == "original" else _corrected)(sentences, max_length - 3, seed)
+        return (_original if self.form == "original" else _corrected)(sentences, max_length - 3, seed, advance)
 
 
-def _original(sentences: Sentences, room: int, seed: U64) -> Plan:
+def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
     """`create_instances_from_document` of the release, over sentence lengths in place of sentences."""
     draw = random.Random(int(seed)).random
     starts, stops = sentences.starts.data, sentences.stops.data  # memory views: their items are Python ints, and quick
@@ -84,78 +84,78 @@ def _original(sentences: Sentences, room: int, seed: U64) -> Plan:
     num_documents = len(bounds) - 1
     rows: list[tuple[int, int, int, int, int]] = []
     finished = []
-    with progress("pairing", num_documents, unit="documents") as advance:
-        for document in range(num_documents):
-            first, end = bounds[document], bounds[document + 1]
-            target = room
-            if draw() < SHORT_SHARE:
-                target = 2 + int(draw() * (room - 1))  # randint(2, room)
-            chunk, i = first, first
-            while i < end:
-                if i == end - 1 or stops[i] - starts[chunk] >= target:
-                    size = i + 1 - chunk
-                    a_end = chunk + 1
-                    if size >= 2:
-                        a_end = chunk + 1 + int(draw() * (size - 1))  # randint(1, size - 1)
-                    a, a_length = starts[chunk], stops[a_end - 1] - starts[chunk]
-                    if size == 1 or draw() < 0.5:
-                        label = 1
-                        wanted = target - a_length
-                        for _ in range(10):
-                            other = int(draw() * num_documents)
-                            if other != document:
-                                break
-                        other_end = bounds[other + 1]
-                        b_first = bounds[other] + int(draw() * (other_end - bounds[other]))
-                        b, last = starts[b_first], b_first
-                        while stops[last] - b < wanted and last + 1 < other_end:
-                            last += 1
-                        b_length = stops[last] - b
-                        i = a_end - 1  # the sentences of the chunk that were not used are put back
+    told = 0
+    for document in range(num_documents):
+        first, end = bounds[document], bounds[document + 1]
+        target = room
+        if draw() < SHORT_SHARE:
+            target = 2 + int(draw() * (room - 1))  # randint(2, room)
+        chunk, i = first, first
+        while i < end:
+            if i == end - 1 or stops[i] - starts[chunk] >= target:
+                size = i + 1 - chunk
+                a_end = chunk + 1
+                if size >= 2:
+                    a_end = chunk + 1 + int(draw() * (size - 1))  # randint(1, size - 1)
+                a, a_length = starts[chunk], stops[a_end - 1] - starts[chunk]
+                if size == 1 or draw() < 0.5:
+                    label = 1
+                    wanted = target - a_length
+                    for _ in range(10):
+                        other = int(draw() * num_documents)
+                        if other != document:
+                            break
+                    other_end = bounds[other + 1]
+                    b_first = bounds[other] + int(draw() * (other_end - bounds[other]))
+                    b, last = starts[b_first], b_first
+                    while stops[last] - b < wanted and last + 1 < other_end:
+                        last += 1
+                    b_length = stops[last] - b
+                    i = a_end - 1  # the sentences of the chunk that were not used are put back
+                else:
+                    label = 0
+                    b, b_length = starts[a_end], stops[i] - starts[a_end]
+                while a_length + b_length > room:  # truncate_seq_pair
+                    if a_length > b_length:
+                        a_length -= 1
+                        a += draw() < 0.5
                     else:
-                        label = 0
-                        b, b_length = starts[a_end], stops[i] - starts[a_end]
-                    while a_length + b_length > room:  # truncate_seq_pair
-                        if a_length > b_length:
-                            a_length -= 1
-                            a += draw() < 0.5
-                        else:
-                            b_length -= 1
-                            b += draw() < 0.5
-                    rows.append((a, b, a_length, b_length, label))
-                    chunk = i + 1
-                i += 1
-            if len(rows) >= BLOCK or document == num_documents - 1:
-                finished.append(np.array(rows, ROW))
-                rows.clear()
-            advance()
+                        b_length -= 1
+                        b += draw() < 0.5
+                rows.append((a, b, a_length, b_length, label))
+                chunk = i + 1
+            i += 1
+        if len(rows) >= 1 << 16 or document == num_documents - 1:  # tuples take ten times the room
+            finished.append(np.array(rows, ROW))
+            rows.clear()
+            advance(end - told)
+            told = end
     instances = np.concatenate(finished) if finished else np.zeros(0, ROW)
     return Plan(instances, account(sentences, instances))
 
 
-def _corrected(sentences: Sentences, room: int, seed: U64) -> Plan:
+def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
     """For every sentence at once, the chunk and label it would have as a chunk's first; then walk from chunk to chunk.
 
     A chunk is sentences [first, end), segment A its [first, split). When B is random, the next chunk starts at `split`.
     """
     starts, stops = sentences.starts, sentences.stops
     chunks: list[tuple[Int, ...]] = []
-    with progress("pairing", len(sentences), unit="sentences") as advance:
-        for low, high in blocks(sentences):
-            first = np.arange(low, high)
-            document_end = sentences.document_ends(low, high)
-            draws = Draws(np.broadcast_to(key(seed, first), (high - low,)))
-            short, size, where, coin = draws.uniform(0, 4).T
-            target = np.where(short < SHORT_SHARE, 2 + (size * (room - 1)).astype(np.int64), room)
-            end = np.searchsorted(stops, starts[low:high] + target, side="right")
-            end = np.minimum(np.maximum(end, first + 2), document_end)
-            lone = document_end - end == 1  # one sentence would be left over: make it two, or take it in
-            end = np.where(lone, np.where(end - first > 2, end - 1, document_end), end)
-            split = first + 1 + (where * (end - first - 1)).astype(np.int64)
-            is_random = (coin < 0.5).astype(np.int64)
-            chosen = walk(np.where((is_random == 1) & (end > first + 1), split, end), low)
-            chunks.append(tuple(column[chosen - low] for column in (first, split, end, is_random)))
-            advance(high - low)
+    for low, high in blocks(sentences):
+        first = np.arange(low, high)
+        document_end = sentences.document_ends(low, high)
+        draws = Draws(key(seed, 0, first))
+        short, size, where, coin = draws.uniform(0, 4).T
+        target = np.where(short < SHORT_SHARE, 2 + (size * (room - 1)).astype(np.int64), room)
+        end = np.searchsorted(stops, starts[low:high] + target, side="right")
+        end = np.minimum(np.maximum(end, first + 2), document_end)
+        lone = document_end - end == 1  # one sentence would be left over: make it two, or take it in
+        end = np.where(lone, np.where(end - first > 2, end - 1, document_end), end)
+        split = first + 1 + (where * (end - first - 1)).astype(np.int64)
+        is_random = (coin < 0.5).astype(np.int64)
+        chosen = walk(np.where((is_random == 1) & (end > first + 1), split, end), low)
+        chunks.append(tuple(column[chosen - low] for column in (first, split, end, is_random)))
+        advance(high - low)
     first, split, end, is_random = (np.concatenate(columns) for columns in zip(*chunks, strict=True))
     lone = end - first == 1
     leftover = first[lone]
@@ -241,7 +241,7 @@ def _truncated(a: Int, a_stop: Int, b: Int, b_stop: Int, room: int, seed: U64) -
     b_half = room // 2
     a_cut = a_length - np.where(b_length <= b_half, room - b_length, np.minimum(a_length, room - b_half))
     b_cut = b_length - (room - (a_length - a_cut))
-    share = Draws(np.broadcast_to(key(seed, np.arange(len(rows))), (len(rows),))).uniform(0, 2)
+    share = Draws(key(seed, np.arange(len(rows)))).uniform(0, 2)
     for begin, stop, cut, where in ((a, a_stop, a_cut, share[:, 0]), (b, b_stop, b_cut, share[:, 1])):
         front = (where * (cut + 1)).astype(np.int64)
         begin[rows] += front

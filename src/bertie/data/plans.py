@@ -93,6 +93,14 @@ class Plan:
         return len(self.rows)
 
 
+Advance = Callable[[int], None]
+"""Told how many more sentences have been paired."""
+
+
+def silent(amount: int) -> None:
+    """Nobody is watching."""
+
+
 class Pairing(Protocol):
     """A way to make instances. Also its options, by which plans are told apart."""
 
@@ -111,8 +119,8 @@ class Pairing(Protocol):
         """How many plans there are before they repeat: epoch e has plan e % duplicates."""
         ...
 
-    def plan(self, sentences: Sentences, *, max_length: int, seed: U64) -> Plan:
-        """The instances of one pass, none longer than max_length with its special tokens. Pure."""
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+        """The instances of one pass; with special tokens, none is longer than max_length. `advance` hears of progress."""
         ...
 
 

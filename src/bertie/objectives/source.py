@@ -7,6 +7,7 @@ B sequences · T real tokens of the batch
 
 import threading
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,13 +16,14 @@ import torch
 import xxhash
 from numpy.typing import NDArray
 
+from bertie.console import progress
 from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order
 from bertie.data.pairing import FullSentences
-from bertie.data.plans import MAX_LENGTH, Int, Plan, Sentences, cached, held_out
+from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out
 from bertie.errors import DataError, UsageError
 from bertie.objectives.base import Objective
 from bertie.text.tokenizer import Tokenizer
@@ -32,6 +34,11 @@ VALIDATION_INSTANCES = 512  # some 9,000 predictions at length 128: the loss to 
 
 class TokenShards(Protocol):
     """What is asked of a corpus of token ids; `bertie.data.shards.Shards` is one."""
+
+    @property
+    def folder(self) -> Path | None:
+        """Where it lies, and where plans may be kept; None: in memory alone."""
+        ...
 
     @property
     def fingerprint(self) -> str:
@@ -55,7 +62,7 @@ class PretrainingSource:
     """Instances of a corpus as batches for `fit`; a part of the documents is held out for `validation_batches`.
 
     Changing `micro_batch_size`, or the number of ranks or workers, changes no sample and no mask. Plans of instances
-    are kept in `cache` (a folder) when one is given. Raises DataError for a corpus the objective cannot be learned
+    are kept beside the shards, in plans/. Raises DataError for a corpus the objective cannot be learned
     from, or one smaller than a batch; UsageError for a max_length that no instance fits in.
     """
 
@@ -69,13 +76,12 @@ class PretrainingSource:
         batch_size: int = 256,
         micro_batch_size: int | None = None,
         seed: int = 0,
-        cache: Path | None = None,
     ) -> None:
         if not 8 <= max_length <= MAX_LENGTH:
             raise UsageError(f"max_length is {max_length:,}; instances have from 8 to {MAX_LENGTH:,} tokens.")
         self.shards, self.tokenizer, self.objective = shards, tokenizer, objective
         self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
-        self.seed, self.cache = seed, cache
+        self.seed = seed
         self.vocabulary = Vocabulary.of(tokenizer)
         self.pairing = objective.pairing or FullSentences()
 
@@ -139,10 +145,8 @@ class PretrainingSource:
 
     def validation_batches(self) -> list[Batch]:
         """Instances of the held-out documents, with fixed masks: the same in every run. Empty when there are none."""
-        if self._validation is None:
-            return []
-        plan = self._make(self._validation, VALIDATION_SEED, 0, "validation")
-        if not len(plan):
+        plan = self._validation_plan
+        if plan is None or not len(plan):
             return []
         chosen = Order(len(plan), VALIDATION_SEED).sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
         size = self.micro_batch_size or self.batch_size
@@ -152,6 +156,11 @@ class PretrainingSource:
             for ids in [chosen[i : i + size]]
         ]
 
+    @cached_property
+    def _validation_plan(self) -> Plan | None:
+        held = self._validation
+        return None if held is None else self._make(held, VALIDATION_SEED, 0, "validation")
+
     def examples(self, count: int = 3) -> list[str]:
         """The first training instances as readable text: what the model sees, and in ‹› what it should say."""
         epochs, instances = self.order.samples(0, min(count, self.batch_size))
@@ -159,10 +168,15 @@ class PretrainingSource:
 
     def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
         identity = repr((self.shards.fingerprint, self.pairing, self.max_length, seed, number, part))
-        drawn = key(seed, number)
-        return cached(
-            lambda: self.pairing.plan(sentences, max_length=self.max_length, seed=drawn), self.cache, identity
-        )
+
+        def make() -> Plan:
+            drawn = key(seed, number)
+            if len(sentences) <= BLOCK:  # a second or so
+                return self.pairing.plan(sentences, max_length=self.max_length, seed=drawn)
+            with progress("pairing", len(sentences), unit="sentences") as advance:
+                return self.pairing.plan(sentences, max_length=self.max_length, seed=drawn, advance=advance)
+
+        return cached(make, self.shards.folder and self.shards.folder / "plans", identity)
 
     def _batch(self, epochs: Int, instances: Int, first: int) -> Batch:
         rows = np.empty(len(instances), self.plan(0).rows.dtype)
