@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertie.evaluate.predict import predict
+    from bertie.evaluate.predict import Predictor, fill_mask, predict, score
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
     from bertie.models.model import Model
+    from bertie.runs.finetune import finetune
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -20,10 +21,26 @@ _HOMES = {
     "EncoderConfig": "bertie.models.config",
     "Model": "bertie.models.model",
     "Tokenizer": "bertie.text.tokenizer",
+    "Predictor": "bertie.evaluate.predict",
+    "fill_mask": "bertie.evaluate.predict",
+    "finetune": "bertie.runs.finetune",
     "fit": "bertie.train.loop",
     "predict": "bertie.evaluate.predict",
+    "score": "bertie.evaluate.predict",
 }
-__all__ = ["Encoder", "EncoderConfig", "Model", "Tokenizer", "fit", "load", "predict"]
+__all__ = [
+    "Encoder",
+    "EncoderConfig",
+    "Model",
+    "Predictor",
+    "Tokenizer",
+    "fill_mask",
+    "finetune",
+    "fit",
+    "load",
+    "predict",
+    "score",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -18,8 +18,7 @@ from bertie.tasks import TASKS, SequenceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.sequence import label_names
 from bertie.tasks.source import TaskSource, encode, pieces, steps_of
-from bertie.text.normalize import Normalizer
-from bertie.text.tokenizer import Tokenizer, wordpiece_engine
+from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase), "."]
@@ -28,9 +27,10 @@ SHORT = [Example(("the cat sat.",), "no"), Example(("a dog.", "it ran far away."
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    vocabulary = {piece: i for i, piece in enumerate([*SPECIAL, *LETTERS])}
-    return Tokenizer(wordpiece_engine(vocabulary, Normalizer(lowercase=True), SPECIAL))
+def tokenizer(tmp_path_factory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("vocabulary")
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *LETTERS]))
+    return Tokenizer.load(folder)
 
 
 @pytest.fixture(scope="module")

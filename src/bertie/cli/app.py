@@ -5,17 +5,32 @@ inside the commands, so that --help answers at once.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from bertie import console
 from bertie.errors import BertieError
 
+
+class _Group(typer.core.TyperGroup):
+    def invoke(self, ctx: typer.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (
+            BrokenPipeError
+        ):  # `bertie ... | head`: whoever read has what they wanted (typer alone would exit with 1)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor shall the last flush complain
+            raise typer.Exit(0) from None
+
+
 app = typer.Typer(
     name="bertie",
+    cls=_Group,
     help="The complete BERT system: from raw text to predictions.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -87,6 +102,3 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
-    except BrokenPipeError:  # `bertie ... | head`
-        sys.stderr.close()
-        sys.exit(0)

@@ -54,6 +54,13 @@ class Encoded:
         """(W,) which example each sequence is part of."""
         return np.repeat(np.arange(len(self)), np.diff(self.windows))
 
+    def head(self, examples: int) -> "Encoded":
+        """The first examples alone."""
+        windows = self.windows[: examples + 1]
+        sequences, tokens = int(windows[-1]), int(self.starts[windows[-1]])
+        long = self.too_long[self.too_long < examples]
+        return Encoded(self.ids[:tokens], self.starts[: sequences + 1], self.firsts[:sequences], windows, long)
+
     def batch(self, sequences: Int) -> Batch:
         """The packed batch of some sequences, in the order given; its sample_ids say which example each is part of."""
         lengths = self.lengths[sequences]

@@ -1,0 +1,5 @@
+"""`python -m bertie` is `bertie`."""
+
+from bertie.cli import main
+
+main()

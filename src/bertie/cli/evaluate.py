@@ -1,0 +1,86 @@
+"""`bertie evaluate`: the metrics of a model on labelled examples."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.errors import UsageError
+
+
+@app.command()
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Folder of a fine-tuned model: RUN/model.")],
+    file: Annotated[str, typer.Argument(help="Labelled examples: csv, tsv, jsonl, parquet; - is stdin.")] = "",
+    data: tables.DataSet = "",
+    data_dir: tables.DataDir = None,
+    split: Annotated[str, typer.Option("--split", help="Which split of --data.")] = "dev",
+    text: tables.TextColumns = None,
+    label: tables.LabelColumn = "",
+    columns: tables.ColumnNames = "",
+    encoding: tables.Encoding = "utf-8",
+    format_: tables.Format = "",
+    max_length: tables.MaxLength = None,
+    too_long: tables.TooLong = None,
+    precision: tables.Precision = "fp32",
+    device: tables.Device = "auto",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the report as JSON.")] = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Accuracy, F1, Matthews' correlation and more, each with its 95 % bootstrap interval.
+
+    The file is streamed, so it may be larger than memory. Labels the model never learnt count as errors.
+
+    [bold]Examples[/]
+
+      bertie evaluate runs/sst2/model dev.tsv
+
+      bertie evaluate runs/nsmc/model --data nsmc --data-dir nsmc/ --split test --json
+    """
+    from bertie.data.tables import TableFormat
+    from bertie.evaluate.metrics import summary
+    from bertie.files import write_json
+    from bertie.tasks.datasets import DATASETS
+
+    if bool(file) == bool(data):
+        raise UsageError("Give either a FILE or --data NAME with --data-dir DIR.")
+    metrics: tuple[str, ...] = ("accuracy", "macro_f1", "mcc")
+    path: Path | str = file
+    format = TableFormat(tuple(text or ()), label, tables.names(columns), encoding, format_)
+    if data:
+        metrics = DATASETS[data].metrics
+        path, format = DATASETS[data].table(split, data_dir or Path())
+    predictor = tables.predictor(model, max_length, too_long, precision, device)
+    report = predictor.score(path, format, on_columns=lambda found: tables.check_texts(predictor, found, str(path)))
+    if output:
+        write_json(output, report)
+    if console.verbosity.json:
+        emit(report)
+        return
+    for note in report["notes"]:
+        console.warn(note)
+    console.show(summary(report, metrics))
+    show_labels(report)
+
+
+def show_labels(report: dict[str, Any]) -> None:
+    """A table of the figures per label, for people, and a word on what is odd about them."""
+    from rich.table import Table
+
+    table = Table("label", box=None)
+    for name in ("precision", "recall", "f1", "examples"):
+        table.add_column(name, justify="right")
+    for label in report["labels"]:
+        row = report["per_label"][label]
+        table.add_row(label, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}")
+    console.show(table)
+    if report["unknown_labels"]:
+        unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
+        console.warn(f"labels the model never learnt, counted as errors: {unknown}")
+    if report["all_given"]:
+        console.warn(f"every example was given the label {report['all_given']!r}: the model tells nothing apart")

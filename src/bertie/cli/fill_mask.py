@@ -1,0 +1,64 @@
+"""`bertie fill-mask`: what a pre-trained model would put in a gap."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.errors import DataError
+
+if TYPE_CHECKING:
+    from bertie.evaluate.predict import Filled
+
+
+@app.command("fill-mask")
+def fill_mask(
+    model: Annotated[Path, typer.Argument(help="Folder of a pre-trained model: RUN/model.")],
+    text: Annotated[str, typer.Argument(help="A text with one [MASK] or more; - reads lines of stdin.")] = "-",
+    top: Annotated[int, typer.Option("--top", min=1, help="Proposals for each mask.")] = 5,
+    device: tables.Device = "auto",
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Fill in the gaps of a text.
+
+    [bold]Examples[/]
+
+      bertie fill-mask runs/tiny/model "The [MASK] sat on the mat."
+
+      bertie fill-mask runs/tiny/model --top 3 --json < lines.txt
+    """
+    predictor = tables.predictor(model, None, None, "fp32", device)
+    if text != "-":
+        _answer(predictor.fill_mask(text, top=top), text)
+        return
+    left_out = 0
+    for number, line in enumerate(sys.stdin, 1):
+        try:
+            _answer(predictor.fill_mask(line.rstrip("\r\n"), top=top), line.rstrip("\r\n"), number)
+        except DataError as error:  # this line alone
+            left_out += 1
+            if console.verbosity.json:
+                emit({"line": number, "error": str(error)})
+            else:
+                console.warn(f"line {number}: {error}")
+    if left_out:
+        console.warn(f"{left_out:,} of {number:,} lines left out")
+
+
+def _answer(masks: "list[list[Filled]]", text: str, line: int = 1) -> None:
+    if console.verbosity.json:
+        shown = [[{**vars(filled), "probability": round(filled.probability, 6)} for filled in mask] for mask in masks]
+        emit({"line": line, "text": text, "masks": shown})
+        return
+    from rich.markup import escape
+
+    for mask in masks:
+        for filled in mask:
+            console.show(f"{filled.probability:6.3f}  [bold]{escape(filled.token):<14}[/] {escape(filled.text)}")
+        console.show("")

@@ -1,0 +1,107 @@
+"""`bertie finetune`: labelled examples and a pre-trained model in, a classifier out."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import ConfigFile, DryRun, Json, Overrides, Overwrite, Quiet, Resume, Verbose, app, emit
+from bertie.cli.evaluate import show_labels
+from bertie.errors import UsageError
+
+
+@app.command()
+def finetune(
+    model: Annotated[str | None, typer.Argument(help="Folder of a pre-trained model: RUN/model.")] = None,
+    overrides: Overrides = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")] = None,
+    train: Annotated[str | None, typer.Option("--train", help="Labelled examples: csv, tsv, jsonl, parquet.")] = None,
+    dev: Annotated[str | None, typer.Option("--dev", help="Examples to measure on; else a tenth is held out.")] = None,
+    data: Annotated[str | None, typer.Option("--data", help="A published set: sst2, nsmc ... (--data-dir).")] = None,
+    data_dir: Annotated[str | None, typer.Option("--data-dir", help="Folder with the files of --data.")] = None,
+    text: tables.TextColumns = None,
+    label: Annotated[str | None, typer.Option("--label", help="Column of the label, if not recognised.")] = None,
+    columns: tables.ColumnNames = "",
+    encoding: Annotated[str | None, typer.Option("--encoding", help="Text encoding: utf-8, cp949 ...")] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs with different seeds, summed up.")] = 1,
+    config: ConfigFile = None,
+    resume: Resume = "auto",
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Fine-tune a pre-trained model to classify texts, or pairs of texts.
+
+    The same command goes on where it was stopped. Any setting can be given as key=value (epochs=5, optim.lr=5e-5,
+    max_length=256, too_long=window, from_scratch=true); RUN/run.yaml holds them all.
+
+    [bold]Examples[/]
+
+      bertie finetune runs/tiny/model --train reviews.csv -o runs/reviews
+
+      bertie finetune runs/tiny/model --data sst2 --data-dir glue -o runs/sst2 epochs=2
+
+      bertie finetune runs/tiny/model --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
+    """
+    from bertie import config as configs
+    from bertie.runs import finetune as run
+
+    if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
+        overrides, model = [model, *(overrides or [])], None
+    settings = configs.load(
+        configs.FinetuneConfig,
+        config,
+        overrides or (),
+        model=model,
+        train_file=train,
+        dev_file=dev,
+        data=data,
+        data_dir=data_dir,
+        text=text or None,
+        label=label,
+        columns=tables.names(columns) or None,
+        encoding=encoding,
+    )
+    if dry_run:
+        plan = run.plan(settings)
+        if console.verbosity.json:
+            emit(plan)
+        else:
+            console.show("\n".join(f"{name}: {value}" for name, value in plan.items()))
+        return
+    if output is None:
+        raise UsageError("Where shall the run go? -o RUN")
+    if seeds == 1:
+        results = run.finetune(settings, output, resume=resume, overwrite=overwrite)
+    else:
+        results = run.finetune_seeds(settings, output, seeds, resume=resume, overwrite=overwrite)
+    if console.verbosity.json:
+        emit(results)
+    elif seeds == 1:
+        _show(results, output)
+    else:
+        _show_seeds(results, output)
+
+
+def _show(results: dict[str, Any], output: Path) -> None:
+    from bertie.evaluate.metrics import summary
+
+    console.show(f"dev: {summary(results['dev'], results['metrics'])}")
+    show_labels(results["dev"])
+    console.say(f"The model is in {output / 'model'}, the figures in {output / 'results.json'}. What next:")
+    console.say(f'  echo "some text" | bertie predict {output / "model"}')
+    console.say(f"  bertie evaluate {output / 'model'} FILE")
+
+
+def _show_seeds(results: dict[str, Any], output: Path) -> None:
+    from bertie.evaluate.compare import Seeds
+
+    for name, summed in results["over_seeds"].items():
+        console.show(f"{name} on dev: {Seeds(**summed)}")
+    for seed, label in results["degenerate"].items():
+        console.warn(f"seed {seed} failed to learn: every dev example was given the label {label!r}")
+    console.say(f"Each seed's model is in {output}/seed-*/model, the figures in {output / 'results.json'}.")

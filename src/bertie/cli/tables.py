@@ -1,0 +1,67 @@
+"""Options about tables of examples, which finetune, evaluate and predict share."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertie import console
+from bertie.errors import DataError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from bertie.data.tables import Columns
+    from bertie.evaluate.predict import Predictor
+
+PRECISIONS = ("fp32", "bf16")
+
+TextColumns = Annotated[
+    list[str] | None,
+    typer.Option("--text", help="Column of the text; twice for a pair. Left out: recognised by name."),
+]
+LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Left out: recognised by name.")]
+ColumnNames = Annotated[
+    str, typer.Option("--columns", help="Names of the columns of a file without a header line: source,label,text.")
+]
+Encoding = Annotated[str, typer.Option("--encoding", help="Text encoding of the files: utf-8, cp949 ...")]
+Format = Annotated[str, typer.Option("--format", help="csv, tsv, jsonl, parquet or lines. Left out: by the name.")]
+DataSet = Annotated[str, typer.Option("--data", help="A published data set: sst2, mrpc, nsmc ... (with --data-dir).")]
+DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the published files of --data.")]
+MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens per text. Left out: as in training.")]
+TooLong = Annotated[
+    str | None, typer.Option("--too-long", help="Longer texts: truncate, window or error. Left out: as in training.")
+]
+Precision = Annotated[str, typer.Option("--precision", help="fp32, or bf16: quicker, the third digit may differ.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, mps; auto: the best there is.")]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """ "a, b" -> ("a", "b")."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def predictor(model: Path, max_length: int | None, too_long: str | None, precision: str, device: str) -> "Predictor":
+    """The model of a folder, ready for use as the flags say."""
+    import torch
+
+    import bertie
+    from bertie.evaluate.predict import Predictor
+
+    loaded = bertie.load(model)
+    if precision not in PRECISIONS:
+        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    loaded.to(device)
+    loaded.compute_dtype = torch.bfloat16 if precision == "bf16" else None
+    return Predictor(loaded, max_length=max_length, too_long=too_long)  # type: ignore[arg-type]
+
+
+def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
+    """Say which columns are read, and refuse pairs for a model of single texts and the other way round."""
+    console.say(f"{where}: {found}")
+    if len(found.text) != predictor.texts:
+        wants = "pairs of texts" if predictor.texts == 2 else "single texts"
+        raise DataError(
+            f"{where}: the model was trained on {wants}, but {' + '.join(found.text)} would be read. "
+            f"Name the column{'s' if predictor.texts == 2 else ''} with --text."
+        )

@@ -1,0 +1,318 @@
+"""A model at work: labels for texts, words for masks, metrics for a labelled file.
+
+    rows -> chunks -> Encoded -> packed batches of like length -> logits -> Prediction, in the order of the rows
+
+Everything streams in bounded memory, and a row that cannot be used yields its reason in its own place. In float32 (the
+default) a text's probabilities do not depend on its neighbours beyond a few millionths, the rounding of sums.
+
+W sequences · L labels · N masks · V vocabulary
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertie.data.collate import pack, token_budget
+from bertie.data.tables import Bad, Columns, Example, Skipped, TableFormat, stream
+from bertie.errors import DataError, UsageError, nearest
+from bertie.evaluate.metrics import Confusion
+from bertie.models.model import Model
+from bertie.tasks import Prediction, SequenceTask
+from bertie.tasks.source import Encoded, TooLong, encode
+from bertie.text.tokenizer import Tokenizer
+
+CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbours of like length
+TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
+
+LABELLED = TableFormat()
+T = TypeVar("T")
+Row = Example | Bad
+Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One proposal for a mask: the token, its probability, and the text with the token in the mask's place."""
+
+    token: str
+    probability: float
+    text: str
+
+
+@dataclass
+class TooLongCount:
+    """How many texts did not fit into `max_length` tokens, and what was done."""
+
+    policy: TooLong
+    max_length: int
+    rows: int = 0
+    long: int = 0
+
+    DONE: ClassVar = {"truncate": "cut to fit", "window": "read in windows", "error": "refused"}
+
+    def __str__(self) -> str:
+        longer = f"{self.long:,} of {self.rows:,} texts are longer than {self.max_length} tokens"
+        return f"{longer}: {self.DONE[self.policy]} (policy {self.policy!r})"
+
+
+class Predictor:
+    """A model with what it takes to use it; what is not given is as the model was trained.
+
+    Raises UsageError: a model without a tokenizer, or a max_length beyond its positions.
+    """
+
+    def __init__(self, model: Model, *, max_length: int | None = None, too_long: TooLong | None = None) -> None:
+        if model.tokenizer is None:
+            raise UsageError("The model has no tokenizer, so it cannot read text. Open it with bertie.load(FOLDER).")
+        self.model, self.tokenizer = model, model.tokenizer
+        self.task: SequenceTask | None = None
+        if "sequence" in model.heads:
+            outputs = len(model.get_parameter("heads.sequence.classifier.bias"))
+            self.task = SequenceTask(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)))  # the public default
+        trained = training_facts(self.tokenizer)
+        positions = model.config.max_position_embeddings
+        if max_length is not None and not 3 < max_length <= positions:
+            raise UsageError(
+                f"max_length {max_length:,} does not lie between 4 and the model's {positions:,} positions."
+            )
+        self.max_length = max_length or min(positions, trained["max_length"])
+        self.too_long: TooLong = too_long or trained["too_long"]
+        self.texts: int = trained["texts"]
+        if self.too_long not in get_args(TooLong):
+            raise UsageError(
+                f"Unknown policy for long texts {self.too_long!r}. {nearest(self.too_long, get_args(TooLong))}"
+            )
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names it can answer with."""
+        return self._task().labels
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's weights are."""
+        return self.model.word_embeddings.device
+
+    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
+        """One Prediction per text, or per pair of texts. Raises DataError for an empty text."""
+        rows = [_row(text, number) for number, text in enumerate(texts, 1)]
+        answers = []
+        for row, answer in self.stream(rows):
+            if isinstance(answer, Bad):
+                raise DataError(f"Text {row.line}: {answer.reason}.")
+            answers.append(answer)
+        return answers
+
+    def stream(
+        self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
+    ) -> Iterator[tuple[Row, Prediction | Bad]]:
+        """Each row with its Prediction, or with why it has none, in order. `long` is told of texts that do not fit.
+
+        eager: answer whatever has arrived rather than wait for a full chunk, as someone who types lines expects.
+        """
+        task = self._task()
+        for chunk in _as_they_come(rows, CHUNK) if eager else _chunks(rows, CHUNK):
+            good = [row for row in chunk if isinstance(row, Example)]
+            encoded = self._encode(good)
+            refused = set(encoded.too_long.tolist()) if self.too_long == "error" else set()
+            if long is not None:
+                long.rows += len(good)
+                long.long += len(encoded.too_long)
+            answers = iter(task.decode(self.logits(encoded)))
+            number = 0
+            for row in chunk:
+                if isinstance(row, Bad):
+                    yield row, row
+                    continue
+                answer: Prediction | Bad = next(answers)
+                if number in refused:
+                    answer = Bad(row.line, f"longer than {self.max_length} tokens")
+                yield row, answer
+                number += 1
+
+    def logits(self, encoded: Encoded) -> Tensor:
+        """(E, L) float32. Windows of one text vote: its probabilities are the mean of theirs, its logits their log."""
+        task = self._task()
+        logits_WL = torch.zeros(len(encoded.lengths), len(task.labels))
+        with torch.inference_mode():
+            for sequences in token_budget(encoded.lengths, max_tokens=TOKENS):
+                batch = encoded.batch(sequences).to(self.device)
+                logits = task.logits(self.model, self.model.encode(batch))
+                logits_WL[torch.from_numpy(sequences)] = logits.float().cpu()
+        if len(logits_WL) == len(encoded):
+            return logits_WL
+        votes_EL = torch.zeros(len(encoded), len(task.labels))
+        votes_EL.index_add_(0, torch.from_numpy(encoded.example), logits_WL.softmax(-1))
+        return (votes_EL / torch.from_numpy(np.diff(encoded.windows))[:, None]).log()
+
+    def evaluate(
+        self, rows: Iterable[Row], *, skipped: Skipped | None = None, long: TooLongCount | None = None
+    ) -> Confusion:
+        """Count (true label, predicted label) over labelled rows; bad rows go to `skipped`, as no model can answer."""
+        confusion = Confusion(self.labels)
+        for row, answer in self.stream(rows, long=long):
+            if skipped is not None:
+                skipped.rows += 1
+            if isinstance(answer, Bad):
+                if skipped is not None:
+                    skipped.add(answer)
+            elif isinstance(row, Example) and row.label is not None:
+                confusion.add([row.label], [answer.label])
+        if not confusion.total:
+            raise DataError(f"There is no labelled example to evaluate on. {skipped if skipped else ''}".rstrip())
+        return confusion
+
+    def score(
+        self,
+        path: Path | str,
+        format: TableFormat = LABELLED,
+        *,
+        on_columns: Callable[[Columns], None] = lambda columns: None,
+    ) -> dict[str, Any]:
+        """The metrics of a labelled file (metrics.py), with what was left out and what did not fit."""
+        skipped, long = Skipped(), TooLongCount(self.too_long, self.max_length)
+        report = self.evaluate(stream(path, format, on_columns=on_columns), skipped=skipped, long=long).report()
+        report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
+        report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
+        report["notes"] = [str(note) for note, said in ((skipped, skipped.total), (long, long.long)) if said]
+        return report
+
+    def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filled]]:
+        """The most probable tokens for each mask in `text`, best first; the other masks stay masks.
+
+        Raises DataError when the text has no mask or does not fit; UsageError when the model has no masked-LM head.
+        """
+        if "mlm" not in self.model.heads:
+            raise UsageError("This model has no masked-LM head: it was saved without one. Use a pre-trained model.")
+        mask = self.tokenizer.special_tokens["mask"]
+        encoding = self.tokenizer.encode(text)
+        if len(encoding) > self.max_length:
+            raise DataError(
+                f"The text has {len(encoding):,} tokens; {self.max_length:,} fit. Give the part around {mask}."
+            )
+        batch = pack([encoding]).to(self.device)
+        places_N = (batch.input_ids == self.tokenizer.mask_id).nonzero()[:, 0]
+        if not len(places_N):
+            raise DataError(f"The text has no {mask}. Write {mask} where the model shall fill in: 'The {mask} sat.'")
+        with torch.inference_mode():
+            hidden_NH = self.model.encode(batch).last_hidden_state[places_N]
+            logits_NV = self.model.heads["mlm"](hidden_NH, self.model.word_embeddings).float()
+        top_N = logits_NV.softmax(-1).topk(min(top, logits_NV.shape[1]))
+        spots = [encoding.offsets[place] for place in places_N.tolist()]
+        return [
+            [self._filled(text, spot, int(i), p) for p, i in zip(probabilities, ids, strict=True)]
+            for spot, probabilities, ids in zip(spots, top_N.values.tolist(), top_N.indices.tolist(), strict=True)
+        ]
+
+    def _filled(self, text: str, spot: tuple[int, int], token_id: int, probability: float) -> Filled:
+        token = self.tokenizer.id_to_token(token_id)
+        before, after = text[: spot[0]], text[spot[1] :]
+        if self.tokenizer.continues_word(token_id):
+            return Filled(token, probability, before.rstrip() + token.removeprefix("##") + after)
+        return Filled(token, probability, before + token + after)
+
+    def _encode(self, examples: Sequence[Example]) -> Encoded:
+        return encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
+
+    def _task(self) -> SequenceTask:
+        if self.task is None:
+            raise UsageError("This model has no classification head yet: fine-tune it first (bertie finetune).")
+        return self.task
+
+
+# What people call ----------------------------------------------------------------------------------------------------
+
+
+def predict(model: Model, texts: Sequence[Text], **options: Any) -> list[Prediction]:
+    """One Prediction per text, or per pair of texts; `options` are Predictor's. Raises DataError for an empty text."""
+    return Predictor(model, **options).predict(texts)
+
+
+def fill_mask(model: Model, text: str, *, top: int = 5) -> list[list[Filled]]:
+    """The most probable tokens for each [MASK] in `text`, best first. Raises DataError when it has none."""
+    return Predictor(model).fill_mask(text, top=top)
+
+
+def score(model: Model, path: Path | str, format: TableFormat = LABELLED, **options: Any) -> dict[str, Any]:
+    """Every metric of a labelled file with its interval, as evaluate/metrics.py has them; `options` are Predictor's."""
+    return Predictor(model, **options).score(path, format)
+
+
+def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
+    """How a model was fine-tuned to read, as its tokenizer_config.json says, with BERT's own limits where it does not.
+
+    max_length: tokens; too_long: the policy; texts: 1, or 2 for pairs.
+    """
+    length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
+    ours = ours if isinstance(ours, dict) else {}
+    return {
+        "max_length": length if isinstance(length, int) and 3 < length < 1 << 20 else 512,
+        "too_long": ours.get("too_long", "truncate"),
+        "texts": ours.get("texts", 1),
+    }
+
+
+def set_training_facts(tokenizer: Tokenizer, *, max_length: int, too_long: TooLong, texts: int) -> None:
+    """Write down how a model is fine-tuned to read, so that using it later needs no flags."""
+    tokenizer.settings["model_max_length"] = max_length
+    ours = tokenizer.settings.get("bertie")
+    ours = ours if isinstance(ours, dict) else {}
+    tokenizer.settings["bertie"] = {**ours, "too_long": too_long, "texts": texts}
+
+
+def _row(text: Text, number: int) -> Row:
+    texts = (text,) if isinstance(text, str) else tuple(text)
+    return Example(texts, None, number) if all(t.strip() for t in texts) else Bad(number, "empty text")
+
+
+def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    chunk: list[T] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of what has arrived since the last one: at least one item, at most `size`. A thread does the waiting."""
+    arrived: queue.Queue[T | _End] = queue.Queue(maxsize=size)
+
+    def read() -> None:
+        error = None
+        try:
+            for item in items:
+                arrived.put(item)
+        except BaseException as caught:
+            error = caught
+        arrived.put(_End(error))
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        chunk: list[T] = []
+        item = arrived.get()
+        while not isinstance(item, _End):
+            chunk.append(item)
+            if len(chunk) == size or arrived.empty():
+                break
+            item = arrived.get()
+        if chunk:
+            yield chunk
+        if isinstance(item, _End):
+            if item.error:
+                raise item.error
+            return
+
+
+@dataclass(frozen=True)
+class _End:
+    error: BaseException | None

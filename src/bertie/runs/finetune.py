@@ -1,0 +1,337 @@
+"""A fine-tuning run: labelled files and a pre-trained model in, a run folder with a classifier out.
+
+    tables -> labels, dev split -> Encoded -> a look at 50 examples -> fit -> dev metrics -> RUN/model, results.json
+
+Devlin et al. 2018, 4.1 and A.3. One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of a
+small set says little (Dodge et al. 2020).
+"""
+
+import shutil
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.markup import escape
+
+from bertie import console, variants
+from bertie.config import FinetuneConfig
+from bertie.data.draws import key
+from bertie.data.tables import Example, TableFormat, read
+from bertie.errors import DataError, UsageError
+from bertie.evaluate.compare import over_seeds
+from bertie.evaluate.metrics import Confusion, figures
+from bertie.evaluate.predict import Predictor, TooLongCount, set_training_facts
+from bertie.files import new_folder, read_json, write_json
+from bertie.models.folder import check_vocabulary
+from bertie.models.model import Model
+from bertie.tasks import SequenceTask
+from bertie.tasks.datasets import DATASETS
+from bertie.tasks.sequence import label_names
+from bertie.tasks.source import Encoded, TaskSource, encode, steps_of
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.loop import fit
+
+RESULTS, MODEL, BEST, SCORE = "results.json", "model", "best", "score.json"
+FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
+HELD_OUT = 0.1  # of the training examples, where there is no dev file
+SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
+METRICS = ("accuracy", "macro_f1")
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a run learns from and is measured on. `notes` says everything that was left out or looks odd."""
+
+    train: list[Example]
+    dev: list[Example]
+    labels: tuple[str, ...]
+    metrics: tuple[str, ...] = METRICS
+    notes: list[str] = field(default_factory=list)
+
+
+def finetune(
+    config: FinetuneConfig, run: Path | str, *, resume: str = "auto", overwrite: bool = False
+) -> dict[str, Any]:
+    """Fine-tune once and return what results.json holds.
+
+    Raises DataError: unreadable files, fewer than two labels, too long texts under "error"; UsageError: a run folder
+    that holds another run; Stopped: interrupted, to be resumed by the same call.
+    """
+    run = Path(run)
+    examples = read_examples(config)
+    config = _with_steps(config, len(examples.train))
+    ready = _Run(config, run, examples)
+    if overwrite:
+        new_folder(run, overwrite=True)
+    elif done := ready.finished():
+        console.say(f"{escape(str(run))} is finished already; its results are read.")
+        return done
+    run.mkdir(parents=True, exist_ok=True)
+    return ready.go(resume)
+
+
+def finetune_seeds(
+    config: FinetuneConfig, run: Path | str, seeds: int, *, resume: str = "auto", overwrite: bool = False
+) -> dict[str, Any]:
+    """Fine-tune with seeds s, s + 1 ... in RUN/seed-<s> and sum their dev metrics up, as results.json holds them.
+
+    A run whose predictions are all one label is named: it failed to learn, and is counted all the same.
+    """
+    run = Path(run)
+    if overwrite:
+        new_folder(run, overwrite=True)
+    results = {}
+    for seed in range(config.train.seed, config.train.seed + seeds):
+        console.say(f"[bold]seed {seed}[/]")
+        seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
+        results[seed] = finetune(seeded, run / f"seed-{seed}", resume=resume)
+    metrics = next(iter(results.values()))["metrics"]
+    summed = {
+        "metrics": metrics,
+        "seeds": {str(seed): {name: result["dev"][name] for name in metrics} for seed, result in results.items()},
+        "over_seeds": {name: over_seeds([r["dev"][name] for r in results.values()]).as_json() for name in metrics},
+        "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"]["all_given"]},
+    }
+    write_json(run / RESULTS, summed)
+    return summed
+
+
+def plan(config: FinetuneConfig) -> dict[str, Any]:
+    """What a run would do, with everything checked that can be without training: the answer to --dry-run."""
+    examples = read_examples(config)
+    config = _with_steps(config, len(examples.train))
+    run = _Run(config, Path(), examples)
+    return {
+        "model": config.model,
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "labels": list(examples.labels),
+        "train_examples": len(examples.train),
+        "dev_examples": len(examples.dev),
+        "tokens_per_epoch": int(run.train.starts[-1]),
+        "steps": config.train.steps,
+        "notes": run.notes,
+    }
+
+
+# Examples -----------------------------------------------------------------------------------------------------------
+
+
+def read_examples(config: FinetuneConfig) -> Examples:
+    """The training and dev examples a config names, and the labels in the order the model will have them."""
+    tables = tables_of(config)
+    train, notes = _read(*tables["train"])
+    counts = Counter(example.label for example in train if example.label is not None)
+    named = DATASETS[config.data].labels if config.data else ()
+    labels = named if set(counts) <= set(named) else label_names(set(counts))
+    SequenceTask(labels)  # two labels or more, or an error
+    if "dev" in tables:
+        dev, more = _read(*tables["dev"])
+        notes += more
+        if unknown := sorted({str(example.label) for example in dev} - set(labels)):
+            rows = sum(example.label in unknown for example in dev)
+            notes.append(
+                f"{rows:,} dev examples have labels that do not occur in training and count as errors: "
+                f"{', '.join(map(repr, unknown[:10]))}"
+            )
+        if {len(e.texts) for e in dev} != {len(e.texts) for e in train}:
+            raise DataError("Training and dev examples differ: one file holds pairs of texts, the other single ones.")
+    else:
+        train, dev = hold_out(train)
+        notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out, by label")
+    rare = sorted(label for label, n in counts.items() if n < 2)
+    if rare:
+        notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
+    metrics = DATASETS[config.data].metrics if config.data else METRICS
+    return Examples(train, dev, labels, metrics, notes)
+
+
+def tables_of(config: FinetuneConfig) -> dict[str, tuple[Path, TableFormat]]:
+    """Split -> its file and how it is read."""
+    if config.data:
+        dataset = DATASETS[config.data]
+        if not config.data_dir:
+            raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}")
+        splits = [split for split in ("train", "dev") if split in dataset.splits]
+        return {split: dataset.table(split, Path(config.data_dir)) for split in splits}
+    if not config.train_file:
+        raise UsageError("There is nothing to train on: --train FILE, or --data NAME --data-dir DIR.")
+    format = TableFormat(config.text, config.label, config.columns, config.encoding)
+    files = {"train": config.train_file, "dev": config.dev_file}
+    return {split: (Path(file), format) for split, file in files.items() if file}
+
+
+def _read(path: Path, format: TableFormat) -> tuple[list[Example], list[str]]:
+    examples, skipped = read(path, format)
+    return examples, [f"{path.name}: {skipped}"] if skipped.total else []
+
+
+def hold_out(examples: Sequence[Example], share: float = HELD_OUT) -> tuple[list[Example], list[Example]]:
+    """Split off a dev set that has each label in proportion, the same for every seed.
+
+    A label with two examples or more gives at least one; one with a single example stays in training. Raises
+    DataError when nothing can be held out.
+    """
+    draws = key(SPLIT_SEED, np.arange(len(examples)))
+    held: set[int] = set()
+    for label in {example.label for example in examples}:
+        rows = [i for i, example in enumerate(examples) if example.label == label]
+        rows.sort(key=lambda i: int(draws[i]))
+        held.update(rows[: max(1, round(share * len(rows)))] if len(rows) > 1 else [])
+    if not held:
+        raise DataError(f"{len(examples):,} examples, none of a label that occurs twice: nothing can be held out.")
+    train = [example for i, example in enumerate(examples) if i not in held]
+    return train, [examples[i] for i in sorted(held)]
+
+
+# One run ------------------------------------------------------------------------------------------------------------
+
+
+class _Run:
+    """Everything one run needs, made before its folder is touched, so that bad input leaves no trace."""
+
+    def __init__(self, config: FinetuneConfig, run: Path, examples: Examples) -> None:
+        self.config, self.run, self.examples = config, run, examples
+        self.task = SequenceTask(examples.labels)
+        self.notes = list(examples.notes)
+        self.model = self._model()
+        self.predictor = Predictor(self.model)
+        self.train = self._encode(examples.train, "training")
+        self.dev = self._encode(examples.dev, "dev")
+        self.truth = [str(example.label) for example in examples.dev]
+        self.source = TaskSource(
+            self.train,
+            [self.task.labels.index(str(example.label)) for example in examples.train],
+            batch_size=config.train.batch_size,
+            micro_batch_size=config.train.micro_batch_size,
+            seed=config.train.seed,
+        )
+        self.settings = {**config.model_dump(mode="json"), "fingerprint": self.source.fingerprint}
+
+    def finished(self) -> dict[str, Any] | None:
+        """The results the folder already holds. Raises UsageError when they are those of another run."""
+        if not (self.run / RESULTS).exists():
+            return None
+        results: dict[str, Any] = read_json(self.run / RESULTS)
+        then = results.get("settings", {})
+        changed = [
+            f"{name}: {then.get(name)!r} -> {now!r}" for name, now in self.settings.items() if then.get(name) != now
+        ]
+        if changed:
+            raise UsageError(
+                f"{self.run} holds a finished run with other settings ({'; '.join(changed)}). "
+                "Choose another folder, or pass --overwrite to replace it."
+            )
+        return results
+
+    def go(self, resume: str) -> dict[str, Any]:
+        """Train, measure, save."""
+        config = self.config
+        for note in self.notes:
+            console.say(f"note: {escape(note)}")
+        self._figures(self.dev.head(FIRST_LOOK), self.truth[:FIRST_LOOK])
+        fit(
+            self.model,
+            self.task,
+            self.source,
+            train=config.train,
+            optim=config.optim,
+            run=self.run,
+            evaluate=self._evaluate,
+            save_model=self._save,
+            resume=resume,
+        )
+        return self._finish()
+
+    def _model(self) -> Model:
+        config = self.config
+        tokenizer = Tokenizer.load(config.model)
+        if config.from_scratch:
+            model = variants.build(config.model, heads=self.task.heads, seed=config.train.seed)
+        else:
+            model, report = variants.load(config.model, heads=self.task.heads, seed=config.train.seed)
+            console.say(f"{escape(config.model)}: {escape(str(report))}", level=1)
+        check_vocabulary(tokenizer, model.config, Path(config.model))
+        texts = len(self.examples.train[0].texts)
+        set_training_facts(tokenizer, max_length=config.max_length, too_long=config.too_long, texts=texts)
+        if config.max_length > (most := model.config.max_position_embeddings):
+            raise UsageError(f"max_length {config.max_length:,} is more than the model's {most:,} positions.")
+        model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, "single_label_classification"
+        return model
+
+    def _encode(self, examples: list[Example], what: str) -> Encoded:
+        config = self.config
+        encoded = encode(examples, self.predictor.tokenizer, max_length=config.max_length, too_long=config.too_long)
+        count = TooLongCount(config.too_long, config.max_length, len(examples), len(encoded.too_long))
+        if count.long and config.too_long == "error":
+            lines = ", ".join(str(examples[i].line) for i in encoded.too_long[:5])
+            raise DataError(
+                f"{count.long:,} of {count.rows:,} {what} texts are longer than {config.max_length} tokens, on lines "
+                f"{lines}{' ...' if count.long > 5 else ''}. "
+                "Raise max_length, or choose too_long=truncate or too_long=window."
+            )
+        if count.long:
+            self.notes.append(f"{what}: {count}")
+        return encoded
+
+    def _evaluate(self) -> dict[str, float]:
+        found = self._figures(self.dev, self.truth)
+        if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
+            self._save(self.run / BEST)
+            write_json(self.run / BEST / SCORE, {self.examples.metrics[0]: found[self.examples.metrics[0]]})
+        return found
+
+    def _is_best(self, value: float) -> bool:
+        path = self.run / BEST / SCORE
+        return not path.exists() or value > float(read_json(path)[self.examples.metrics[0]])
+
+    def _figures(self, encoded: Encoded, truth: list[str]) -> dict[str, float]:
+        """Loss and metrics of encoded examples; those of unknown label count in the metrics, not in the loss."""
+        was_training = self.model.training
+        self.model.eval()
+        logits_EL = self.predictor.logits(encoded)
+        self.model.train(was_training)
+        labels = self.task.labels
+        known = [i for i, label in enumerate(truth) if label in labels]
+        targets = torch.tensor([labels.index(truth[i]) for i in known])
+        loss = float(torch.nn.functional.cross_entropy(logits_EL[known], targets)) if known else 0.0
+        confusion = Confusion(labels)
+        confusion.add(truth, [prediction.label for prediction in self.task.decode(logits_EL)])
+        found = figures(confusion.matrix(), len(labels))
+        return {"loss": loss, **{name: float(value) for name, value in found.items()}}
+
+    def _save(self, folder: Path) -> None:
+        variants.save(self.model, folder)
+
+    def _finish(self) -> dict[str, Any]:
+        """Measure the weights that were chosen, which are loaded back from where they were saved, and write it all."""
+        config, examples = self.config, self.examples
+        if config.select == "best":
+            shutil.rmtree(self.run / MODEL, ignore_errors=True)
+            shutil.copytree(self.run / BEST, self.run / MODEL, ignore=shutil.ignore_patterns(SCORE))
+        saved, _ = variants.load(self.run / MODEL)
+        self.model.load_state_dict(saved.state_dict())
+        self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
+        self.model.eval()
+        confusion = Confusion(self.task.labels)
+        predicted = self.task.decode(self.predictor.logits(self.dev))
+        confusion.add(self.truth, [prediction.label for prediction in predicted])
+        results = {
+            "settings": self.settings,
+            "labels": list(self.task.labels),
+            "train_examples": len(examples.train),
+            "metrics": list(examples.metrics),
+            "dev": confusion.report(),
+            "notes": self.notes,
+        }
+        write_json(self.run / RESULTS, results)
+        return results
+
+
+def _with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
+    """The config with the number of steps its epochs come to."""
+    steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
