@@ -18,7 +18,7 @@ from bertie.errors import BertieError
 
 
 class _Group(typer.core.TyperGroup):
-    def invoke(self, ctx: typer.Context) -> Any:
+    def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except (
