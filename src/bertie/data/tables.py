@@ -227,7 +227,7 @@ def decoded(file: IO[bytes], encoding: str, where: str) -> Iterator[tuple[int, s
         try:
             line = raw.decode(encoding)
         except UnicodeDecodeError:
-            if encoding == "utf-8" and not seen_unicode and _reads_as_korean(raw):
+            if encoding == "utf-8" and not seen_unicode and reads_as_korean(raw):
                 raise DataError(
                     f"{where}, line {number}: this is not UTF-8 but reads as CP949 (Korean Windows). "
                     "If that is what it is, pass --encoding cp949."
@@ -238,7 +238,7 @@ def decoded(file: IO[bytes], encoding: str, where: str) -> Iterator[tuple[int, s
         yield number, line.rstrip("\r\n")
 
 
-def _reads_as_korean(raw: bytes) -> bool:
+def reads_as_korean(raw: bytes) -> bool:
     """Whether bytes decode as CP949 into text whose characters beyond ASCII are mostly Hangul syllables."""
     try:
         beyond = [c for c in raw.decode("cp949") if not c.isascii()]
