@@ -61,7 +61,7 @@ def train(
     )
     tokenizer.save(out)
     facts = {"folder": str(out), "vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}
-    if json:
+    if console.verbosity.json:
         emit({**facts, "fingerprint": tokenizer.fingerprint})
     else:
         console.show(f"{out}: {tokenizer.vocab_size:,} pieces; {facts['trained_by']}")
@@ -84,7 +84,7 @@ def report(
 
     tokenizer = Tokenizer.load(folder)
     found = judge(tokenizer, _progress(islice(_lines(sources), limit), "reading"))
-    if json:
+    if console.verbosity.json:
         emit(found.to_dict())
     else:
         console.show(found.table())
@@ -109,7 +109,7 @@ def encode(
         parts = [(pair if sequence else line) or "" for sequence in encoding.sequence_ids]
         places = zip(encoding.tokens, encoding.ids, encoding.offsets, parts, strict=True)
         rows = [(token, i, start, end, part[start:end]) for token, i, (start, end), part in places]
-        if json:
+        if console.verbosity.json:
             emit([dict(zip(("piece", "id", "start", "end", "text"), row, strict=True)) for row in rows])
             continue
         from rich.table import Table

@@ -129,6 +129,7 @@ def public_settings(engine: tokenizers.Tokenizer) -> dict[str, Any]:
     plain = bert is parts and isinstance(engine.model, models.WordPiece)
     return {
         "tokenizer_class": "BertTokenizer" if plain else "PreTrainedTokenizerFast",
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": bert.get("lowercase", False),
         "strip_accents": bert.get("strip_accents") if plain else False,
         "tokenize_chinese_chars": bert.get("handle_chinese_chars", False),

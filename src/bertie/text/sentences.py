@@ -51,6 +51,7 @@ _STARTER = (
     r"Where|While|Who|Why|With|You|Your)\b(?!\.))"
 )
 _DATE = (  # 2020. 8. 15. and 3. Oktober
+    r"(?<!\d\.\s\d\.)(?<!\d\.\s\d\d\.)"
     r"(?!(?<=\d\.)\s+(?:\d{1,2}\.|Januar|Februar|März|April|Mai|Juni|Juli|August|September|Oktober|November|Dezember))"
 )
 _ITEM = r"(?<!\A\d\.)(?<!\A\d\d\.)(?<!\n\d\.)(?<!\n\d\d\.)"  # "1. First" at the start of a line
@@ -60,14 +61,15 @@ _CLOSERS = r"(?:[\"'”’»›)\]}」』）】〉》]|\[\d+\])*+"
 _ON_KOREAN = r"(?=\s)(?!\s+(?:[,;:)\]]|이?라[고는며]|라면서|[고며]\s|하[고며]\s))"
 _ON = rf"{_ON_KOREAN}(?!\s+[a-zß-öø-ÿα-ωа-я])"
 
+# A run of stops is read once, from its first: (?<![...]{2}) keeps a line of dots from taking quadratic time.
 _BOUNDARY = re.compile(
     rf"""[.!?…。！？｡\n](?:
         (?<=\n)
-      | (?<=[。！？｡]) [。！？｡]*+ {_CLOSERS} (?![とっての、，,]|이?라[고는며])
+      | (?<=[。！？｡])(?<![。！？｡]{{2}}) [。！？｡]*+ {_CLOSERS} (?![とっての、，,]|이?라[고는며])
       | (?<=[다요죠까]\.) (?=[가-힣])                 # 왔다.그는
-      | (?<=[!?…]) [.!?…]*+ {_CLOSERS} {_ON}
+      | (?<=[!?…])(?<![.!?…]{{2}}) [.!?…]*+ {_CLOSERS} {_ON}
       | (?<=\.) (?:
-            [.!?…]++ {_CLOSERS} {_ON}
+            (?<![.!?…]{{2}}) [.!?…]++ {_CLOSERS} {_ON}
           | (?=["'”’»›)\]}}」』）】〉》\[\s]) (?:
                 (?<=[가-힣]\.) {_CLOSERS} {_ON_KOREAN}
               | {_NEVER} {_ITEM} {_DATE} (?: {_PERHAPS} {_INITIAL} | {_STARTER}) {_CLOSERS} {_ON}

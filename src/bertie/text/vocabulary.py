@@ -95,17 +95,24 @@ def train(
     elif limit_alphabet is not None:
         alphabet = set(_ranked(seen)[0][:limit_alphabet])
     else:
-        alphabet = alphabet_of(seen, at_most=(size - len(special)) // 4)
+        room = size - len(special)
+        alphabet = alphabet_of(seen, at_most=room // 4)
         basic = _pre_tokenize(Counter(2 * c for c in basic_characters(alphabet)), engine)
-        alphabet |= set().union(*basic)
-        seen = {**basic, **seen}
-    room = size - len(special) - len(alphabet)
-    if room < 0:
-        raise UsageError(
-            f"A vocabulary of {size:,} has no room for {len(special)} special tokens and an alphabet of "
-            f"{len(alphabet):,} characters. Ask for more, or lower limit_alphabet."
-        )
+        with_basic = alphabet.union(*basic)
+        if 2 * len(with_basic) <= room * 3 // 4:
+            alphabet, seen = with_basic, {**basic, **seen}
     known = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
+    letters = sorted(alphabet)
+    if algorithm == "wordpiece":
+        letters += sorted({f"##{character}" for word in known for character in word[1:]})
+        # Listed, they have the same ids every time; else the engine numbers them in the order of a hash table, and
+        # equally frequent pairs would merge in that order.
+        options["special_tokens"] = special + letters
+    if len(special) + len(letters) > size:
+        raise UsageError(
+            f"A vocabulary of {size:,} has no room for {len(special)} special tokens and the {len(letters):,} "
+            f"pieces of {len(alphabet):,} characters. Ask for more, or lower limit_alphabet."
+        )
     total = sum(known.values())
     scale = min(1.0, MAX_FED / max(1, total))
     if algorithm == "unigram":
@@ -149,7 +156,7 @@ def alphabet_of(words: dict[str, int], *, at_most: int) -> set[str]:
 
 
 def basic_characters(alphabet: set[str]) -> str:
-    """Characters a vocabulary gets even when the corpus has none: ASCII, and beside Hangul the jamo (ㅋㅋ, ㅠㅠ)."""
+    """Characters a vocabulary with room gets even when the corpus has none: ASCII, beside Hangul the jamo (ㅋㅋ)."""
     jamo = range(0x3131, 0x3164) if any("가" <= c <= "힣" for c in alphabet) else ()
     return "".join(map(chr, [*range(0x21, 0x7F), *jamo]))
 

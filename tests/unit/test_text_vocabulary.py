@@ -1,0 +1,211 @@
+"""Vocabularies: counting in bounded memory, learning from counts, what is recorded; report, morphemes, commands."""
+
+import json
+import random
+from collections import Counter
+
+import pytest
+from tokenizers import Tokenizer as Engine
+from tokenizers import models, pre_tokenizers, trainers
+from typer.testing import CliRunner
+
+from bertie import console
+from bertie.cli import commands
+from bertie.cli.app import app
+from bertie.errors import DataError, UsageError
+from bertie.text import vocabulary
+from bertie.text.normalize import Normalizer
+from bertie.text.report import report, script
+from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import count_words, train
+
+assert commands
+
+NOUNS = "harbour lantern orchard window kettle bridge ladder garden pocket mirror candle basket".split()
+VERBS = "carries follows finds paints repairs watches opens borrows forgets remembers".split()
+KOREAN = "바다가 보이는 창문을 열었다 등불을 들고 다리를 건넜다 정원에서 사과를 땄다 거울을 닦았다".split()
+
+
+def lines(count=400, seed=0):
+    rng = random.Random(seed)
+    for _ in range(count):
+        yield f"The {rng.choice(NOUNS)} {rng.choice(VERBS)} the {rng.choice(NOUNS)}, café."
+        yield " ".join(rng.sample(KOREAN, 4)) + "."
+
+
+@pytest.fixture(scope="module")
+def words():
+    return count_words(lines())
+
+
+def test_counting_counts(words):
+    assert words.counts == Counter(word for line in lines() for word in line.split())
+    assert words.lines == 800
+    assert words.words == words.counts.total()
+    assert words.forgotten == 0
+
+
+def test_counting_forgets_the_rare_within_its_bound_and_says_so():
+    rng = random.Random(1)
+    stream = [f"common{rng.randrange(5)} rare{number}" for number in range(3000)]
+    found = count_words(stream, max_words=500)
+    assert len(found.counts) <= 500
+    assert found.words == 6000
+    assert found.counts.total() + found.forgotten == found.words
+    true = Counter(word for line in stream for word in line.split())
+    assert all(found.counts[f"common{n}"] == true[f"common{n}"] for n in range(5))
+
+
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
+def test_every_algorithm_learns_loads_and_spells(algorithm, words, tmp_path):
+    tokenizer = train(words, size=400, algorithm=algorithm, normalizer=Normalizer(lowercase=True))
+    assert [tokenizer.id_to_token(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.special_ids == {0, 1, 2, 3, 4}
+    facts = tokenizer.settings["bertie"]
+    assert facts["algorithm"] == algorithm
+    assert {"wordpiece": "BPE", "bpe": "byte-level", "unigram": "EM"}[algorithm] in facts["trained_by"]
+    tokenizer.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert again.fingerprint == tokenizer.fingerprint
+    assert again.settings["bertie"] == facts
+    texts = [*lines(20, seed=5)]
+    assert again.encode_batch(texts) == tokenizer.encode_batch(texts)
+    assert again.ids(texts) == [encoding.ids[1:-1] for encoding in again.encode_batch(texts)]
+    for text, encoding in zip(texts, again.encode_batch(texts), strict=True):
+        covered = {place for start, end in encoding.offsets for place in range(start, end)}
+        assert covered == {place for place, character in enumerate(text) if character != " "}
+        assert tokenizer.unk_id not in encoding.ids
+        starts = {}  # the first piece at each place: byte-level pieces may share a character
+        for i, (start, _) in zip(encoding.ids[1:-1], encoding.offsets[1:-1], strict=True):
+            starts.setdefault(start, i)
+        assert not tokenizer.continues_word([i for at, i in starts.items() if text[at - 1] == " "]).any()
+    assert report(again, texts).to_dict()["round_trip"] == 1
+
+
+def test_the_order_of_the_corpus_does_not_matter(words):
+    shuffled = list(lines())
+    random.Random(9).shuffle(shuffled)
+    for algorithm in ("wordpiece", "bpe"):
+        one = train(words, size=300, algorithm=algorithm)
+        assert one.fingerprint == train(count_words(shuffled), size=300, algorithm=algorithm).fingerprint
+
+
+def test_learning_from_counts_is_learning_from_the_text(words):
+    """Twin: the engine fed the text itself, line by line, with the letters numbered as ours are (ties depend on it)."""
+    ours = train(words, size=300, normalizer=Normalizer())
+    pieces = sorted(ours.engine.get_vocab(), key=ours.token_to_id)
+    letters = [piece for piece in pieces if len(piece.removeprefix("##")) == 1 or piece.startswith("[")]
+    plain = Engine(models.WordPiece(unk_token="[UNK]"))
+    plain.normalizer, plain.pre_tokenizer = Normalizer().engine(), pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=300, min_frequency=2, special_tokens=letters, show_progress=False)
+    plain.train_from_iterator(lines(), trainer)
+    assert plain.get_vocab() == ours.engine.get_vocab()
+
+
+def test_scaled_counts_give_nearly_the_same_pieces(words, monkeypatch):
+    exact = set(train(words, size=300).engine.get_vocab())
+    monkeypatch.setattr(vocabulary, "MAX_FED", 1500)
+    scaled = train(words, size=300)
+    assert scaled.settings["bertie"]["counts_scaled_by"] < 0.5
+    assert len(exact & set(scaled.engine.get_vocab())) / len(exact) > 0.85
+
+
+def test_free_rows_come_after_pad_as_in_the_release(words):
+    tokenizer = train(words, size=400, unused=99)
+    assert tokenizer.unused_ids == set(range(1, 100))
+    assert (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.mask_id) == (0, 100, 101, 103)
+    assert not tokenizer.unused_ids & tokenizer.special_ids
+    assert 5 not in tokenizer.encode("[unused5]").ids
+
+
+def test_more_pieces_than_the_corpus_can_give_is_said(words, capsys):
+    tokenizer = train(words, size=30522)
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"gives {tokenizer.vocab_size:,} pieces, not the 30,522 asked for" in said
+    assert tokenizer.settings["bertie"]["size_asked"] == 30522
+
+
+def test_rare_characters_get_no_piece_and_jamo_always_do(words):
+    tokenizer = train(words, size=600)
+    assert tokenizer.unk_id not in tokenizer.encode("ㅋㅋㅋ ㅠㅠ ~^^ QZ").ids
+    few = train(words, size=400, limit_alphabet=30)
+    assert few.settings["bertie"]["characters"] == 30
+    assert few.unk_id in few.encode(KOREAN[0]).ids + few.encode("땄다").ids
+
+
+def test_what_cannot_be_learned_is_an_error(words):
+    with pytest.raises(DataError, match="no words"):
+        train(count_words(["", "  "]))
+    with pytest.raises(UsageError, match="no room"):
+        train(words, size=60, limit_alphabet=100)
+    with pytest.raises(UsageError, match="Unknown algorithm 'wordpeice'"):
+        train(words, algorithm="wordpeice")
+
+
+def test_script_names():
+    found = [script(word) for word in ("café", "한글", "中国", "Привет", "1998", "!", "ㅋㅋ", "3km", "שלום")]
+    assert found == ["Latin", "Hangul", "Han", "Cyrillic", "number", "symbol", "Hangul", "Latin", "Hebrew"]
+
+
+def test_the_report_counts(words):
+    tokenizer = train(words, size=400, normalizer=Normalizer(lowercase=True))
+    found = report(tokenizer, ["The harbour", "바다가 中国 harbour", "Ω"]).to_dict()
+    assert found["texts"] == 3
+    assert found["scripts"]["Latin"]["words"] == 3
+    assert found["scripts"]["Hangul"]["fertility"] == len(tokenizer.ids(["바다가"])[0])
+    assert found["scripts"]["Han"]["unknown_words"] == 1
+    assert found["scripts"]["Han"]["coverage"] == 0
+    assert found["round_trip"] == pytest.approx(1 / 3)
+    assert {word for word, _ in found["most_frequent_unknown"]} == {"中", "国", "Ω"}
+    json.dumps(found)
+    assert report(tokenizer, []).to_dict()["fertility"] == 0
+    assert report(tokenizer, ["The harbour"]).table().row_count == 2
+
+
+def test_morphemes_put_spaces_and_keep_places():
+    pytest.importorskip("kiwipiepy")
+    from bertie.text.korean import Morphemes
+
+    text = "학교에서 👨\u200d👩 사과를 먹었다. The cat"
+    split, origins = Morphemes()(text)
+    assert split.replace(" ", "") == text.replace(" ", "")
+    assert "학교 에서" in split
+    assert len(origins) == len(split) + 1
+    assert all(text[origins[n]] == c for n, c in enumerate(split) if c != " ")
+
+
+def test_a_tokenizer_keeps_its_morphemes(tmp_path):
+    pytest.importorskip("kiwipiepy")
+    found = train(count_words(lines(), morphemes=True), size=400, morphemes=True)
+    found.save(tmp_path)
+    again = Tokenizer.load(tmp_path)
+    assert again.fingerprint == found.fingerprint
+    text = "등불을 들고 다리를 건넜다."
+    encoding = again.encode(text)
+    assert again.ids([text])[0] == encoding.ids[1:-1]
+    assert "".join(text[a:b] for a, b in encoding.offsets) == text.replace(" ", "")
+    assert "등불" in [text[a:b] for a, b in encoding.offsets]
+    plain = Tokenizer(again.engine)
+    assert plain.fingerprint != again.fingerprint
+
+
+def test_the_commands(tmp_path, monkeypatch):
+    corpus = tmp_path / "text.txt"
+    corpus.write_bytes("\n".join(lines()).encode() + b"\n\xff\xfe bad line\n")
+    run = CliRunner()
+    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+    out = str(tmp_path / "tok")
+    done = run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out, "--size", "200", "--lowercase", "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["vocab_size"] == 200
+    assert "1 lines are not UTF-8" in done.stderr
+    assert isinstance(run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out]).exception, UsageError)
+    judged = run.invoke(app, ["tokenizer", "report", out, str(corpus), "--json"])
+    assert json.loads(judged.stdout)["scripts"]["Hangul"]["words"] == 1600
+    shown = run.invoke(app, ["tokenizer", "encode", out, "The harbour", "--json"])
+    assert [row["text"] for row in json.loads(shown.stdout)] == ["", "The", "harbour", ""]
+    console.verbosity.json = False
+    piped = run.invoke(app, ["tokenizer", "encode", out, "-"], input="harbour [MASK]\n")
+    assert "[MASK]" in piped.stdout
+    missing = run.invoke(app, ["tokenizer", "train", str(tmp_path / "no.txt"), "-o", str(tmp_path / "x")])
+    assert isinstance(missing.exception, DataError)
