@@ -120,7 +120,7 @@ class Pairing(Protocol):
         ...
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
-        """The instances of one pass; with special tokens, none is longer than max_length. `advance` hears of progress."""
+        """The instances of one pass; with special tokens none passes max_length. `advance` hears of progress."""
         ...
 
 
