@@ -68,6 +68,8 @@ class TrainConfig(Config):
     """Checkpoints kept; older ones are deleted once a newer one is whole."""
     workers: int = Field(1, ge=0)
     """Threads that prepare batches ahead; any number gives the same batches."""
+    tensorboard: bool = False
+    """Mirror the metrics for TensorBoard in RUN/tensorboard; needs the extra [track]."""
 
 
 class PretrainConfig(Config):

@@ -1,0 +1,192 @@
+"""Checkpoints: folders that are whole or refused.
+
+    RUN/checkpoint-500/
+        model.safetensors       parameters by module name, float32
+        optimizer.safetensors   <parameter>/exp_avg, /exp_avg_sq, /step
+        state.json              step, identity of the run, position in metrics.jsonl, sums not yet logged
+        manifest.json           step; size and xxh3 hash of the other files; written last
+
+A save writes a hidden folder, flushes every file and the folder to the disk, and renames it. So a checkpoint that has
+its name is whole, unless something happened to it since; every byte is verified before it is used.
+"""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import xxhash
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from bertie import console
+from bertie.errors import DataError
+from bertie.files import file_hash, full_disk, read_json, sync_folder
+
+MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
+FILES = (MODEL, OPTIMIZER, STATE)
+DTYPES = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.int64: "I64", torch.bool: "BOOL"}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint."""
+
+    folder: Path
+    step: int
+    state: Mapping[str, Any]
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        """The tensors of one of its files. Raises DataError when it cannot be read."""
+        try:
+            return load_file(self.folder / name)
+        except (SafetensorError, OSError) as error:
+            raise DataError(f"{self.folder / name} cannot be read: {error}.") from None
+
+
+def save(
+    run: Path,
+    step: int,
+    *,
+    model: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    keep: int = 2,
+) -> Path:
+    """Write checkpoint-<step>, then delete all but the newest `keep`. Raises Stopped when the disk is full."""
+    final, temporary = run / f"checkpoint-{step}", run / f".checkpoint-{step}.tmp"
+    needed_bytes = sum(t.numel() * t.itemsize for tensors in (model, optimizer) for t in tensors.values())
+    _sweep(run)
+    try:
+        temporary.mkdir()
+        entries = {
+            MODEL: _write(temporary / MODEL, _safetensors(model)),
+            OPTIMIZER: _write(temporary / OPTIMIZER, _safetensors(optimizer)),
+            STATE: _write(temporary / STATE, [_json({"step": step, **state})]),
+        }
+        _write(temporary / MANIFEST, [_json({"format": 1, "step": step, "files": entries})])
+        sync_folder(temporary)
+        if final.exists():  # damaged, or the run would have been resumed from it
+            final.rename(run / f".checkpoint-{step}.old")
+        temporary.rename(final)
+        sync_folder(run)
+    except OSError as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise full_disk(error, final, needed_bytes) or error from None
+    for old in [folder for folder in _numbered(run) if (_step(folder) or 0) <= step][:-keep]:
+        old.rename(run / f".{old.name}.old")  # so that a kill amid the deletion leaves no half of a checkpoint
+    _sweep(run)
+    return final
+
+
+def latest(run: Path) -> Checkpoint | None:
+    """The newest whole checkpoint of a run, None when it has none yet.
+
+    Damaged ones are named in a warning and passed over. Raises DataError when all are damaged.
+    """
+    for torn in sorted(run.glob(".checkpoint-*.tmp")):
+        console.warn(f"{torn} was not finished when its process ended; it is skipped.")
+    damage = []
+    for folder in reversed(_numbered(run)):
+        try:
+            checkpoint = verify(folder)
+        except DataError as error:
+            damage.append(str(error))
+            continue
+        for message in damage:
+            console.warn(f"{message} It is skipped: {folder.name} is used.")
+        return checkpoint
+    if damage:
+        every = f"No checkpoint of {run} is whole. Restore one from a copy, or start again: --overwrite."
+        raise DataError(" ".join([*damage, every]))
+    return None
+
+
+def verify(folder: Path) -> Checkpoint:
+    """A checkpoint whose every file has the size and hash its manifest says. Raises DataError naming the fault."""
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a checkpoint: there is no such folder.")
+    step = _step(folder)
+    manifest = read_json(folder / MANIFEST)
+    try:
+        if manifest["format"] != 1 or set(manifest["files"]) != set(FILES):
+            raise DataError(f"{folder / MANIFEST} is of a format this version does not know.")
+        if step is not None and manifest["step"] != step:
+            raise DataError(f"{folder} holds the checkpoint of step {manifest['step']}: it has been renamed or mixed.")
+        for name in FILES:
+            _verify_file(folder / name, manifest["files"][name])
+        return Checkpoint(folder, int(manifest["step"]), read_json(folder / STATE))
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{folder / MANIFEST} is damaged.") from None
+
+
+def _verify_file(path: Path, entry: Mapping[str, Any]) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} is missing.")
+    if (size := path.stat().st_size) != entry["size"]:
+        raise DataError(f"{path} is damaged: it has {size:,} of {entry['size']:,} bytes.")
+    if file_hash(path) != entry["xxh3_128"]:
+        raise DataError(f"{path} is damaged: its bytes are not those that were written.")
+
+
+def _step(folder: Path) -> int | None:
+    match = re.fullmatch(r"checkpoint-(\d+)", folder.name)
+    return int(match[1]) if match else None
+
+
+def _numbered(run: Path) -> list[Path]:
+    """The checkpoint folders of a run by step, the oldest first."""
+    steps = {folder: step for folder in run.glob("checkpoint-*") if (step := _step(folder)) is not None}
+    return sorted(steps, key=steps.__getitem__)
+
+
+def _sweep(run: Path) -> None:
+    """Delete what unfinished saves and deletions left; a failure is a warning, never the end of a run."""
+    for pattern in (".checkpoint-*.tmp", ".checkpoint-*.old"):
+        for leftover in run.glob(pattern):
+            try:
+                shutil.rmtree(leftover)
+            except OSError as error:
+                console.warn(f"{leftover} could not be deleted: {error}")
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, ensure_ascii=False, indent=1) + "\n").encode()
+
+
+def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+    """A safetensors file in pieces, one per tensor, so that none but the one being written is copied.
+
+    Format: length of the header as 8 bytes, little endian; the header in JSON; the tensors end to end.
+    https://github.com/huggingface/safetensors#format
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    start = 0
+    for name, tensor in sorted(tensors.items()):
+        stop = start + tensor.numel() * tensor.itemsize
+        header[name] = {"dtype": DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, stop]}
+        start = stop
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
+    yield len(text).to_bytes(8, "little") + text
+    for _, tensor in sorted(tensors.items()):
+        yield tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
+
+
+def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
+    """Write a file and flush it to the disk. -> its size and hash, of what was meant to be written"""
+    digest, size = xxhash.xxh3_128(), 0
+    with open(path, "wb") as file:
+        for piece in pieces:
+            file.write(piece)
+            digest.update(piece)
+            size += len(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"size": size, "xxh3_128": digest.hexdigest()}

@@ -1,0 +1,134 @@
+"""What steps come to: sums of losses, until somebody divides them.
+
+Figures stay on the device for a step, so that an accelerator never waits for a look at them; then they are checked and
+added to a `Window`, which makes the next line of metrics.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.errors import BertieError
+from bertie.models.model import Model
+from bertie.train.base import Learns
+from bertie.train.step import StepSums
+
+
+class Diverged(BertieError):
+    """The loss or a gradient is not a number. Exit code 1."""
+
+
+@dataclass
+class Window:
+    """Sums since the last train line. Its JSON is part of every checkpoint, so that a line may span a resume."""
+
+    steps: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    totals: dict[str, float] = field(default_factory=dict)
+    correct: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(
+        self, totals: Mapping[str, float], correct: Mapping[str, float], counts: Mapping[str, int], tokens: int = 0
+    ) -> None:
+        """Add one step: per part the summed loss, how many were right (where that is known), of how many."""
+        self.steps += 1
+        self.tokens += tokens
+        for sums, more in ((self.totals, totals), (self.correct, correct), (self.counts, counts)):
+            for name, value in more.items():
+                sums[name] = sums.get(name, 0) + value  # type: ignore[assignment]
+
+    def means(self) -> dict[str, float]:
+        """loss, and per part <name>_loss and <name>_accuracy."""
+        losses = {name: total / max(1, self.counts[name]) for name, total in self.totals.items()}
+        shares = {name: right / max(1, self.counts[name]) for name, right in self.correct.items()}
+        return {
+            "loss": math.fsum(losses.values()),
+            **{f"{name}_loss": loss for name, loss in losses.items()},
+            **{f"{name}_accuracy": share for name, share in shares.items()},
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What `Window(**state)` makes an equal one of."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A step that has run. figures: its sums over all ranks, then the gradients' norm, still on the device."""
+
+    step: int
+    sums: StepSums
+    figures: Tensor
+    counts: Mapping[str, int]
+    tokens: int
+    samples: list[int]
+
+
+class Figures:
+    """The figures of a run as they come in; those of the last `lag` steps are not read yet."""
+
+    def __init__(self, lag: int) -> None:
+        self.window = Window()
+        self.tokens, self.loss, self.grad_norm = 0, 0.0, 0.0  # all tokens so far; loss and norm of the last step read
+        self._lag = lag
+        self._unseen: deque[Unseen] = deque()
+
+    def add(self, unseen: Unseen) -> None:
+        """Take in a step, and read the one `lag` steps before. Raises Diverged for a figure that is not finite."""
+        self._unseen.append(unseen)
+        self._read(self._lag)
+
+    def settle(self) -> None:
+        """Read all. Raises Diverged."""
+        self._read(0)
+
+    def _read(self, lag: int) -> None:
+        while len(self._unseen) > lag:
+            step = self._unseen.popleft()
+            *values, self.grad_norm = step.figures.tolist()
+            totals, correct = step.sums.read(values)
+            _check_finite(step, totals, self.grad_norm)
+            self.window.add(totals, correct, step.counts, step.tokens)
+            self.tokens += step.tokens
+            self.loss = math.fsum(total / max(1, step.counts[name]) for name, total in totals.items())
+
+    def take(self) -> Window:
+        """The window since the last `take`; a new one begins. Raises Diverged."""
+        self.settle()
+        taken, self.window = self.window, Window()
+        return taken
+
+
+def _check_finite(step: Unseen, totals: Mapping[str, float], grad_norm: float) -> None:
+    wrong = [f"the {name} loss" for name, total in totals.items() if not math.isfinite(total)]
+    if not wrong and not math.isfinite(grad_norm):
+        wrong = ["the gradients' norm"]
+    if wrong:
+        shown = ", ".join(map(str, step.samples[:64])) + (" ..." if len(step.samples) > 64 else "")
+        raise Diverged(
+            f"Step {step.step}: {' and '.join(wrong)} is not a finite number. Samples of the step: {shown}. "
+            "Its weights are not saved; the last checkpoint is from before. Try a lower optim.lr, a longer "
+            "optim.warmup, or train.precision=fp32."
+        )
+
+
+@torch.no_grad()
+def measure(model: Model, objective: Learns, batches: Iterable[Batch]) -> dict[str, float]:
+    """loss, and per part <name>_loss and <name>_accuracy, over all predictions of the batches. Sets no mode."""
+    window = Window()
+    device = next(model.parameters()).device
+    for batch in batches:
+        batch = batch.to(device)
+        report = objective.loss(model, model.encode(batch), batch)
+        sums = StepSums()
+        sums.add(report)
+        window.add(*sums.read(sums.tensor().tolist()), {name: part.count for name, part in report.items()})
+    return window.means()

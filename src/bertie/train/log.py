@@ -1,0 +1,87 @@
+"""What a run says of itself: metrics.jsonl, one JSON object a line, and TensorBoard's mirror of it.
+
+    {"kind": "train", "step": 20, "loss": 9.1, "mlm_loss": 8.4, "mlm_accuracy": 0.04, ..., "lr": 1e-05, ...}
+    {"kind": "valid", "step": 500, "loss": 7.2, ...}
+
+A train line covers the steps since the one before it. Losses are in nats per prediction. Fields that depend on the
+clock end in `_s`; all others are the same however often the run was stopped and resumed.
+"""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertie import console
+from bertie.errors import DataError, UsageError
+from bertie.files import atomic_write, full_disk
+
+METRICS = "metrics.jsonl"
+
+
+class MetricsLog:
+    """metrics.jsonl of a run, open at its end; what stands behind `position` bytes is cut off first.
+
+    That is what a resumed run says again. Raises Stopped when the disk is full.
+    """
+
+    def __init__(self, run: Path, position: int = 0, *, tensorboard: bool = False, step: int = 0) -> None:
+        self.path = run / METRICS
+        self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the run is
+        if self._file.tell() < position:
+            console.warn(f"{self.path} is shorter than it was at step {step:,}: lines of the past are missing.")
+        else:
+            self._file.truncate(position)
+        self._mirror = _tensorboard(run, step) if tensorboard else None
+
+    def write(self, kind: str, step: int, values: Mapping[str, float]) -> dict[str, Any]:
+        """Add a line and return it."""
+        line = {"kind": kind, "step": step, **values}
+        try:
+            self._file.write(json.dumps(line).encode() + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise full_disk(error, self.path) or error from None
+        if self._mirror is not None:
+            for name, value in values.items():
+                self._mirror.add_scalar(f"{kind}/{name}", value, step)
+        return line
+
+    def sync(self) -> int:
+        """Flush to the disk; the bytes written so far."""
+        os.fsync(self._file.fileno())
+        return self._file.seek(0, os.SEEK_END)
+
+    def close(self) -> None:
+        """Close the file and the mirror."""
+        self._file.close()
+        if self._mirror is not None:
+            self._mirror.close()
+
+
+def _tensorboard(run: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError("train.tensorboard needs TensorBoard: pip install 'bertie[track]'") from None
+    return SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+
+
+def read(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl; none where there is no such file. Raises DataError for a broken line."""
+    path = run / METRICS
+    if not path.exists():
+        return []
+    lines: Sequence[bytes] = path.read_bytes().splitlines()
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError as error:
+        raise DataError(f"{path} has a line that is not JSON ({error}).") from None
+
+
+def copy_metrics(source: Path, run: Path, position: int) -> None:
+    """Take over the first `position` bytes of another run's metrics."""
+    if (source / METRICS).exists():
+        with open(source / METRICS, "rb") as old, atomic_write(run / METRICS) as new:
+            new.write(old.read(position))

@@ -1,0 +1,312 @@
+"""`fit`: the one loop. Pre-training and fine-tuning run it; what is learned comes in as `objective` and `source`.
+
+    for each step:
+        micro-batches of the step      a function of (seed, step), made ahead in the background
+        counts over all of them        before any backward pass, so that sums can be divided once and for all
+        encode, loss, backward         per micro-batch
+        add up over ranks, clip, update
+        now and then                   a line of metrics.jsonl, a validation, a checkpoint
+
+A step is a function of the weights, the optimizer's state and the step's number: dropout is drawn from (seed, step,
+micro-batch, rank). So a run that was killed and resumed ends with the very bits of one that was not.
+"""
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor, nn
+
+from bertie import config as configs
+from bertie import console
+from bertie.config import Config, OptimConfig, TrainConfig
+from bertie.errors import DataError, Stopped, UsageError
+from bertie.models.model import Model
+from bertie.train import checkpoint, distributed, log, precision
+from bertie.train.base import Learns, Source
+from bertie.train.checkpoint import Checkpoint
+from bertie.train.distributed import World
+from bertie.train.figures import Figures, Unseen, Window
+from bertie.train.log import MetricsLog
+from bertie.train.optim import adamw, load_state, set_lr, state_by_name
+from bertie.train.prefetch import ahead
+from bertie.train.resume import check_identity, find, flatten
+from bertie.train.schedule import lr_at
+from bertie.train.signals import StopRequest, stop_on_signals
+from bertie.train.step import Share, backward, share
+
+TOKENS, STOP = "/tokens", "/stop"  # beside the names of parts, which have no slash
+
+
+@dataclass(frozen=True)
+class Result:
+    """Where a run ended: its last step, and its last lines of metrics."""
+
+    step: int
+    train: Mapping[str, Any]
+    valid: Mapping[str, Any]
+
+
+def fit(
+    model: Model,
+    objective: Learns,
+    source: Source,
+    *,
+    train: TrainConfig,
+    optim: OptimConfig,
+    run: Path | str,
+    config: Config | None = None,
+    identity: Mapping[str, Any] | None = None,
+    evaluate: Callable[[], dict[str, float]] | None = None,
+    save_model: Callable[[Path], None] | None = None,
+    resume: str = "auto",
+    allow_change: Collection[str] = (),
+    on_step: Callable[[int], None] | None = None,
+) -> Result:
+    """Train `model` in place for `train.steps` steps, in the folder `run`, resuming what is there.
+
+    config: the whole run's, saved as run.yaml; its settings, with `identity` laid over them (content fingerprints in
+    place of paths), must be the same when the run is resumed, but for the keys in `allow_change`. evaluate: called in
+    evaluation mode, on rank 0; its figures are logged. save_model: writes RUN/model at the end. on_step: called with
+    the number of steps done. Raises UsageError: another run's folder or settings; DataError: no whole checkpoint;
+    Diverged: a loss or gradient that is not finite; Stopped: signal, full disk or lost rank, to be resumed.
+    """
+    settings = config.model_dump() if config is not None else {"train": train.model_dump(), "optim": optim.model_dump()}
+    run = Path(run)
+    run.mkdir(parents=True, exist_ok=True)
+    device = precision.choose_device(train.device)
+    dtype = precision.choose_dtype(train.precision, device)
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        world = stack.enter_context(distributed.world(device))
+        if world.main:
+            stack.enter_context(_alone(run))
+        if train.batch_size < world.size:
+            raise UsageError(
+                f"train.batch_size {train.batch_size} is less than a sequence for each of {world.size} ranks."
+            )
+        stack.enter_context(precision.computing_in(model, dtype))
+        request = stack.enter_context(stop_on_signals())
+        facts = {
+            **flatten(settings),
+            "train.device": device.type,
+            "train.precision": str(dtype).removeprefix("torch."),
+            "world_size": world.size,
+            "source": source.fingerprint,
+            **(identity or {}),
+        }
+        loop = _Loop(model.to(device), objective, source, train, optim, run, world, request, evaluate, facts)
+        start = loop.start(resume, allow_change)
+        if world.main and config is not None:
+            configs.save(config, run / "run.yaml")
+        loop.go(start, on_step)
+        if world.main and save_model is not None:
+            save_model(run / "model")
+        lines = log.read(run)
+    last = {line["kind"]: line for line in lines}
+    return Result(train.steps, last.get("train", {}), last.get("valid", {}))
+
+
+@contextmanager
+def _alone(run: Path) -> Iterator[None]:
+    """Keep a second process out of the run folder; the lock dies with its process."""
+    lock = FileLock(run / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"Another process is training in {run}. Wait for it, or choose another folder.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+class _Loop:
+    """The state of a running `fit`."""
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Learns,
+        source: Source,
+        train: TrainConfig,
+        optim_config: OptimConfig,
+        run: Path,
+        world: World,
+        request: StopRequest,
+        evaluate: Callable[[], dict[str, float]] | None,
+        identity: Mapping[str, Any],
+    ) -> None:
+        self.model, self.objective, self.source = model, objective, source
+        self.train, self.optim, self.run = train, optim_config, run
+        self.world, self.request, self.evaluate, self.identity = world, request, evaluate, identity
+        self.optimizer = adamw(model, optim_config)
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.encode = torch.compile(model.encode, dynamic=True) if train.compile else model.encode
+        # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
+        # a CPU has nothing to wait for.
+        self.figures = Figures(lag=0 if world.device.type == "cpu" else 1)
+        self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
+
+    def start(self, resume: str, allow_change: Collection[str]) -> int:
+        """Load what there is to resume; the number of steps already done."""
+        found = find(self.run, resume)
+        step, position = 0, 0
+        if found is not None:
+            check_identity(found, self.identity, allow_change)
+            self._load(found)
+            step, position = found.step, found.state["metrics_bytes"]
+            console.say(f"Resuming from {found.folder}.")
+        if self.world.add_counts({"step": step})["step"] != step * self.world.size:
+            raise UsageError(f"Ranks see different checkpoints in {self.run}. It must be a folder all of them share.")
+        if self.world.main:
+            self.log = MetricsLog(self.run, position, tensorboard=self.train.tensorboard, step=step)
+        return step
+
+    def go(self, start: int, on_step: Callable[[int], None] | None) -> None:
+        """Run the steps that are left."""
+        train, was_training = self.train, self.model.training
+        self.model.train()
+        with ExitStack() as stack:
+            stack.callback(self.model.train, was_training)
+            if self.world.main:
+                stack.callback(self.log.close)
+            advance = stack.enter_context(console.progress("training", train.steps, done=start, unit="steps"))
+            make = partial(share, self.source, self.objective, world=self.world)
+            parts = stack.enter_context(closing(ahead(make, start, train.steps, train.workers)))
+            self.began = self.mark = time.monotonic()
+            for step, part in enumerate(parts, start + 1):
+                here = part.counts | {TOKENS: part.tokens, STOP: int(self.request.name is not None)}
+                counts = self.world.add_counts(here)
+                if counts.pop(STOP):
+                    self._stop(step - 1)
+                tokens = counts.pop(TOKENS)
+                self._step(step, part, counts, tokens)
+                if on_step is not None:
+                    on_step(step)
+                advance(1, **self._shown())
+                self._now_and_then(step)
+
+    def _step(self, step: int, part: Share, counts: dict[str, int], tokens: int) -> None:
+        """One update. counts, tokens: over all ranks."""
+        self.optimizer.zero_grad(set_to_none=True)
+        seed = (self.train.seed, step, self.world.rank)
+        sums = backward(
+            self.model, self.encode, self.objective, part.batches, counts, seed=seed, device=self.world.device
+        )
+        figures = sums.tensor()
+        self.world.add_tensors([*(p.grad for p in self.parameters if p.grad is not None), figures])
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.optim.max_grad_norm)
+        self.figures.add(Unseen(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
+        self.lr = lr_at(step, self.train.steps, self.optim)
+        set_lr(self.optimizer, self.lr)
+        self.optimizer.step()
+
+    def _shown(self) -> dict[str, Any]:
+        rate = self.figures.tokens / max(time.monotonic() - self.began, 1e-9)
+        return {"loss": self.figures.loss, "tokens/s": f"{rate:,.0f}"}
+
+    def _now_and_then(self, step: int) -> None:
+        """What is due after a step: a line of metrics, a validation, a checkpoint. All are after the last one."""
+        train, last = self.train, step == self.train.steps
+        if last or step % train.log_every == 0:
+            self._log(step)
+        if self.evaluate is not None and (last or step % train.eval_every == 0):
+            self._validate(step, self.evaluate)
+        if last or step % train.save_every == 0:
+            self._save(step)
+
+    def _log(self, step: int) -> None:
+        self.figures.settle()
+        self._tick()
+        window = self.figures.take()
+        values = {
+            **window.means(),
+            "lr": self.lr,
+            "grad_norm": self.figures.grad_norm,
+            "tokens": window.tokens,
+            "tokens_per_s": round(window.tokens / max(window.seconds, 1e-9), 1),
+            "elapsed_s": round(self.elapsed_s, 2),
+        }
+        if self.world.main:
+            self.log.write("train", step, values)
+
+    def _validate(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
+        self._tick()
+        if self.world.main:
+            began = time.monotonic()
+            self.model.eval()
+            with torch.no_grad():
+                figures = evaluate()
+            self.model.train()
+            self.log.write("valid", step, {**figures, "took_s": round(time.monotonic() - began, 2)})
+            console.say(f"step {step:,}: " + "  ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+        self.mark = time.monotonic()
+
+    def _save(self, step: int) -> None:
+        self.figures.settle()
+        self._tick()
+        if self.world.main:
+            state = {
+                "identity": self.identity,
+                "metrics_bytes": self.log.sync(),
+                "window": self.figures.window.state(),
+                "elapsed_s": self.elapsed_s,
+            }
+            checkpoint.save(
+                self.run,
+                step,
+                model=_weights(self.model),
+                optimizer=state_by_name(self.optimizer, self.model),
+                state=state,
+                keep=self.train.keep,
+            )
+        self.saved_at = step
+        self.mark = time.monotonic()
+
+    def _stop(self, step: int) -> NoReturn:
+        """Save, wait for the rank that does, and stop."""
+        if self.saved_at != step:
+            self._save(step)
+        self.world.add_counts({STOP: 1})
+        reason = self.request.name or "another rank"
+        raise Stopped(
+            f"Stopped by {reason} after step {step:,}. {self.run}/checkpoint-{step} is saved; "
+            "the same command goes on from there."
+        )
+
+    def _load(self, found: Checkpoint) -> None:
+        """Take over weights, optimizer and unlogged sums."""
+        weights, ours = found.tensors(checkpoint.MODEL), _weights(self.model)
+        where = str(found.folder / checkpoint.MODEL)
+        if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in ours.items()}:
+            raise DataError(f"{where} holds the weights of a model of another shape.")
+        for name, tensor in ours.items():
+            tensor.copy_(weights[name])
+        load_state(self.optimizer, self.model, found.tensors(checkpoint.OPTIMIZER), str(found.folder))
+        self.figures.window = Window(**found.state["window"])
+        self.before_s, self.saved_at = found.state["elapsed_s"], found.step
+
+    def _tick(self) -> None:
+        """Let the time since the last look at the clock count as training."""
+        now = time.monotonic()
+        self.figures.window.seconds += now - self.mark
+        self.mark = now
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds this run has taken, over all its resumes."""
+        return self.before_s + time.monotonic() - self.began
+
+
+def _weights(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters, and the buffers that belong to a model's state, each once."""
+    kept = model.state_dict().keys()
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: tensor.detach() for name, tensor in named if name in kept}

@@ -1,0 +1,86 @@
+"""Where a run goes on, and whether it still is the same run.
+
+A run's identity is a flat table: every setting by its dotted key, and fingerprints of what it reads. It is saved with
+each checkpoint; a run resumed under another identity would be neither the old run nor a new one.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import UsageError, nearest
+from bertie.train import checkpoint, log
+from bertie.train.checkpoint import Checkpoint
+
+# Settings that change no number a run computes.
+FREE = frozenset(f"train.{key}" for key in ("keep", "workers", "save_every", "eval_every", "log_every", "tensorboard"))
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"optim": {"lr": 1e-4}} -> {"optim.lr": 1e-4}; tuples become lists, as JSON would have them."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = list(value) if isinstance(value, tuple) else value
+    return flat
+
+
+def find(run: Path, resume: str) -> Checkpoint | None:
+    """The checkpoint to go on from: the newest whole one (auto), none (never), or the one in the folder `resume`.
+
+    A checkpoint of another run starts a new one that has its past. Raises UsageError when going on would mix two
+    histories in one folder, DataError for damaged checkpoints.
+    """
+    newest = None if resume == "never" else checkpoint.latest(run)
+    if resume == "auto":
+        return newest
+    if resume == "never":
+        if any(run.glob("checkpoint-*")) or (run / log.METRICS).exists():
+            raise UsageError(
+                f"{run} holds a run. Choose another folder, go on with it (--resume auto), or --overwrite."
+            )
+        return None
+    chosen = checkpoint.verify(Path(resume))
+    if chosen.folder.resolve().parent == run.resolve():
+        if newest is not None and newest.step > chosen.step:
+            raise UsageError(
+                f"{run} went on to {newest.folder.name}; going back to {chosen.folder.name} there would mix two "
+                f"histories. Start from it in a folder of its own: -o NEW --resume {chosen.folder}"
+            )
+    elif newest is not None:
+        raise UsageError(f"{run} has checkpoints of its own. Choose another folder, or --resume auto.")
+    else:
+        log.copy_metrics(chosen.folder.parent, run, chosen.state["metrics_bytes"])
+    return chosen
+
+
+def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change: Collection[str] = ()) -> None:
+    """Raise UsageError, with what was and what is now, unless identities agree but for the keys in `allow_change`.
+
+    "optim" allows all of optim's keys. What is allowed but is no key at all is a UsageError too.
+    """
+    before = saved.state["identity"]
+    for key in allow_change:
+        if not any(_covers(key, known) for known in identity.keys() | before.keys()):
+            raise UsageError(f"--allow-change {key}: there is no such key. {nearest(key, identity)}")
+    changed = [
+        key
+        for key in sorted(identity.keys() | before.keys())
+        if before.get(key) != identity.get(key)
+        and key not in FREE
+        and not any(_covers(allowed, key) for allowed in allow_change)
+    ]
+    if not changed:
+        return
+    rows = "".join(f"\n  {key}: {before.get(key)} -> {identity.get(key)}" for key in changed)
+    raise UsageError(
+        f"{saved.folder} belongs to a run with other settings or data:{rows}\n"
+        "Start again in another folder, put back what changed, or go on with the change: "
+        + " ".join(f"--allow-change {key}" for key in changed)
+    )
+
+
+def _covers(allowed: str, key: str) -> bool:
+    return key == allowed or key.startswith(allowed + ".")

@@ -1,0 +1,37 @@
+"""A polite stop: the first SIGTERM or SIGINT asks for one after the step, the second SIGINT interrupts at once."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from bertie import console
+
+
+class StopRequest:
+    """Which signal asked to stop, or None."""
+
+    name: str | None = None
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[StopRequest]:
+    """Note SIGTERM and SIGINT while the block runs. Outside the main thread, which alone may do so, note nothing."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if request.name is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        request.name = signal.Signals(number).name
+        console.say("Stopping after this step with a checkpoint. Ctrl-C again stops at once, without one.")
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

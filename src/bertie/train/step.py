@@ -1,0 +1,101 @@
+"""The work of one optimizer step: what is in its micro-batches, and the gradients of their loss.
+
+A part's loss is the sum over all micro-batches and ranks, divided once by the count over all of them. So one batch of
+64 has the gradients of 4 of 16 and of 2 ranks of 32, whatever the mask counts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.data.draws import key
+from bertie.models.loss import LossReport
+from bertie.models.model import Model
+from bertie.train.base import Learns, Source
+from bertie.train.distributed import World
+
+if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
+
+
+@dataclass(frozen=True)
+class Share:
+    """A rank's part of a step: its micro-batches, the predictions in them by part of the loss, the real tokens."""
+
+    batches: list[Batch]
+    counts: dict[str, int]
+    tokens: int
+
+    @property
+    def samples(self) -> list[int]:
+        """The samples' numbers."""
+        return [i for batch in self.batches for i in batch.sample_ids.tolist()]
+
+
+def share(source: Source, objective: Learns, step: int, world: World) -> Share:
+    """This rank's part of step `step`, from 0. Touches no device: it is called ahead, from other threads."""
+    batches = source.batches(step, rank=world.rank, world=world.size)
+    counts: Counter[str] = Counter()
+    for batch in batches:
+        counts.update(objective.counts(batch))
+    return Share(batches, dict(counts), sum(batch.tokens for batch in batches))
+
+
+class StepSums:
+    """What the micro-batches of a step come to, added up on their device."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, Tensor] = {}
+        self._correct: dict[str, Tensor] = {}
+
+    def add(self, report: LossReport) -> None:
+        """Add a micro-batch."""
+        for name, part in report.items():
+            _add(self._totals, name, part.total)
+            if part.correct is not None:
+                _add(self._correct, name, part.correct)
+
+    def tensor(self) -> Tensor:
+        """All sums in one float32 tensor, so that they travel together."""
+        return torch.stack([*self._totals.values(), *self._correct.values()])
+
+    def read(self, values: list[float]) -> tuple[dict[str, float], dict[str, float]]:
+        """`tensor()`, perhaps summed over ranks, as numbers -> summed losses by part, how many were right by part"""
+        cut = len(self._totals)
+        return dict(zip(self._totals, values[:cut], strict=True)), dict(zip(self._correct, values[cut:], strict=True))
+
+
+def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
+    value = value.detach().float()
+    sums[name] = sums[name] + value if name in sums else value
+
+
+def backward(
+    model: Model,
+    encode: Callable[[Batch], "EncoderOutput"],
+    objective: Learns,
+    batches: list[Batch],
+    counts: Mapping[str, int],
+    *,
+    seed: tuple[int, ...],
+    device: torch.device,
+) -> StepSums:
+    """Add the gradients of a step's loss to the parameters' `.grad`, a micro-batch at a time.
+
+    counts: predictions by part over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so that it
+    is the same in a step that is run again after a resume.
+    """
+    sums = StepSums()
+    for micro, batch in enumerate(batches):
+        torch.manual_seed(int(key(*seed, micro)))
+        batch = batch.to(device)
+        report = objective.loss(model, encode(batch), batch)
+        loss = torch.stack([part.total / max(1, counts[name]) for name, part in report.items()]).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        sums.add(report)
+    return sums

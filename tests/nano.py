@@ -1,0 +1,128 @@
+"""A nano run for the tests of `fit`: 2 layers, hidden 64, vocabulary 1,000, length 64, on text that numbers make up.
+
+python tests/nano.py RUN '{"steps": 60}'        one run in a process of its own, to be killed
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertie import variants
+from bertie.config import OptimConfig, TrainConfig
+from bertie.data.batch import Batch
+from bertie.data.collate import packed
+from bertie.data.draws import Draws, key, mix
+from bertie.data.masking import Vocabulary
+from bertie.data.order import Order
+from bertie.models.config import EncoderConfig
+from bertie.models.model import Model
+from bertie.objectives import Objective, build
+from bertie.train.figures import measure
+from bertie.train.loop import Result, fit
+
+VOCAB, LENGTH, SAMPLES = 1000, 64, 100
+SHAPE = EncoderConfig(
+    vocab_size=VOCAB,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
+    max_position_embeddings=LENGTH,
+)
+ONES = np.arange(VOCAB)
+WORDS = Vocabulary(1, 2, 0, 3, 4, ONES < 5, np.zeros(VOCAB, bool), np.zeros(VOCAB, bool))
+
+
+@dataclass
+class NanoSource:
+    """SAMPLES sequences of 5 to LENGTH tokens; token n + 1 follows from token n, so that there is something to learn."""
+
+    objective: Objective = field(default_factory=lambda: build({"mlm": {}, "nsp": {}}))
+    batch_size: int = 8
+    micro_batch_size: int | None = None
+    seed: int = 0
+    fingerprint: str = "nano"
+    samples: int = SAMPLES
+
+    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
+        epochs, ids = Order(self.samples, self.seed).samples(step, self.batch_size, rank=rank, world=world)
+        size = self.micro_batch_size or len(ids)
+        return [self.batch(epochs[i : i + size], ids[i : i + size]) for i in range(0, len(ids), size)]
+
+    def batch(self, epochs: np.ndarray, ids: np.ndarray) -> Batch:
+        lengths = 5 + (mix(ids.astype(np.uint64)) % np.uint64(LENGTH - 4)).astype(np.int64)
+        rows = [np.array([1, *(5 + (i * 7 + np.arange(n - 2) * 3) % 90), 2]) for i, n in zip(ids, lengths, strict=True)]
+        tokens = np.concatenate(rows)
+        batch = packed(tokens, np.zeros_like(tokens), lengths, ids).with_labels(nsp_labels=torch.from_numpy(ids % 2))
+        return self.objective.corrupt(batch, Draws(key(self.seed, epochs, ids)), WORDS)
+
+
+def nano_model(seed: int = 0, **overrides: Any) -> Model:
+    objective = build({"mlm": {}, "nsp": {}})
+    return variants.build(SHAPE.replace(**overrides), heads=objective.heads, seed=seed)
+
+
+def nano_train(**overrides: Any) -> TrainConfig:
+    settings = {"steps": 12, "batch_size": 8, "save_every": 5, "log_every": 4, "eval_every": 10, "precision": "fp32"}
+    return TrainConfig(**(settings | {"device": "cpu"} | overrides))
+
+
+def nano_fit(run: Path, *, model: Model | None = None, source: NanoSource | None = None, **options: Any) -> Result:
+    """One nano run; `options` are TrainConfig's fields and fit's, `lr` and `warmup` OptimConfig's."""
+    fits = {name: options.pop(name) for name in FIT_OPTIONS if name in options}
+    optim = OptimConfig(lr=options.pop("lr", 1e-3), warmup=options.pop("warmup", 0.2))
+    train = nano_train(**options)
+    model = model or nano_model(train.seed)
+    if source is None:
+        source = NanoSource(batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed)
+    held_out = [source.batch(np.zeros(4, np.int64), np.arange(4) + SAMPLES)]
+
+    def evaluate() -> dict[str, float]:
+        return measure(model, source.objective, held_out)
+
+    return fit(model, source.objective, source, train=train, optim=optim, run=run, **({"evaluate": evaluate} | fits))
+
+
+FIT_OPTIONS = ("evaluate", "save_model", "resume", "allow_change", "on_step", "identity", "config")
+
+
+def timeless(run: Path) -> list[dict[str, Any]]:
+    """metrics.jsonl less what the clock says."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
+
+
+def assert_same_run(a: Path, b: Path, step: int) -> None:
+    """Weights, optimizer and metrics (less time fields) of two runs are equal, byte for byte."""
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (run / f"checkpoint-{step}" / name for run in (a, b))
+        assert one.read_bytes() == other.read_bytes(), name
+    assert timeless(a) == timeless(b)
+
+
+def killed_after(step: int) -> Callable[[int], None]:
+    """An `on_step` that ends the process like kill -9 does, after a step and before anything is saved of it."""
+    import os
+    import signal
+
+    return lambda done: os.kill(os.getpid(), signal.SIGKILL) if done == step else None
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    given = json.loads(sys.argv[2])
+    if "kill_after" in given:
+        given["on_step"] = killed_after(given.pop("kill_after"))
+    from bertie.errors import BertieError
+
+    try:
+        nano_fit(Path(sys.argv[1]), **given)
+    except BertieError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
