@@ -77,7 +77,7 @@ class Predictor:
             outputs = len(model.get_parameter("heads.sequence.classifier.bias"))
             self.task = SequenceTask(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)))  # the public default
         trained = training_facts(self.tokenizer)
-        positions = model.config.max_position_embeddings
+        positions = model.config.max_length
         if max_length is not None and not 3 < max_length <= positions:
             raise UsageError(
                 f"max_length {max_length:,} does not lie between 4 and the model's {positions:,} positions."

@@ -7,7 +7,9 @@ heads.py, losses in objectives/ and tasks/.
 B sequences · T real tokens of the batch · S longest sequence · H hidden size · N heads
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -48,22 +50,17 @@ class Encoder(nn.Module):
             max_positions=config.max_position_embeddings,
             num_segments=config.type_vocab_size,
             embedding_size=config.embedding_size,
+            project=config.project_embeddings,
             eps=config.layer_norm_eps,
             dropout_p=config.hidden_dropout_prob,
         )
-        self.layers = nn.ModuleList(
-            Layer(
-                config.hidden_size,
-                config.num_attention_heads,
-                config.intermediate_size,
-                activation=config.hidden_act,
-                norm=config.norm,
-                eps=config.layer_norm_eps,
-                dropout_p=config.hidden_dropout_prob,
-                attention_dropout_p=config.attention_probs_dropout_prob,
+        if config.num_hidden_groups is None:
+            self.layers = nn.ModuleList(_layer(config) for _ in range(config.num_hidden_layers))
+        else:
+            self.layers = nn.ModuleList(
+                nn.ModuleList(_layer(config) for _ in range(config.inner_group_num))
+                for _ in range(config.num_hidden_groups)
             )
-            for _ in range(config.num_hidden_layers)
-        )
         self.final_norm = LayerNorm(config.hidden_size, config.layer_norm_eps) if config.norm == "pre" else None
         self.pooler = Linear(config.hidden_size, config.hidden_size) if config.pooler else None
 
@@ -87,12 +84,12 @@ class Encoder(nn.Module):
             layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
         self._check_length(layout)
         if position_ids is None:
-            position_ids = layout.position_ids()
+            position_ids = layout.position_ids() + self.config.position_offset
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
         bias = attention_bias(layout, hidden.dtype, causal=self.config.causal)
         hidden_states, attentions = [hidden], []
-        for layer in self.layers:
+        for layer in self._in_order():
             hidden, probs = layer(hidden, layout, bias, output_attentions=output_attentions)
             if output_hidden_states:
                 hidden_states.append(hidden)
@@ -108,10 +105,32 @@ class Encoder(nn.Module):
             attentions=tuple(attentions) if output_attentions else None,
         )
 
+    def _in_order(self) -> Iterator[nn.Module]:
+        """The layers as a sequence passes them; those of a group again and again (Lan et al. 2019, 3.1)."""
+        groups, rounds = self.config.num_hidden_groups, self.config.num_hidden_layers
+        if groups is None:
+            yield from self.layers
+        else:
+            for i in range(rounds):
+                yield from cast(nn.ModuleList, self.layers[i * groups // rounds])
+
     def _check_length(self, layout: Layout) -> None:
-        longest, most = layout.max_seqlen, self.config.max_position_embeddings
+        longest, most = layout.max_seqlen, self.config.max_length
         if longest > most:
             raise DataError(
                 f"A sequence of {longest:,} tokens does not fit the model's {most:,} positions. "
                 f"Truncate or window it: max_length={most}."
             )
+
+
+def _layer(config: EncoderConfig) -> Layer:
+    return Layer(
+        config.hidden_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+        activation=config.hidden_act,
+        norm=config.norm,
+        eps=config.layer_norm_eps,
+        dropout_p=config.hidden_dropout_prob,
+        attention_dropout_p=config.attention_probs_dropout_prob,
+    )

@@ -1,6 +1,7 @@
 """Model folders in the public layout: config.json, model.safetensors, tokenizer files, README.md (the model card)."""
 
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,7 +12,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.models.heads import HEADS
+from bertie.models.heads import HEADS, LABELLED
 from bertie.models.model import Model
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public, write_labels
 from bertie.models.weights import WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights
@@ -20,6 +21,7 @@ from bertie.nn.init import initialize
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or what makes them from a config (an objective's or task's `heads`)."""
 
+POOLER = "encoder.pooler.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 
 
@@ -38,7 +40,9 @@ class SavesTokenizer(Protocol):
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
     """A model with random weights: the same seed gives the same encoder, whatever its heads."""
-    model = Model(Encoder(config), _make(heads, config), variant=variant)
+    modules = _make(heads, config)
+    config = config.replace(pooler=config.pooler or _read_pooler(modules))
+    model = Model(Encoder(config), modules, variant=variant)
     initialize(model, std=config.initializer_range, seed=seed)
     return model
 
@@ -56,8 +60,7 @@ def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) 
         labels = read_labels(public, where)
         with torch.device("meta"):
             modules = _make(_own_heads(variant, public, weights, labels, where) if heads is None else heads, config)
-            needs_pooler = any(getattr(head, "reads_pooler", False) for head in modules.values())
-            config = config.replace(pooler=needs_pooler or _public(variant, "encoder.pooler.weight") in weights)
+            config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
             model = Model(Encoder(config), modules, variant=variant, public=public)
         std = config.initializer_range
         report = load_weights(model, weights, std=std, seed=seed, may_be_fresh=MAY_BE_FRESH)
@@ -71,19 +74,25 @@ def _make(heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:
     return heads(config) if callable(heads) else heads or {}
 
 
+def _read_pooler(heads: Mapping[str, nn.Module]) -> bool:
+    return any(getattr(head, "reads_pooler", False) for head in heads.values())
+
+
 def _public(variant: Variant, name: str) -> str:
     return variant.table.public(name)[0]
 
 
+def _stored(variant: Variant, name: str, weights: WeightsFolder) -> bool:
+    return name in variant.table and _public(variant, name) in weights
+
+
 def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, where: str) -> EncoderConfig:
     """Compare the sizes config.json gives with those of the weights before a module of such sizes is made."""
-    layers = 0
-    while _public(variant, f"encoder.layers.{layers}.up.weight") in weights:
-        layers += 1
-    if config.num_hidden_layers != layers:
-        raise DataError(
-            f"{where}: num_hidden_layers is {config.num_hidden_layers:,}; the weights have {layers:,} layers."
-        )
+    if config.num_hidden_groups is None:
+        _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.up.weight", weights), where)
+    else:
+        _agree_on(config, "num_hidden_groups", _count(variant, "encoder.layers.{}.0.up.weight", weights), where)
+        _agree_on(config, "inner_group_num", _count(variant, "encoder.layers.0.{}.up.weight", weights), where)
     word = _public(variant, "encoder.embeddings.word.weight")
     if word in weights and (rows := weights.shape(word)[:1]) != (config.vocab_size,):
         raise DataError(
@@ -93,28 +102,40 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
     return config
 
 
+def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
+    return next(i for i in count() if _public(variant, name.format(i)) not in weights)
+
+
+def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None:
+    if (said := getattr(config, field)) != found:
+        raise DataError(f"{where}: {field} is {said:,}; the weights have {found:,}.")
+
+
 def _own_heads(
     variant: Variant, public: Mapping[str, Any], weights: WeightsFolder, labels: tuple[str, ...], where: str
 ) -> Heads:
     """The heads the class in config.json has; where it names none that we know, those whose weights are there."""
-    first = {
-        "mlm": "heads.mlm.bias",
-        "pair": "heads.pair.classifier.bias",
-        "sequence": "heads.sequence.classifier.bias",
-    }
     names = variant.heads(public)
     if names is None:
-        architectures = public.get("architectures")
-        names = () if architectures else tuple(name for name in first if _public(variant, first[name]) in weights)
+        names = () if public.get("architectures") else _guessed_heads(variant, weights)
     outputs = 0
-    if "sequence" in names:
-        bias = _public(variant, first["sequence"])
+    for name in set(LABELLED) & set(names):
+        bias = _public(variant, f"heads.{name}.classifier.bias")
         if bias not in weights:
             raise DataError(f"{where} names a classifier, but the weights have none ({bias}).")
         outputs = weights.shape(bias)[0] if weights.shape(bias) else 0
         if labels and len(labels) != outputs:
             raise DataError(f"{where}: id2label names {len(labels):,} labels; the classifier has {outputs:,} outputs.")
     return lambda config: {name: HEADS[name](config, outputs) for name in names}
+
+
+def _guessed_heads(variant: Variant, weights: WeightsFolder) -> tuple[str, ...]:
+    """The heads whose weights are in the file; of those that share their names (a classifier's), the first."""
+    found: dict[str, str] = {}
+    for name, _ in HEADS.items():
+        if _stored(variant, mark := f"heads.{name}.{'bias' if name == 'mlm' else 'classifier.bias'}", weights):
+            found.setdefault(_public(variant, mark), name)
+    return tuple(found.values())
 
 
 def _problem_type(public: Mapping[str, Any], where: str) -> str | None:
@@ -176,7 +197,14 @@ def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: P
 
 def default_card(model: Model, variant: Variant, public: Mapping[str, Any], labels: tuple[str, ...]) -> str:
     """A model card that says what is known without being told: sizes and labels."""
-    config, pipeline = model.config, {"sequence": "text-classification", "mlm": "fill-mask"}
+    config = model.config
+    pipeline = {
+        "sequence": "text-classification",
+        "token": "token-classification",
+        "span": "question-answering",
+        "choice": "multiple-choice",
+        "mlm": "fill-mask",
+    }
     tag = next((pipeline[head] for head in pipeline if head in model.heads), "feature-extraction")
     parameters = sum(parameter.numel() for parameter in model.parameters())
     label_line = f"\nLabels: {', '.join(labels)}.\n" if labels else ""

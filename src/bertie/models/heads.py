@@ -1,14 +1,16 @@
-"""Heads: hidden states -> logits.
+"""Heads: what the encoder found -> logits. All but the masked-LM head read an `EncoderOutput` and pick what they need.
 
 N predictions · T tokens · B sequences · H hidden size · V vocabulary
 """
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, zeros
 
 from bertie.models.config import EncoderConfig
+from bertie.models.encoder import EncoderOutput
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.linear import LayerNorm, Linear
@@ -25,7 +27,7 @@ class MaskedLMHead(nn.Module):
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         size = config.embedding_size or config.hidden_size
-        self.activation = ACTIVATIONS[config.hidden_act]
+        self.activation = ACTIVATIONS[config.mlm_act or config.hidden_act]
         self.dense = Linear(config.hidden_size, size)
         self.norm = LayerNorm(size, config.layer_norm_eps)
         self.bias = nn.Parameter(zeros(config.vocab_size))
@@ -45,44 +47,121 @@ class MaskedLMHead(nn.Module):
         return linear_cross_entropy(self.transform(hidden), word_embeddings, self.bias, targets)
 
 
-class PairHead(nn.Module):
-    """Whether segment B follows segment A: two logits from the pooled [CLS]; 0 means it does (run_pretraining.py)."""
-
-    reads_pooler = True
+class ReplacedTokenHead(nn.Module):
+    """Whether a generator put a token there: one logit a token, above 0 if it did. Clark et al. 2020, 2."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.classifier = Linear(config.hidden_size, 2)
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.classifier = Linear(config.hidden_size, 1)
 
-    def forward(self, pooler_output: Tensor) -> Tensor:
-        """pooler_output (B, H) -> logits (B, 2)"""
-        logits: Tensor = self.classifier(pooler_output)
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (T,) packed or (B, S) padded"""
+        logits: Tensor = self.classifier(self.activation(self.dense(output.last_hidden_state)))
+        return logits.squeeze(-1)
+
+
+class _OnSequence(nn.Module):
+    """One vector a sequence: the encoder's pooler output, or the first token through a dense layer of its own."""
+
+    def __init__(self, config: EncoderConfig, outputs: int, act: str | None, *, first_p: float, last_p: float) -> None:
+        super().__init__()
+        self.reads_pooler = act is None
+        self.first_p, self.last_p = first_p, last_p
+        self.activation = None if act is None else torch.tanh if act == "tanh" else ACTIVATIONS[act]
+        self.dense = None if act is None else Linear(config.hidden_size, config.hidden_size)
+        self.classifier = Linear(config.hidden_size, outputs)
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (B, outputs)"""
+        x = output.pooler_output
+        if self.dense is not None and self.activation is not None:
+            first = output.layout.first(output.last_hidden_state)
+            x = self.activation(self.dense(dropout(first, self.first_p, self.training)))
+        assert x is not None, "the head reads the pooler; its encoder needs one"
+        logits: Tensor = self.classifier(dropout(x, self.last_p, self.training))
         return logits
 
 
-class SequenceHead(nn.Module):
-    """One label, several or a number for a whole sequence, from the pooled [CLS]. Devlin et al. 2018, 4.1."""
+class PairHead(_OnSequence):
+    """Whether segment B follows segment A (NSP), or the two stand in order (SOP): two logits; 0 means it is so.
 
-    reads_pooler = True
+    Release file run_pretraining.py; Lan et al. 2019, 3.1.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, 2, None, first_p=0.0, last_p=_dropout_p(config) if config.pair_dropout else 0.0)
+
+
+class SequenceHead(_OnSequence):
+    """One label, several or a number for a whole sequence. Devlin et al. 2018, 4.1."""
+
+    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
+        last_p = _sequence_dropout_p(config)
+        first_p = last_p if config.sequence_input_dropout else 0.0
+        super().__init__(config, num_labels, config.sequence_act, first_p=first_p, last_p=last_p)
+
+
+class ChoiceHead(_OnSequence):
+    """How well a sequence answers: one logit, compared with those of the other choices. Devlin et al. 2018, 4.4."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, 1, config.choice_act, first_p=0.0, last_p=_sequence_dropout_p(config))
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (B,); a question's choices are sequences of the batch"""
+        return super().forward(output).squeeze(-1)
+
+
+class TokenHead(nn.Module):
+    """A label for each token. Devlin et al. 2018, 5.3."""
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
-        own = config.classifier_dropout
-        self.dropout_p = config.hidden_dropout_prob if own is None else own
+        self.dropout_p = _dropout_p(config)
         self.classifier = Linear(config.hidden_size, num_labels)
 
-    def forward(self, pooler_output: Tensor) -> Tensor:
-        """pooler_output (B, H) -> logits (B, num_labels)"""
-        logits: Tensor = self.classifier(dropout(pooler_output, self.dropout_p, self.training))
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (T, num_labels) packed or (B, S, num_labels) padded"""
+        logits: Tensor = self.classifier(dropout(output.last_hidden_state, self.dropout_p, self.training))
         return logits
+
+
+class SpanHead(nn.Module):
+    """Where an answer starts and ends: two logits a token. Devlin et al. 2018, 4.2."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dropout_p = config.span_dropout
+        self.classifier = Linear(config.hidden_size, 2)
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (T, 2) packed or (B, S, 2) padded: start, end"""
+        logits: Tensor = self.classifier(dropout(output.last_hidden_state, self.dropout_p, self.training))
+        return logits
+
+
+def _dropout_p(config: EncoderConfig) -> float:
+    return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+
+
+def _sequence_dropout_p(config: EncoderConfig) -> float:
+    return _dropout_p(config) if config.sequence_dropout is None else config.sequence_dropout
 
 
 HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
     "head",
     [
         ("mlm", lambda config, _: MaskedLMHead(config)),
+        ("rtd", lambda config, _: ReplacedTokenHead(config)),
         ("pair", lambda config, _: PairHead(config)),
         ("sequence", SequenceHead),
+        ("choice", lambda config, _: ChoiceHead(config)),
+        ("token", TokenHead),
+        ("span", lambda config, _: SpanHead(config)),
     ],
 )
 """Head name -> what makes it from a config and a number of labels."""
+LABELLED = ("sequence", "token")
+"""The heads whose outputs have names in config.json."""

@@ -36,7 +36,7 @@ class Inputs(Protocol):
 
 
 class Model(nn.Module):
-    """An encoder with its heads by name: "mlm", "pair", "sequence".
+    """An encoder with its heads by name: "mlm", "sequence" ... (models/heads.py).
 
     tokenizer: set by `bertie.load`. labels: names in the order of the classifier's logits. variant: whose weight names
     and config.json it has; public: config.json as it was read, so that keys we do not know are written back.
@@ -90,7 +90,7 @@ class Model(nn.Module):
         """
         output: EncoderOutput = self.encoder(input_ids, attention_mask=attention_mask, **inputs)
         return {
-            name: head(output.last_hidden_state, self.word_embeddings) if name == "mlm" else head(output.pooler_output)
+            name: head(output.last_hidden_state, self.word_embeddings) if name == "mlm" else head(output)
             for name, head in self.heads.items()
         }
 

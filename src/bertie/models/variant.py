@@ -5,9 +5,9 @@ What config.json says beyond what we understand is kept and written back as it w
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -26,19 +26,30 @@ ACTIVATIONS = (  # ours, public; the first public name of ours is written
     ("silu", "silu"),
     ("silu", "swish"),
 )
+Tokenization = Literal["wordpiece", "byte-bpe", "unigram"]
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
+
+
+def same(*names: str) -> dict[str, str]:
+    """Fields of EncoderConfig that config.json holds under the same names."""
+    return {name: name for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A family: presets by name, the table of its weight names, the heads of its public classes, its config keys."""
+    """A family as a value."""
 
     model_type: str
-    presets: Mapping[str, EncoderConfig]
+    about: str  # one line: what it changed in BERT
+    source: str  # the paper
+    tokenizer: Tokenization
+    base: EncoderConfig  # what a config.json means that leaves keys out; what no key says is the family's own
+    presets: Mapping[str, EncoderConfig]  # by published name
     table: WeightTable
-    architectures: Mapping[str, tuple[str, ...]]
-    keys: tuple[str, ...]
-    fixed: Mapping[str, Any]
+    architectures: Mapping[str, tuple[str, ...]]  # the class that opens the folder elsewhere -> our heads
+    keys: Mapping[str, str]  # field of EncoderConfig -> key of config.json
+    fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
+    recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
 
     def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
         """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
@@ -47,35 +58,39 @@ class Variant:
                 raise DataError(
                     f"{where}: {key} is {public[key]!r}; only {value!r} is supported for {self.model_type}."
                 )
-        fields = {key: public[key] for key in self.keys if key in public}
-        fields["hidden_act"] = self._activation(fields.get("hidden_act", "gelu"), where)
-        fields = {key: value for key, value in fields.items() if value is not None}
+        fields = {ours: public[key] for ours, key in self.keys.items() if public.get(key) is not None}
+        if "hidden_act" in fields:
+            fields["hidden_act"] = self._activation(fields["hidden_act"], where)
+        fields = {**asdict(self.base), **fields}
         try:
             return TypeAdapter(EncoderConfig).validate_json(json.dumps(fields), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
-            shown = repr(first["input"])[:80]
-            raise DataError(f"{where}: {'.'.join(map(str, first['loc']))}: {first['msg']} (it is {shown}).") from None
+            field, shown = str(first["loc"][0]), repr(first["input"])[:80]
+            raise DataError(f"{where}: {self.keys.get(field, field)}: {first['msg']} (it is {shown}).") from None
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
 
-    @staticmethod
-    def _activation(name: object, where: str) -> str:
+    def _activation(self, name: object, where: str) -> str:
         for ours, public in ACTIVATIONS:
             if public == name:
                 return ours
         known = ", ".join(public for _, public in ACTIVATIONS)
-        raise DataError(f"{where}: hidden_act is {str(name)[:80]!r}. Known: {known}.")
+        raise DataError(f"{where}: {self.keys['hidden_act']} is {str(name)[:80]!r}. Known: {known}.")
 
     def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
         """EncoderConfig -> config.json, on top of the `original` one; without an original every key is written."""
         written: dict[str, Any] = {"model_type": self.model_type, **self.fixed, "dtype": "float32"}
-        written |= {key: getattr(config, key) for key in self.keys}
-        written["hidden_act"] = next(public for ours, public in ACTIVATIONS if ours == config.hidden_act)
+        written |= {key: getattr(config, ours) for ours, key in self.keys.items()}
+        if "hidden_act" in self.keys:
+            act = next(public for ours, public in ACTIVATIONS if ours == config.hidden_act)
+            written[self.keys["hidden_act"]] = act
         if not original:
             return written
         meant = self.config(original, CONFIG)
-        changed = {key: written[key] for key in self.keys if getattr(meant, key) != getattr(config, key)}
+        changed = {
+            key: written[key] for ours, key in self.keys.items() if getattr(meant, ours) != getattr(config, ours)
+        }
         for key in ("dtype", "torch_dtype"):
             if original.get(key) not in (None, "float32"):
                 changed[key] = "float32"  # what is saved, whatever was read

@@ -53,6 +53,13 @@ class WeightTable:
                 return tuple(_fill(part, found.groups()) for part in parts)
         raise KeyError(name)
 
+    def __contains__(self, name: object) -> bool:
+        """Whether a row knows our name."""
+        try:
+            return bool(self.public(str(name)))
+        except KeyError:
+            return False
+
     def today(self, stored: str) -> str | None:
         """A name found in a file -> today's public name with the base in front; None: not a weight at all."""
         if any(re.search(pattern, stored) for pattern in self.ignored):

@@ -10,7 +10,8 @@ from bertie.nn.linear import LayerNorm, Linear
 class Embeddings(nn.Module):
     """The sum of a token's, its position's and its segment's vector, then norm and dropout.
 
-    With `embedding_size` below `hidden_size` the sum is projected up (factorized embeddings, Lan et al. 2019, 3.1).
+    With `embedding_size` below `hidden_size` the sum is projected up (factorized embeddings, Lan et al. 2019, 3.1);
+    with `project` also where they are equal.
     """
 
     def __init__(
@@ -21,6 +22,7 @@ class Embeddings(nn.Module):
         max_positions: int = 512,
         num_segments: int = 2,
         embedding_size: int | None = None,
+        project: bool = False,
         eps: float = 1e-12,
         dropout_p: float = 0.1,
     ) -> None:
@@ -31,7 +33,7 @@ class Embeddings(nn.Module):
         self.position = nn.Embedding(max_positions, size)
         self.segment = nn.Embedding(num_segments, size) if num_segments else None
         self.norm = LayerNorm(size, eps)
-        self.projection = Linear(size, hidden_size) if size != hidden_size else None
+        self.projection = Linear(size, hidden_size) if project or size != hidden_size else None
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
         """input_ids, token_type_ids (...), position_ids that broadcast to them, int64 -> (..., hidden_size) float32"""

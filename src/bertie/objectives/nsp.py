@@ -76,7 +76,7 @@ class NextSentence(Objective):
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Cross-entropy over the two answers."""
-        logits_B2 = model.heads["pair"](output.pooler_output).float()
+        logits_B2 = model.heads["pair"](output).float()
         labels_B = batch.labels["nsp_labels"]
         total = nn.functional.cross_entropy(logits_B2, labels_B, reduction="sum")
         return {"nsp": Part(total, len(labels_B), (logits_B2.argmax(-1) == labels_B).sum())}

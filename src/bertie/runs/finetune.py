@@ -257,7 +257,7 @@ class _Run:
         check_vocabulary(tokenizer, model.config, Path(config.model))
         texts = len(self.examples.train[0].texts)
         set_training_facts(tokenizer, max_length=config.max_length, too_long=config.too_long, texts=texts)
-        if config.max_length > (most := model.config.max_position_embeddings):
+        if config.max_length > (most := model.config.max_length):
             raise UsageError(f"max_length {config.max_length:,} is more than the model's {most:,} positions.")
         model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, "single_label_classification"
         return model

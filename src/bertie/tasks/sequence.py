@@ -45,7 +45,7 @@ class SequenceTask:
 
     def logits(self, model: "Model", output: "EncoderOutput") -> Tensor:
         """-> (B, L)"""
-        logits: Tensor = model.heads["sequence"](output.pooler_output)
+        logits: Tensor = model.heads["sequence"](output)
         return logits
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:

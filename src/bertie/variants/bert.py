@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from bertie.models.config import EncoderConfig
-from bertie.models.variant import Variant
-from bertie.models.weights import WeightTable
+from bertie.models.variant import Variant, same
+from bertie.models.weights import Row, WeightTable
 
 BASE = EncoderConfig()
 
@@ -31,6 +31,8 @@ PRESETS = {
     "bert-base-cased": CASED,
     "bert-large-cased": size(24, 1024, CASED),
     "bert-base-multilingual-cased": replace(BASE, vocab_size=119_547),
+    "bert-base-multilingual-uncased": replace(BASE, vocab_size=105_879),
+    "bert-base-chinese": replace(BASE, vocab_size=21_128),
     # the 24 miniatures of "Well-Read Students Learn Better" (Turc et al. 2019), by their published names
     **{
         f"bert_uncased_L-{layers}_H-{hidden}_A-{hidden // 64}": size(layers, hidden)
@@ -39,71 +41,109 @@ PRESETS = {
     },
 }
 
-ATTENTION = "bert.encoder.layer.{}.attention"
+
+def encoder_rows(base: str) -> tuple[Row, ...]:
+    """The names of an encoder's weights, which much of the family shares but for what stands before them."""
+    attention = f"{base}encoder.layer.{{}}.attention"
+    return (
+        ("encoder.embeddings.word.*", f"{base}embeddings.word_embeddings.*"),
+        ("encoder.embeddings.position.*", f"{base}embeddings.position_embeddings.*"),
+        ("encoder.embeddings.segment.*", f"{base}embeddings.token_type_embeddings.*"),
+        ("encoder.embeddings.norm.*", f"{base}embeddings.LayerNorm.*"),
+        (
+            "encoder.layers.{}.attention.qkv.*",
+            (f"{attention}.self.query.*", f"{attention}.self.key.*", f"{attention}.self.value.*"),
+        ),
+        ("encoder.layers.{}.attention.output.*", f"{attention}.output.dense.*"),
+        ("encoder.layers.{}.attention_norm.*", f"{attention}.output.LayerNorm.*"),
+        ("encoder.layers.{}.up.*", f"{base}encoder.layer.{{}}.intermediate.dense.*"),
+        ("encoder.layers.{}.down.*", f"{base}encoder.layer.{{}}.output.dense.*"),
+        ("encoder.layers.{}.output_norm.*", f"{base}encoder.layer.{{}}.output.LayerNorm.*"),
+        ("encoder.pooler.*", f"{base}pooler.dense.*"),
+    )
+
+
+def old_names(base: str) -> tuple[tuple[str, str], ...]:
+    """Names in older files that the whole family has."""
+    return (
+        (r"^(embeddings|encoder|pooler)\.", rf"{base}\1."),  # an encoder saved without heads
+        (r"\.gamma$", ".weight"),  # TensorFlow's names of a norm's two parameters
+        (r"\.beta$", ".bias"),
+    )
+
+
+BUFFERS = (r"embeddings\.(position_ids|token_type_ids)$",)  # 0, 1, 2 ... and 0, 0, 0 ..., in older files
+LABEL_ROWS: tuple[Row, ...] = (
+    ("heads.token.classifier.*", "classifier.*"),
+    ("heads.choice.classifier.*", "classifier.*"),
+    ("heads.span.classifier.*", "qa_outputs.*"),
+)
 TABLE = WeightTable(
     base="bert.",
     rows=(
-        ("encoder.embeddings.word.*", "bert.embeddings.word_embeddings.*"),
-        ("encoder.embeddings.position.*", "bert.embeddings.position_embeddings.*"),
-        ("encoder.embeddings.segment.*", "bert.embeddings.token_type_embeddings.*"),
-        ("encoder.embeddings.norm.*", "bert.embeddings.LayerNorm.*"),
-        (
-            "encoder.layers.{}.attention.qkv.*",
-            (f"{ATTENTION}.self.query.*", f"{ATTENTION}.self.key.*", f"{ATTENTION}.self.value.*"),
-        ),
-        ("encoder.layers.{}.attention.output.*", f"{ATTENTION}.output.dense.*"),
-        ("encoder.layers.{}.attention_norm.*", f"{ATTENTION}.output.LayerNorm.*"),
-        ("encoder.layers.{}.up.*", "bert.encoder.layer.{}.intermediate.dense.*"),
-        ("encoder.layers.{}.down.*", "bert.encoder.layer.{}.output.dense.*"),
-        ("encoder.layers.{}.output_norm.*", "bert.encoder.layer.{}.output.LayerNorm.*"),
-        ("encoder.pooler.*", "bert.pooler.dense.*"),
+        *encoder_rows("bert."),
         ("heads.mlm.dense.*", "cls.predictions.transform.dense.*"),
         ("heads.mlm.norm.*", "cls.predictions.transform.LayerNorm.*"),
         ("heads.mlm.bias", "cls.predictions.bias"),
         ("heads.pair.classifier.*", "cls.seq_relationship.*"),
         ("heads.sequence.classifier.*", "classifier.*"),
+        *LABEL_ROWS,
     ),
     old=(
-        (r"^(embeddings|encoder|pooler)\.", r"bert.\1."),  # an encoder saved without heads
-        (r"\.gamma$", ".weight"),  # TensorFlow's names of a norm's two parameters
-        (r"\.beta$", ".bias"),
+        *old_names("bert."),
         (r"^cls\.predictions\.decoder\.weight$", "bert.embeddings.word_embeddings.weight"),  # a copy of what is tied
         (r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),
     ),
-    ignored=(r"embeddings\.(position_ids|token_type_ids)$",),  # buffers 0, 1, 2 ... and 0, 0, 0 ...
+    ignored=BUFFERS,
 )
+
+KEYS = same(
+    "vocab_size",
+    "hidden_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "classifier_dropout",
+    "max_position_embeddings",
+    "type_vocab_size",
+    "initializer_range",
+    "layer_norm_eps",
+    "pad_token_id",
+)
+FIXED = {
+    "position_embedding_type": "absolute",
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "tie_word_embeddings": True,
+}
 
 BERT = Variant(
     model_type="bert",
+    about="Transformer encoder pre-trained on masked words and next sentences.",
+    source="Devlin et al. 2018, arXiv:1810.04805",
+    tokenizer="wordpiece",
+    base=BASE,
     presets=PRESETS,
     table=TABLE,
-    architectures={  # the class that opens the folder elsewhere -> our heads
+    architectures={
         "BertModel": (),
         "BertForPreTraining": ("mlm", "pair"),
         "BertForMaskedLM": ("mlm",),
         "BertForNextSentencePrediction": ("pair",),
         "BertForSequenceClassification": ("sequence",),
+        "BertForMultipleChoice": ("choice",),
+        "BertForTokenClassification": ("token",),
+        "BertForQuestionAnswering": ("span",),
     },
-    keys=(  # fields of EncoderConfig that config.json holds, under the same names
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "hidden_act",
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "classifier_dropout",
-        "max_position_embeddings",
-        "type_vocab_size",
-        "initializer_range",
-        "layer_norm_eps",
-        "pad_token_id",
-    ),
-    fixed={  # config.json keys that must have this value, where present, and are written with it
-        "position_embedding_type": "absolute",
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "tie_word_embeddings": True,
+    keys=KEYS,
+    fixed=FIXED,
+    recipe={  # paper, A.2: the first nine tenths of the steps at length 128, the rest at 512
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": {}},
+        "max_length": 512,
+        "optim": {"lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},
+        "train": {"steps": 1_000_000, "batch_size": 256},
     },
 )
