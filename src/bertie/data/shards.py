@@ -284,6 +284,13 @@ class _HashedFile:
         self.temporary.unlink(missing_ok=True)
 
 
+def decode(values: Array, bounds: Int64) -> list[str]:
+    """The texts between these bounds of UTF-8 bytes."""
+    start = int(bounds[0])
+    data = values[start : bounds[-1]].tobytes()
+    return [data[a:b].decode() for a, b in itertools.pairwise((bounds - start).tolist())]
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a shard folder, checked for being whole and of this format. Raises DataError."""
     path = folder / "manifest.json"

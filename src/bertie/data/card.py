@@ -1,0 +1,134 @@
+"""The card of a corpus: what is in it and what became of its inputs, for people (card.md) and programs (card.json)."""
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie.data.shards import Shards
+from bertie.data.statistics import LONGEST, Statistics, quantiles
+from bertie.files import read_json, write_bytes, write_json
+
+BAR = 30  # characters of the longest bar
+SHARES = (0.1, 0.5, 0.9, 0.99)
+SPREAD = ("mean", "p10", "p50", "p90", "p99")
+
+
+def write(shards: Shards, *, elapsed_s: float, workers: int) -> dict[str, Any]:
+    """Write card.json and card.md beside the shards of a corpus, and return the card."""
+    found = make(shards) | {
+        "elapsed_s": round(elapsed_s, 2),
+        "workers": workers,
+        "input_mb_per_s": round(shards.manifest["inputs"]["bytes"] / 1e6 / max(elapsed_s, 1e-9), 2),
+    }
+    write_json(shards.folder / "card.json", found)
+    write_bytes(shards.folder / "card.md", render(found).encode())
+    return found
+
+
+def make(shards: Shards) -> dict[str, Any]:
+    """The card of a corpus from its manifest, as JSON values."""
+    manifest = shards.manifest
+    statistics = Statistics.from_dict(manifest["statistics"])
+    per_document = np.diff(shards.document_bounds())
+    letters = sum(manifest["statistics"]["scripts"].values())
+    return {
+        "name": shards.folder.resolve().name,
+        "documents": shards.num_documents,
+        "sentences": shards.num_sentences,
+        "words": statistics.words,
+        "characters": statistics.characters,
+        "bytes": shards.num_values,
+        "records": manifest["records"],
+        "inside_documents": manifest["counts"],
+        "words_per_sentence": _spread(statistics.lengths, statistics.words / max(shards.num_sentences, 1)),
+        "sentences_per_document": _spread(np.bincount(per_document), shards.num_sentences / max(len(per_document), 1)),
+        "histogram": _histogram(statistics),
+        "scripts": {
+            name: round(count / letters, 4)
+            for name, count in sorted(manifest["statistics"]["scripts"].items(), key=lambda row: -row[1])
+        },
+        "inputs": manifest["inputs"],
+        "config": manifest["config"],
+        "shards": len(manifest["shards"]),
+        "fingerprint": shards.fingerprint,
+        "made_by": manifest["made_by"],
+    }
+
+
+def _spread(histogram: Any, mean: float) -> dict[str, float]:
+    found = dict(zip(SPREAD[1:], quantiles(histogram, SHARES), strict=True))
+    return {SPREAD[0]: round(mean, 1), **found}
+
+
+def _histogram(statistics: Statistics) -> dict[str, int]:
+    """Sentences by words, in bins that double."""
+    edges = [1, 2, 4, 8, 16, 32, 64, 128, LONGEST + 1]
+    bins = {}
+    for low, high in pairwise(edges):
+        name = "128+" if low == 128 else str(low) if high == low + 1 else f"{low}-{high - 1}"
+        bins[name] = int(statistics.lengths[low:high].sum())
+    return bins
+
+
+def render(card: dict[str, Any]) -> str:
+    """A card as Markdown."""
+    records, config, inputs = card["records"], card["config"], card["inputs"]
+    lines = [f"# {card['name']}", ""]
+    lines += _table(
+        ["documents", "sentences", "words", "characters", "bytes"],
+        [[card[key] for key in ("documents", "sentences", "words", "characters", "bytes")]],
+    )
+    lines += ["## Where it comes from", ""]
+    lines += [f"* {name}" for name in inputs["names"]]
+    lines += ["", f"{inputs['files']:,} files, {inputs['bytes'] / 1e6:,.1f} MB"]
+    if inputs["passed_over"]:
+        lines[-1] += f"; {inputs['passed_over']:,} files of unknown formats in these folders were passed over"
+    lines += ["", "## What became of it", ""]
+    rows = [("records read", records["in"]), *records["dropped"].items(), ("kept as documents", records["kept"])]
+    lines += _table(["", "records", "share"], [[name, n, f"{n / records['in']:.2%}"] for name, n in rows])
+    if card["inside_documents"]:
+        lines += _table(["inside documents", "times"], [list(row) for row in card["inside_documents"].items()])
+    lines += [f"Sentences by the splitter `{config['splitter']}`; duplicates looked for: {config['dedup']}.", ""]
+    lines += ["## How long it is", ""]
+    spreads = [("words per sentence", "words_per_sentence"), ("sentences per document", "sentences_per_document")]
+    lines += _table(["", *SPREAD], [[name, *(card[key][k] for k in SPREAD)] for name, key in spreads])
+    lines += [*_bars("words", card["histogram"], card["sentences"]), ""]
+    lines += ["## What it is written in", "", *_bars("letters", card["scripts"], 1), ""]
+    made = f"{card['shards']:,} shards, fingerprint `{card['fingerprint']}`, made by {card['made_by']}"
+    if "elapsed_s" in card:
+        made += f" in {card['elapsed_s']:,.1f} s ({card['input_mb_per_s']:.1f} MB/s, {card['workers']} workers)"
+    lines += [f"{made}."]
+    return "\n".join(lines) + "\n"
+
+
+def _table(head: list[str], rows: list[list[Any]]) -> list[str]:
+    cells = [[f"{cell:,}" if isinstance(cell, int | float) else str(cell) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    numeric = [not isinstance(rows[0][i], str) or rows[0][i].endswith("%") for i in range(len(head))]
+    rule = ["-" * (w - 1) + ":" if right else "-" * w for w, right in zip(widths, numeric, strict=True)]
+    shown = []
+    for row in [cells[0], rule, *cells[1:]]:
+        padded = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True)]
+        shown.append(f"| {' | '.join(padded)} |")
+    return [*shown, ""]
+
+
+def _bars(name: str, counts: dict[str, float], total: float) -> list[str]:
+    """Counts as shares and bars, in a block that keeps its columns."""
+    if not counts:
+        return []
+    width, most = max(map(len, [name, *counts])), max(counts.values()) or 1
+    rows = [
+        f"{label:>{width}} {count / max(total, 1e-9):7.2%} {'█' * round(BAR * count / most)}".rstrip()
+        for label, count in counts.items()
+    ]
+    return ["```text", f"{name:>{width}}   share", *rows, "```"]
+
+
+def load(folder: Path) -> dict[str, Any]:
+    """The card of a corpus folder, made anew when it was lost. Raises DataError when the folder is no corpus."""
+    path = folder / "card.json"
+    shards = Shards.open(folder, verify=False)
+    return read_json(path) if path.exists() else make(shards)

@@ -1,0 +1,253 @@
+"""From files to a corpus: documents of clean sentences in shards, every record kept or counted, and a card.
+
+    inputs -> units (sources) -> parts (prepare, in any number of processes) -> duplicates out -> shards, in order
+
+    folder/manifest.json, shard-*       data/shards.py; the manifest also holds the account and the statistics
+    folder/quarantine.jsonl             the bad records: where, why, and how they begin
+    folder/card.md, card.json           the manifest for people, and how long it took
+    folder/tokens-<tokenizer>/          the same documents as token ids (data/tokens.py)
+
+The bytes of all but the card depend on the inputs and the config alone. What is finished stays in folder/.work until
+the manifest is written; the same call goes on from there.
+"""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from bertie.console import progress, say
+from bertie.data import card, dedup, executors, sources
+from bertie.data.prepare import CorpusConfig, Part, facts_of, prepare
+from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_manifest
+from bertie.data.statistics import Statistics
+from bertie.data.tokens import encode
+from bertie.errors import DataError, UsageError
+from bertie.files import atomic_write, file_hash, new_folder
+from bertie.text.sentences import splitter
+
+__all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
+
+DEFAULT = CorpusConfig()
+CHUNK = 1 << 16  # sentences decoded at once
+
+
+def build(
+    inputs: Sequence[str | Path],
+    folder: str | Path,
+    config: CorpusConfig = DEFAULT,
+    *,
+    workers: int = 1,
+    overwrite: bool = False,
+) -> Shards:
+    """Make a corpus of files, folders, globs, "-" (standard input) or "python:PACKAGE,...", and open it.
+
+    Goes on where an interrupted call with the same inputs and config stopped; when that one had finished, there is
+    nothing to do. Raises DataError when an input is missing or nothing usable is found, UsageError when the folder
+    holds something else, Stopped (exit 75) when the disk is full.
+    """
+    begun = time.monotonic()
+    folder = Path(folder)
+    splitter(config.splitter)  # say now what is missing, not in an hour
+    if config.dedup == "near":
+        dedup.signer()
+    if overwrite:
+        new_folder(folder, overwrite=True)
+    with executors.working(folder) as work:
+        names = [str(sources.spool(work)) if str(name) == "-" else str(name) for name in inputs]
+        units, passed_over = sources.plan(names, config.reading)
+        identity, facts = _identity(units, inputs, config, work)
+        if (folder / "manifest.json").exists():
+            if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
+                raise UsageError(f"{folder} holds another corpus. Choose another folder, or pass --overwrite.")
+            say(f"{folder} is complete; nothing to do.")
+            return Shards.open(folder)
+        if not (work / "plan.json").exists() and any(path != work for path in folder.iterdir()):
+            raise UsageError(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
+        executors.go_on(folder, work, identity)
+        jobs = [
+            {"number": n, "unit": unit, "config": config.model_dump(), "work": str(work), "size": unit.size}
+            for n, unit in enumerate(units)
+        ]
+        results = executors.run(prepare, jobs, work, workers=workers, about="reading")
+        records = sum(result["records"] for result in results)
+        dropped = sum((Counter(result["dropped"]) for result in results), Counter[str]())
+        if records == sum(dropped.values()):
+            _say_nothing_is_left(work, folder, dropped, len(units))
+        _write_quarantine(folder, work, len(units))
+        account = {
+            "kind": "text",
+            "made_by": f"bertie {version('bertie')}",
+            "inputs": {**facts, "passed_over": len(passed_over)},
+            "config": config.model_dump(),
+        }
+        shards = _merge(folder, work, results, config, records, dropped, account)
+    card.write(shards, elapsed_s=time.monotonic() - begun, workers=workers)
+    return shards
+
+
+def documents(folder: str | Path) -> Iterator[list[str]]:
+    """The documents of a corpus, each as its sentences, streamed."""
+    for values, sentences, bounds in Shards.open(folder, verify=False):
+        for first, last in _chunks(bounds):
+            decoded = decode(values, sentences[bounds[first] : bounds[last] + 1])
+            for start, stop in pairwise((bounds[first : last + 1] - bounds[first]).tolist()):
+                yield decoded[start:stop]
+
+
+def texts(folder: str | Path) -> Iterator[str]:
+    """The sentences of a corpus, streamed."""
+    for document in documents(folder):
+        yield from document
+
+
+def _chunks(bounds: Int64) -> Iterator[tuple[int, int]]:
+    """Ranges of documents of about CHUNK sentences."""
+    first = 0
+    while first < len(bounds) - 1:
+        last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK, side="right")) - 1)
+        yield first, last
+        first = last
+
+
+# Resuming ------------------------------------------------------------------------------------------------------------
+
+
+def _identity(
+    units: list[sources.Unit], inputs: Sequence[str | Path], config: CorpusConfig, work: Path
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What tells whether unfinished work can be gone on with; and what the manifest says of the inputs."""
+    paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
+    sizes = {path: path.stat().st_size for path in paths}
+    if not sum(sizes.values()):
+        raise DataError(f"{', '.join(map(str, inputs))}: there is nothing in it (0 bytes).")
+    # What a copy of the inputs keeps: names and sizes; of standard input, the content.
+    stable = [file_hash(path) if path.parent == work else [str(path), size] for path, size in sizes.items()]
+    times = [path.stat().st_mtime_ns for path in paths if path.parent != work]
+    facts = {
+        "names": [str(name) for name in inputs],
+        "files": len(sizes),
+        "bytes": sum(sizes.values()),
+        "hash": _hash([config.model_dump(), stable]),
+    }
+    return {"plan": _hash([FORMAT, version("bertie"), facts, units, times])}, facts
+
+
+def _hash(value: Any) -> str:
+    return xxhash.xxh3_128_hexdigest(json.dumps(value).encode())
+
+
+# Putting together ----------------------------------------------------------------------------------------------------
+
+
+def _merge(
+    folder: Path,
+    work: Path,
+    results: list[dict[str, Any]],
+    config: CorpusConfig,
+    records: int,
+    dropped: Counter[str],
+    account: dict[str, Any],
+) -> Shards:
+    """Write the shards from all parts, in order, without duplicates."""
+    parts = [
+        work / f"unit-{number:06d}.{part:03d}.part"
+        for number, result in enumerate(results)
+        for part in range(result["parts"])
+    ]
+    counts = sum((Counter(result["counts"]) for result in results), Counter[str]())
+    statistics = sum((Statistics.from_dict(result["statistics"]) for result in results), Statistics.zero())
+    kept = _kept(parts, config, dropped)
+    with (
+        ShardWriter(folder, "uint8") as writer,
+        progress("writing", sum(p.stat().st_size for p in parts) / 1e6, unit="MB") as advance,
+    ):
+        at = 0
+        for path in parts:
+            part = Part.load(path)
+            keep, at = kept[at : at + len(part.hashes)], at + len(part.hashes)
+            if not keep.all():
+                out = part.without(~keep)
+                statistics -= Statistics.of(out.values, out.sentences)
+                before, part = len(part.documents), part.without(keep)
+                if config.dedup == "paragraphs":
+                    counts["paragraphs removed (duplicates)"] += len(out.hashes)
+                    dropped["exact duplicate"] += before - len(part.documents)
+            writer.extend(part.values, part.sentences, part.pieces[part.documents])
+            advance(path.stat().st_size / 1e6)
+        return writer.finish(
+            **account,
+            records={
+                "in": records,
+                "kept": records - sum(dropped.values()),
+                "dropped": dict(sorted((+dropped).items())),
+            },
+            counts=dict(sorted(counts.items())),
+            statistics=statistics.to_dict(),
+        )
+
+
+def _kept(parts: list[Path], config: CorpusConfig, dropped: Counter[str]) -> dedup.Mask:
+    """Which pieces of all parts stay."""
+    found = [facts_of(path) for path in parts]
+    hashes = np.concatenate([hashes for hashes, _, _ in found])
+    if config.dedup == "none":
+        return np.ones(len(hashes), np.bool_)
+    first = dedup.first_seen(hashes)
+    if config.dedup == "paragraphs":
+        return first  # documents left without any are counted when they are
+    dropped["exact duplicate"] += int((~first).sum())
+    if config.dedup == "documents":
+        return first
+    unlike = dedup.first_alike(np.concatenate([s for _, _, s in found]), first, config.near_threshold)
+    dropped["near duplicate"] += int((first & ~unlike).sum())
+    return unlike
+
+
+def _write_quarantine(folder: Path, work: Path, units: int) -> None:
+    """All units' bad records in one file, with lines counted from the start of each file."""
+    base: dict[str, tuple[int, int]] = {}  # path -> (byte, line ends before it)
+    with atomic_write(folder / "quarantine.jsonl") as file:
+        for number in range(units):
+            with open(work / f"unit-{number:06d}.quarantine", "rb") as entries:
+                for entry in map(json.loads, entries):
+                    path, line = entry["where"], entry["line"]
+                    if entry["start"]:
+                        byte, ends = base.get(path, (0, 0))
+                        if byte < entry["start"]:
+                            base[path] = entry["start"], ends + _line_ends(path, byte, entry["start"])
+                        line += base[path][1]
+                    name = "standard input" if Path(path).parent == work else path
+                    row = {"where": f"{name}:{line}" if line else name, "reason": entry["reason"]}
+                    row["text"] = entry["excerpt"]
+                    file.write(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+
+
+def _line_ends(path: str, start: int, stop: int) -> int:
+    count = 0
+    with open(path, "rb") as file:
+        file.seek(start)
+        while start < stop and (piece := file.read(min(1 << 22, stop - start))):
+            count += piece.count(b"\n")
+            start += len(piece)
+    return count
+
+
+def _say_nothing_is_left(work: Path, folder: Path, dropped: Counter[str], units: int) -> None:
+    """Raise DataError that says what happened to all records; the folder is left as it was found."""
+    _write_quarantine(work, work, units)
+    with open(work / "quarantine.jsonl", encoding="utf-8") as file:
+        first = next(map(json.loads, file), None)
+    (work / "plan.json").unlink()
+    if not dropped:
+        raise DataError("The inputs hold no documents, only white space.")
+    reasons = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common(5))
+    where = f" The first: {first['where']}." if first else ""
+    raise DataError(f"None of {sum(dropped.values()):,} records could be used: {reasons}.{where}")

@@ -1,0 +1,214 @@
+"""The formats documents come in: for each, how a file is cut into pieces of work and how a piece is read.
+
+Each reader yields documents (str) and, in their places, what had to be dropped; it counts what it removed inside
+documents. Nothing one record holds stops the reading.
+"""
+
+import csv
+import html
+import json
+import lzma
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, cast
+
+from bertie.data import pydocs, tables
+from bertie.data.records import (
+    BLANK_LINE,
+    EXCERPT,
+    LIMIT,
+    LINE,
+    NEVER,
+    Dropped,
+    Item,
+    Reading,
+    blocks,
+    decoded,
+    file_size,
+)
+from bertie.data.streams import Unreadable, opened
+from bertie.errors import nearest
+
+ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
+WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
+
+
+def text(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+    """Plain text: a document ends at a blank line, at every line end, or with the file."""
+    end, path = ENDS[reading.documents], item[0]
+    for line, block in blocks(item, end, counts):
+        if isinstance(block, Dropped):
+            yield block
+            continue
+        start = 0
+        for stop in [match.end() for match in end.finditer(block)] + [len(block)]:
+            raw = block[start:stop]
+            if raw and not raw.isspace():
+                document = decoded(raw, reading, path, line)
+                if isinstance(document, Dropped):
+                    document = document._replace(line=document.line + block.count(b"\n", 0, start))
+                yield document
+            start = stop
+
+
+def jsonl(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+    """One JSON object a line, the text in one of its fields."""
+    path, field = item[0], reading.text
+    for first, block in blocks(item, LINE, counts):
+        if isinstance(block, Dropped):
+            yield block
+            continue
+        for line, raw in enumerate(block.split(b"\n"), first):
+            if not raw or raw.isspace():
+                continue
+            text = decoded(raw, reading, path, line)
+            if isinstance(text, Dropped):
+                yield text
+                continue
+            try:
+                value = json.loads(text)
+            except (ValueError, RecursionError):
+                whole = line == 1 and text.lstrip().startswith("[")
+                reason = "not JSON: the file is one list; write one object a line" if whole else "not JSON"
+                yield Dropped(reason, path, line, text[:EXCERPT])
+                continue
+            if isinstance(value, dict) and isinstance(document := value.get(field), str):
+                yield document
+            elif not isinstance(value, dict):
+                yield Dropped("not a JSON object", path, line, text[:EXCERPT])
+            elif field in value:
+                yield Dropped(f"the field {field!r} is not a text", path, line, text[:EXCERPT])
+            else:
+                yield Dropped(f"no field {field!r} (name it: --text FIELD)", path, line, text[:EXCERPT])
+
+
+def table(kind: str, item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+    """csv and tsv with a header line, read as tables of examples are."""
+    path, column = item[0], reading.text
+    too_long: list[Dropped] = []
+
+    def lines() -> Iterator[bytes]:
+        for _, block in blocks(item, LINE, counts):
+            if isinstance(block, Dropped):
+                too_long.append(block)
+            else:
+                yield from (line + b"\n" for line in block.removesuffix(b"\n").split(b"\n"))
+
+    usual_limit = csv.field_size_limit(LIMIT)
+    try:
+        for line, row in tables.FORMATS[kind](
+            cast(IO[bytes], lines()), tables.TableFormat(encoding=reading.encoding), path
+        ):
+            if isinstance(row, tables.Bad):
+                yield Dropped(row.reason, path, row.line)
+            elif column not in row:
+                raise Unreadable(f"no column {column!r} (name it: --text COLUMN). {nearest(column, row)}")
+            elif (document := row[column]) is None:
+                yield Dropped(f"no text in column {column!r}", path, line)
+            else:
+                yield document
+            while too_long:
+                yield too_long.pop()
+    finally:
+        csv.field_size_limit(usual_limit)
+
+
+def row_groups(path: str, reading: Reading) -> Iterator[tuple[Item, int]]:
+    """A parquet file as [path, row group, its first row]; what cannot be read is left to the reader to say."""
+    import pyarrow
+    import pyarrow.parquet
+
+    size = file_size(path)
+    try:
+        with opened(path, seekable=True) as file:
+            metadata = pyarrow.parquet.ParquetFile(file).metadata
+        row = 1
+        for group in range(metadata.num_row_groups):
+            yield [path, group, row], metadata.row_group(group).total_byte_size
+            row += metadata.row_group(group).num_rows
+    except (pyarrow.ArrowException, Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError):
+        yield [path, 0, 1], size
+
+
+def parquet(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+    """One row group of a parquet file; `line` of what is dropped is the row's number in the file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    path, group, row = item
+    column = reading.text
+    try:
+        with opened(path, seekable=True) as stream:
+            file = pyarrow.parquet.ParquetFile(stream)
+            if column not in file.schema_arrow.names:
+                hint = nearest(column, file.schema_arrow.names)
+                raise Unreadable(f"no column {column!r} (name it: --text COLUMN). {hint}")
+            for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
+                for value in batch.column(0).to_pylist():
+                    if isinstance(value, str):
+                        yield value
+                    else:
+                        yield Dropped(f"no text in column {column!r}", path, row, str(value)[:EXCERPT])
+                    row += 1
+    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+        raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}). Cut short?") from None
+
+
+WIKI_DOCUMENT = re.compile(rb"<doc\b([^\n]*)>[ \t\r]*\n(.*?)</doc>[ \t\r]*(?:\n|\Z)", re.DOTALL)
+WIKI_TITLE = re.compile(r'\btitle="([^\n]*)"')
+# Lines that are markup and nothing else: table rows and templates, links to files and categories, lone tags.
+WIKI_MARKUP = re.compile(
+    r"^[ \t]*(?:\{\||\|\}|\|-|\|[^\n|]*=|!|\{\{|\}\}|__[A-Z]+__|\[\[\w+:[^\n\]]*\]\][ \t]*$|(?:<[^<>\n]*>[ \t]*)+$)"
+    r"[^\n]*\n?",
+    re.MULTILINE,
+)
+
+
+def wiki(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+    """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and left out."""
+    path = item[0]
+    for line, block in blocks(item, WIKI_END, counts):
+        if isinstance(block, Dropped):
+            yield block
+            continue
+        last = 0
+        for match in WIKI_DOCUMENT.finditer(block):
+            yield from _outside(block, last, match.start(), path, line)
+            last = match.end()
+            document = decoded(match[2], reading, path, 0)
+            if isinstance(document, Dropped):
+                yield document._replace(line=document.line + line + block.count(b"\n", 0, match.start(2)))
+                continue
+            heading, _, body = document.lstrip().partition("\n")
+            title = WIKI_TITLE.search(match[1].decode(reading.encoding, "replace"))
+            if title and heading.strip() == html.unescape(title[1]).strip():
+                document = body
+            document, removed = WIKI_MARKUP.subn("", document)
+            counts["lines of wiki markup removed"] += removed
+            yield document
+        yield from _outside(block, last, len(block), path, line)
+
+
+def _outside(block: bytes, start: int, stop: int, path: str, line: int) -> Iterator[Dropped]:
+    stray = block[start:stop]
+    if stray and not stray.isspace():
+        line += block.count(b"\n", 0, start)
+        yield Dropped("text outside <doc> ... </doc>", path, line, stray[:EXCERPT].decode("utf-8", "replace").strip())
+
+
+def modules(packages: str, reading: Reading) -> Iterator[tuple[Item, int]]:
+    """The files of installed Python packages, "numpy,scipy", as [path, package, the package's folder]."""
+    for package in filter(None, map(str.strip, packages.split(","))):
+        root = str(pydocs.locate(package))
+        for path in pydocs.files(package):
+            yield [str(path), package, root], path.stat().st_size
+
+
+def documentation(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+    """What one file of a package documents, as one document."""
+    path, package, root = item
+    module = pydocs.read(Path(path), package, Path(root))
+    yield module.text if module else Dropped("a module without documentation", path, excerpt=None)

@@ -1,0 +1,231 @@
+"""One unit of corpus work: documents are repaired, cleaned, split into sentences, hashed and measured, into part files.
+
+    unit-000012.000.part     about PART bytes of documents, as arrays (`Part`)
+    unit-000012.quarantine   the bad records, one JSON object a line
+
+A document's pieces are what duplicates are looked for among: the document itself, or each of its paragraphs.
+"""
+
+import json
+import re
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal
+
+import ftfy
+import numpy as np
+import safetensors
+import safetensors.numpy
+import xxhash
+from numpy.typing import NDArray
+from pydantic import Field
+
+from bertie.config import Config
+from bertie.data import dedup, sources
+from bertie.data.records import Documents, Dropped, Reading
+from bertie.data.statistics import Statistics
+from bertie.files import atomic_write, write_bytes
+from bertie.text.normalize import clean
+from bertie.text.sentences import splitter, unwrap
+
+PART = 32 << 20  # bytes of text after which a part file is closed
+Int64 = NDArray[np.int64]
+
+
+class CorpusConfig(Config):
+    """What is done to the documents of a corpus. Whatever changes its bytes stands here, and in its manifest."""
+
+    format: str = ""
+    """txt, jsonl, csv, tsv, parquet or wiki, for all files; empty: told by each file's name and first bytes."""
+    text: str = "text"
+    """Field of jsonl, or column of csv, tsv and parquet, that holds the text."""
+    encoding: str = "utf-8"
+    """Encoding of all files."""
+    documents: Documents = "blank"
+    """What ends a document of plain text: a blank line, every line end, or the end of the file."""
+    splitter: str = "rules"
+    """Sentence splitter: rules, pysbd, kiwi, lines."""
+    repair: bool = True
+    """Undo UTF-8 that was read as Latin-1 or Windows-1252 somewhere on its way ("cafÃ©")."""
+    dedup: Literal["documents", "paragraphs", "near", "none"] = "documents"
+    """Remove exact duplicates among documents or paragraphs; near: documents that are alike, too."""
+    near_threshold: float = Field(0.8, gt=0, le=1)
+    """From which estimated Jaccard similarity of five-word runs documents are alike."""
+    min_chars: int = Field(1, ge=1)
+    """Documents with fewer characters are dropped."""
+
+    @property
+    def reading(self) -> Reading:
+        """How files are to be read."""
+        return Reading(self.format, self.text, self.encoding, self.documents)
+
+
+def prepare(number: int, unit: list[Any], config: dict[str, Any], work: str, size: int) -> dict[str, Any]:
+    """Do unit `number`, write its files into `work`, and return its account (JSON values)."""
+    begun = time.perf_counter()
+    options = CorpusConfig.model_validate(config)
+    split = splitter(options.splitter)
+    sign = dedup.signer() if options.dedup == "near" else None
+    counts, dropped = Counter[str](), Counter[str]()
+    records, parts, statistics = 0, 0, Statistics.zero()
+    stem = Path(work) / f"unit-{number:06d}"
+    draft = _Draft()
+
+    def close() -> None:
+        nonlocal draft, parts, statistics
+        part = draft.part()
+        write_bytes(stem.with_suffix(f".{parts:03d}.part"), part.dump())
+        statistics += Statistics.of(part.values, part.sentences)
+        parts, draft = parts + 1, _Draft()
+
+    with atomic_write(stem.with_suffix(".quarantine")) as quarantine:
+        for record in sources.read(sources.Unit(*unit), options.reading, counts):
+            records += 1
+            if isinstance(record, Dropped):
+                dropped[record.reason] += 1
+                if record.excerpt is not None:
+                    quarantine.write(json.dumps(record._asdict()).encode() + b"\n")
+                continue
+            text = record
+            if options.repair and not text.isascii():
+                text = repair(text)
+                counts["documents repaired (mojibake)"] += text is not record
+            text = clean(text)
+            if len(text) < options.min_chars:
+                dropped["empty" if not text else f"shorter than {options.min_chars} characters"] += 1
+                continue
+            pieces = unwrap(text).split("\n") if options.dedup == "paragraphs" else [text]
+            found = [sentences for piece in pieces if (sentences := split(piece))]
+            if not found:
+                dropped["empty"] += 1
+                continue
+            draft.add(found, sign(text) if sign else None)
+            if draft.size >= PART:
+                close()
+        if draft.size:
+            close()
+    return {
+        "records": records,
+        "dropped": dropped,
+        "counts": +counts,
+        "parts": parts,
+        "statistics": statistics.to_dict(),
+        "elapsed_s": time.perf_counter() - begun,
+    }
+
+
+# UTF-8's first bytes as Latin-1 shows them, each before what a following byte looks like in Latin-1 or Windows-1252.
+# Text without such a pair is what ftfy leaves alone, and asking ftfy about every line would take most of the time.
+_MOJIBAKE = re.compile("[\xc2-\xf4][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]")
+
+
+def repair(text: str) -> str:
+    """The text with mojibake undone, line by line; the very same object when there is none."""
+    if not _MOJIBAKE.search(text):
+        return text
+    lines = text.split("\n")
+    fixed = [ftfy.fix_encoding(line) if _MOJIBAKE.search(line) else line for line in lines]
+    return text if fixed == lines else "\n".join(fixed)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Documents as arrays.
+
+    values (V,): UTF-8; sentences (M + 1,): bounds in values; pieces (P + 1,): bounds in sentences; documents (D + 1,):
+    bounds in pieces; hashes (P,) of the pieces, dtype dedup.HASH; signatures (D, dedup.PERMUTATIONS), or none (0, 0).
+    """
+
+    values: NDArray[np.uint8]
+    sentences: Int64
+    pieces: Int64
+    documents: Int64
+    hashes: NDArray[Any]
+    signatures: NDArray[np.uint32]
+
+    def dump(self) -> bytes:
+        """As the bytes of a file."""
+        arrays = {**vars(self), "hashes": self.hashes.view("<u8").reshape(-1, 2)}
+        data: bytes = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
+        return data
+
+    @classmethod
+    def load(cls, path: Path) -> "Part":
+        """From a file."""
+        arrays = safetensors.numpy.load_file(path)
+        return cls(**{**arrays, "hashes": _as_hashes(arrays["hashes"])})
+
+    def without(self, kept: NDArray[np.bool_]) -> "Part":
+        """The kept pieces (P,) alone; documents left without any are gone."""
+        sentences = np.repeat(kept, np.diff(self.pieces))
+        values = np.repeat(sentences, np.diff(self.sentences))
+        kept_before = np.concatenate([[0], np.cumsum(kept)])
+        return Part(
+            self.values[values],
+            bounds(np.diff(self.sentences)[sentences]),
+            bounds(np.diff(self.pieces)[kept]),
+            np.unique(kept_before[self.documents]),
+            self.hashes[kept],
+            self.signatures[:0],
+        )
+
+
+def facts_of(path: Path) -> tuple[NDArray[Any], Int64, NDArray[np.uint32]]:
+    """Of a part file, only what duplicates are found by: hashes, document bounds, signatures."""
+    with safetensors.safe_open(path, "numpy") as file:
+        return _as_hashes(file.get_tensor("hashes")), file.get_tensor("documents"), file.get_tensor("signatures")
+
+
+def bounds(lengths: Int64) -> Int64:
+    """Where each of N things of these lengths starts, and the end, (N + 1,)."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
+
+
+def _as_hashes(pairs: NDArray[np.uint64]) -> NDArray[Any]:
+    return np.ascontiguousarray(pairs).view(dedup.HASH).reshape(-1)
+
+
+class _Draft:
+    """A part that grows by documents."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._data: list[bytes] = []
+        self._sentences: list[int] = []  # lengths
+        self._pieces: list[int] = []
+        self._documents: list[int] = []
+        self._hashes: list[bytes] = []
+        self._signatures: list[NDArray[np.uint32]] = []
+
+    def add(self, pieces: list[list[str]], signature: NDArray[np.uint32] | None) -> None:
+        for sentences in pieces:
+            joined = "".join(sentences)
+            if "\n" in joined:  # a sentence is one line, whatever the splitter thinks
+                sentences = [" ".join(sentence.split()) for sentence in sentences]
+                joined = "".join(sentences)
+            data = joined.encode()
+            ascii_only = len(data) == len(joined)
+            self._data.append(data)
+            self._sentences += map(len, sentences) if ascii_only else [len(s.encode()) for s in sentences]
+            self._pieces.append(len(sentences))
+            self._hashes.append(xxhash.xxh3_128_digest(data))
+            self.size += len(data)
+        self._documents.append(len(pieces))
+        if signature is not None:
+            self._signatures.append(signature)
+
+    def part(self) -> Part:
+        def ends(lengths: list[int]) -> Int64:
+            return np.fromiter(accumulate(lengths, initial=0), np.int64, count=len(lengths) + 1)
+
+        return Part(
+            np.frombuffer(b"".join(self._data), np.uint8),
+            ends(self._sentences),
+            ends(self._pieces),
+            ends(self._documents),
+            np.frombuffer(b"".join(self._hashes), dedup.HASH),
+            np.stack(self._signatures) if self._signatures else np.zeros((0, 0), np.uint32),
+        )

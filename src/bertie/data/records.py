@@ -1,0 +1,154 @@
+"""From bytes to whole records: a file is read in blocks that end where a record does, in bounded memory."""
+
+import codecs
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal, NamedTuple
+
+from bertie.data import tables
+from bertie.data.streams import Unreadable, compression, opened
+from bertie.errors import DataError
+
+UNIT = 8 << 20  # bytes of input in a unit of work; compressed ones count four times
+READ = 4 << 20  # bytes read at once
+LIMIT = 16 << 20  # bytes of the longest line, and of the longest document: what bounds memory
+EXCERPT = 200  # characters of a bad record that are shown
+
+Documents = Literal["blank", "line", "file"]
+Item = list[Any]  # JSON values that name a piece of work: [path, start, stop]
+
+
+LINE = re.compile(rb"\n")
+BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
+NEVER = re.compile(rb"(?!)")
+
+
+class Dropped(NamedTuple):
+    """A record that is not used: why, in words that many can share, and where.
+
+    `line` counts from byte `start` of the file, 0: unknown. `excerpt` None: nothing is wrong with the record.
+    """
+
+    reason: str
+    where: str
+    line: int = 0
+    excerpt: str | None = ""
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read. format: a row of SOURCES, "" for what name and content tell."""
+
+    format: str = ""
+    text: str = "text"  # field or column
+    encoding: str = "utf-8"
+    documents: Documents = "blank"  # of plain text: what ends one
+
+
+def spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
+    """A file as [path, start, stop] of about UNIT bytes each, cut after a record's end; a compressed one whole."""
+    size = file_size(path)
+    if compression(path) or end is NEVER:
+        yield [path, 0, -1], 4 * size if compression(path) else size
+        return
+    with open(path, "rb") as file:
+        start = 0
+        while start < size:
+            stop = _next_end(file, end, start + UNIT) if start + UNIT < size else size
+            yield [path, start, stop], stop - start
+            start = stop
+
+
+def file_size(path: str) -> int:
+    """Bytes of a file. Raises DataError when it cannot be opened."""
+    try:
+        size = Path(path).stat().st_size
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    return size
+
+
+def _next_end(file: IO[bytes], end: re.Pattern[bytes], position: int) -> int:
+    """Where the first record that ends at or after `position` ends, in bytes."""
+    position -= 1
+    file.seek(position)
+    buffer = b""
+    while piece := file.read(1 << 16):
+        buffer = buffer[-256:] + piece  # an end may lie across two pieces
+        position += len(piece)
+        if match := end.search(buffer):
+            return position - len(buffer) + match.end()
+    return position
+
+
+def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | Dropped]]:
+    """(number of its first line, block of whole records) of a span of a file; lines count from the span's start.
+
+    A document longer than LIMIT is cut at a line end, and counted; a line longer than that is dropped.
+    """
+    path, start, stop = item
+    with opened(path, start, stop) as stream:
+        rest, line, ended = b"", 1, False
+        while not ended:
+            piece = stream.read(READ)
+            ended = not piece
+            buffer = rest + piece
+            if line == 1 and not rest and start == 0:
+                buffer = _without_mark(buffer)
+            cut = len(buffer) if ended else _last_end(end, buffer)
+            if not cut and len(buffer) > LIMIT:
+                cut = buffer.rfind(b"\n") + 1
+                if cut:
+                    counts[f"documents cut, longer than {LIMIT >> 20} MiB"] += 1
+                else:
+                    excerpt = buffer[:EXCERPT].decode("utf-8", "replace")
+                    yield line, Dropped(f"a line longer than {LIMIT >> 20} MiB", path, line, excerpt)
+                    while buffer and not (cut := buffer.find(b"\n") + 1):
+                        buffer = stream.read(READ)
+                    rest, line, ended = buffer[cut:], line + 1, not buffer
+                    continue
+            block, rest = buffer[:cut], buffer[cut:]
+            if block:
+                yield line, block
+                line += block.count(b"\n")
+
+
+def _last_end(end: re.Pattern[bytes], buffer: bytes) -> int:
+    """Where the last record that ends in `buffer` ends, or 0."""
+    if end is LINE:
+        return buffer.rfind(b"\n") + 1
+    for start in (max(0, len(buffer) - (1 << 16)), 0):  # nearly always close to the end
+        cut = 0
+        for match in end.finditer(buffer, start):
+            cut = match.end()
+        if cut:
+            return cut
+    return 0
+
+
+def _without_mark(head: bytes) -> bytes:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise Unreadable("it is UTF-16; save it as UTF-8 (iconv -f utf-16 -t utf-8)")
+    if head.count(b"\0", 0, 4096) > min(len(head), 4096) // 8:
+        raise Unreadable("it is no text (or UTF-16 without a mark): every eighth byte is zero")
+    return head.removeprefix(codecs.BOM_UTF8)
+
+
+def decoded(raw: bytes, reading: Reading, where: str, line: int) -> str | Dropped:
+    """The text of a record; its encoding is never guessed, but CP949 is named when it reads as that."""
+    try:
+        return raw.decode(reading.encoding)
+    except UnicodeDecodeError as error:
+        line += raw.count(b"\n", 0, error.start)
+        around = raw[raw.rfind(b"\n", 0, error.start) + 1 :].partition(b"\n")[0]
+        if reading.encoding == "utf-8" and tables.reads_as_korean(around):
+            reason = "not UTF-8 but reads as CP949: pass --encoding cp949"
+            return Dropped(reason, where, line, around.decode("cp949")[:EXCERPT])
+        text = around[: 4 * EXCERPT].decode(reading.encoding, "replace")
+        return Dropped(f"not {reading.encoding.upper()}", where, line, text[:EXCERPT])

@@ -1,0 +1,197 @@
+"""Where documents come from: files of every format, and sources of their own such as the documentation of packages.
+
+    inputs -> items, of about UNIT bytes -> units of work -> documents (str), or Dropped with where and why
+
+How inputs are cut into units depends on the inputs alone, never on who does the work. Everything streams; a record
+that cannot be read never stops the reading. A new kind of source is one row of SOURCES.
+"""
+
+import codecs
+import glob
+import lzma
+import sys
+import tempfile
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from bertie.data import formats
+from bertie.data.records import LINE, NEVER, READ, UNIT, Dropped, Item, Reading, spans
+from bertie.data.streams import COMPRESSIONS, Unreadable, compression, opened
+from bertie.errors import DataError, UsageError, nearest
+from bertie.files import atomic_write, full_disk
+from bertie.registry import Registry
+
+
+@dataclass(frozen=True)
+class Source:
+    """A kind of source. plan: name -> its items, each with its size in bytes; read: the documents of an item.
+
+    `read` also counts, under a few words, what it removed or cut inside documents it does yield. `spans`: items are
+    [path, start byte, stop byte], and lines of what is dropped count from the start. A `scheme` is asked for by name
+    ("python:numpy"), anything else is a file.
+    """
+
+    plan: Callable[[str, Reading], Iterable[tuple[Item, int]]]
+    read: Callable[[Item, Reading, Counter[str]], Iterator[str | Dropped]]
+    spans: bool = False
+    scheme: bool = False
+
+
+class Unit(NamedTuple):
+    """Work for one process: items of one source, in order, and their size in bytes."""
+
+    source: str
+    items: list[Item]
+    size: int
+
+
+def plan(inputs: Iterable[str], reading: Reading) -> tuple[list[Unit], list[str]]:
+    """The units of all inputs (files, folders, globs, "name:..."), in order, and the files of folders passed over.
+
+    Raises DataError for what is missing or empty, UsageError for a format or encoding nobody knows.
+    """
+    if reading.format and reading.format not in SOURCES:
+        raise UsageError(f"Unknown format {reading.format!r}. {nearest(reading.format, SOURCES)}")
+    try:
+        if codecs.lookup(reading.encoding).name.startswith(("utf-16", "utf-32")):
+            raise UsageError(f"{reading.encoding} is not read. Convert first: iconv -f {reading.encoding} -t utf-8")
+    except LookupError:
+        raise UsageError(f"Unknown encoding {reading.encoding!r}. Examples: utf-8, cp949, latin-1.") from None
+    units: list[Unit] = []
+    names, passed_over = expand(inputs, reading)
+    for name in names:
+        kind, about = kind_of(name, reading)
+        for item, size in SOURCES[kind].plan(about, reading):
+            if units and units[-1].source == kind and units[-1].size < UNIT:
+                units[-1] = Unit(kind, [*units[-1].items, item], units[-1].size + size)
+            else:
+                units.append(Unit(kind, [item], size))
+    return units, passed_over
+
+
+def read(unit: Unit, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+    """The documents of a unit. A damaged item costs what is left of it, and is said."""
+    source = SOURCES[unit.source]
+    for item in unit.items:
+        try:
+            for found in source.read(item, reading, counts):
+                yield found._replace(start=item[1]) if source.spans and isinstance(found, Dropped) else found
+        except (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+            if isinstance(error, OSError) and (full := full_disk(error, Path(tempfile.gettempdir()))):
+                raise full from None
+            yield Dropped(f"unreadable from here on: {_reason(error)}", str(item[0]))
+        except DataError as error:
+            yield Dropped(str(error), str(item[0]))
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "it is cut short" if isinstance(error, EOFError) else str(error)
+
+
+SOURCES: Registry[Source] = Registry(
+    "format",
+    [
+        ("txt", Source(lambda path, reading: spans(path, formats.ENDS[reading.documents]), formats.text, spans=True)),
+        ("wiki", Source(lambda path, reading: spans(path, formats.WIKI_END), formats.wiki, spans=True)),
+        ("jsonl", Source(lambda path, reading: spans(path, LINE), formats.jsonl, spans=True)),
+        ("csv", Source(lambda path, reading: spans(path, NEVER), partial(formats.table, "csv"))),
+        ("tsv", Source(lambda path, reading: spans(path, NEVER), partial(formats.table, "tsv"))),
+        ("parquet", Source(formats.row_groups, formats.parquet)),
+        ("python", Source(formats.modules, formats.documentation, scheme=True)),
+    ],
+)
+
+
+# From inputs to files ------------------------------------------------------------------------------------------------
+
+SUFFIXES = {
+    **dict.fromkeys(("", "txt", "text", "wiki"), "txt"),
+    **dict.fromkeys(("jsonl", "ndjson", "json"), "jsonl"),
+    **dict.fromkeys(("parquet", "pq"), "parquet"),
+    "csv": "csv",
+    "tsv": "tsv",
+}
+
+
+def expand(inputs: Iterable[str], reading: Reading) -> tuple[list[str], list[str]]:
+    """Every file (or "name:...") the inputs stand for, each once; and the files in folders of no known format."""
+    names: dict[str, None] = {}
+    passed_over = []
+    for name in inputs:
+        scheme = name.partition(":")[0]
+        if scheme in SOURCES and SOURCES[scheme].scheme:
+            names[name] = None
+        elif Path(name).is_dir():
+            inside = sorted(p for p in Path(name).rglob("*") if p.is_file())
+            visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(name).parts)]
+            known = [p for p in visible if reading.format or _suffix(p) in SUFFIXES]
+            if not known:
+                raise DataError(f"The folder {name} holds no file of a known format ({', '.join(_endings())}).")
+            names.update(dict.fromkeys(map(str, known)))
+            passed_over += [str(p) for p in visible if p not in set(known)]
+        elif Path(name).is_file():
+            names[name] = None
+        else:
+            found = sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file())
+            if not found:
+                raise DataError(f"{name} does not exist{_hint(name)}.")
+            names.update(dict.fromkeys(found))
+    return list(names), passed_over
+
+
+def kind_of(name: str, reading: Reading) -> tuple[str, str]:
+    """The row of SOURCES that reads `name`, and what it is to be given. Raises UsageError when nothing tells."""
+    scheme, colon, rest = name.partition(":")
+    if colon and scheme in SOURCES and SOURCES[scheme].scheme:
+        return scheme, rest
+    if reading.format:
+        return reading.format, name
+    suffix = _suffix(Path(name))
+    if suffix not in SUFFIXES:
+        raise UsageError(
+            f"{name}: what is in a .{suffix} file is not known here. Known: {', '.join(_endings())}; "
+            "or say what it is: --format txt."
+        )
+    kind = SUFFIXES[suffix]
+    if kind != "txt":
+        return kind, name
+    try:
+        with opened(name) as stream:
+            head = stream.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
+    except (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError):
+        head = b""  # reading it will say what is wrong
+    if head.startswith(b"<doc "):
+        return "wiki", name
+    return ("jsonl" if suffix == "" and head.startswith(b'{"') else "txt"), name
+
+
+def _suffix(path: Path) -> str:
+    """The suffix that tells the format: "jsonl" of a.jsonl.gz; a name like wiki_00 has none."""
+    return (path.with_suffix("") if compression(path) else path).suffix.lower().removeprefix(".")
+
+
+def _endings() -> list[str]:
+    return [f".{suffix}" for suffix in SUFFIXES if suffix] + [f"each also .{c}" for c in COMPRESSIONS]
+
+
+def _hint(name: str) -> str:
+    parent = Path(name).parent
+    names = [p.name for p in parent.iterdir()] if parent.is_dir() and not glob.has_magic(name) else []
+    close = nearest(Path(name).name, names).partition(" Choices:")[0] if names else ""
+    return f". {close.rstrip(' ?')}?" if close.startswith("Did") else ""
+
+
+def spool(folder: Path) -> Path:
+    """Standard input as a file in `folder`, so that it can be cut into units like any other."""
+    path = folder / "standard-input"
+    with atomic_write(path) as file:
+        while piece := sys.stdin.buffer.read(READ):
+            file.write(piece)
+    return path

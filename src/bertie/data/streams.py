@@ -1,0 +1,129 @@
+"""Files as streams of bytes: plain, a part of a plain one, or decompressed on the way, guarded against bombs."""
+
+import bz2
+import gzip
+import io
+import lzma
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Protocol
+
+import zstandard
+
+COMPRESSIONS = ("gz", "zst", "xz", "bz2")
+BOMB_RATIO = 200  # text comes to a tenth at best, logs to a fiftieth
+BOMB_BYTES = 64 << 20  # below, an unusual ratio does no harm
+
+
+class Unreadable(Exception):
+    """What is left of a file cannot be read; the message says why."""
+
+
+class Stream(Protocol):
+    """What is read from."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most `size` bytes; none at the end."""
+        ...
+
+
+def compression(path: str | Path) -> str:
+    """How a file is compressed, by its name; "" for a plain one."""
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    return suffix if suffix in COMPRESSIONS else ""
+
+
+@contextmanager
+def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
+    """A file's bytes, decompressed by its suffix; of a plain one only [start, stop) when stop is not -1.
+
+    Reading raises Unreadable, EOFError, OSError, zlib.error or LZMAError where the file is damaged or cut short.
+    `seekable` decompresses into a temporary file first.
+    """
+    with open(path, "rb") as file:
+        kind = compression(path)
+        if not kind:
+            file.seek(start)
+            yield file if stop < 0 else io.BufferedReader(_Part(file, stop - start))
+            return
+        guarded = io.BufferedReader(_Guarded(file, _decompressor(kind, file)), 1 << 16)
+        if not seekable:
+            yield guarded
+            return
+        with tempfile.TemporaryFile() as whole:
+            shutil.copyfileobj(guarded, whole, 1 << 20)
+            whole.seek(0)
+            yield whole
+
+
+def _decompressor(kind: str, file: IO[bytes]) -> Stream:
+    if kind == "gz":
+        return gzip.GzipFile(fileobj=file)
+    if kind == "xz":
+        return lzma.LZMAFile(file)
+    return bz2.BZ2File(file) if kind == "bz2" else _Zstandard(file)
+
+
+class _Part(io.RawIOBase):
+    """The next `size` bytes of a file."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file, self._left = file, size
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        piece = self._file.read(min(len(buffer), self._left))
+        self._left -= len(piece)
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+class _Guarded(io.RawIOBase):
+    """A decompressed stream that stops when it has grown beyond all proportion to what was read for it."""
+
+    def __init__(self, file: IO[bytes], stream: Stream) -> None:
+        self._file, self._stream, self._bytes = file, stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        piece = self._stream.read(len(buffer))
+        self._bytes += len(piece)
+        if self._bytes > max(BOMB_BYTES, BOMB_RATIO * self._file.tell()):
+            raise Unreadable(f"it grows more than {BOMB_RATIO} times when decompressed: no text does")
+        buffer[: len(piece)] = piece
+        return len(piece)
+
+
+class _Zstandard:
+    """Frames of zstd end to end. The library's own reader takes a file cut short for its end."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._out = file, io.BytesIO()
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._new = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj
+
+    def read(self, size: int, /) -> bytes:
+        while not (piece := self._out.read(size)):
+            data = self._file.read(1 << 12)  # a few bytes may hold 128 KiB, so a little at a time
+            if not data:
+                if self._frame is not None:
+                    raise EOFError
+                return b""
+            out = []
+            try:
+                while data:
+                    frame = self._frame or self._new()
+                    out.append(frame.decompress(data))
+                    data = frame.unused_data if frame.eof else b""
+                    self._frame = None if frame.eof else frame
+            except zstandard.ZstdError as error:
+                raise Unreadable(f"not zstd, or damaged ({error})") from None
+            self._out = io.BytesIO(b"".join(out))
+        return piece
