@@ -126,7 +126,7 @@ def test_more_pieces_than_the_corpus_can_give_is_said(words, capsys):
 
 
 def test_rare_characters_get_no_piece_and_jamo_always_do(words):
-    tokenizer = train(words, size=600)
+    tokenizer = train(words, size=1000)
     assert tokenizer.unk_id not in tokenizer.encode("ㅋㅋㅋ ㅠㅠ ~^^ QZ").ids
     few = train(words, size=400, limit_alphabet=30)
     assert few.settings["bertie"]["characters"] == 30

@@ -14,7 +14,9 @@ from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 group = typer.Typer(help="Train a vocabulary, report on it, show how text is cut.", no_args_is_help=True)
 app.add_typer(group, name="tokenizer")
 
-Sources = Annotated[list[str], typer.Argument(help="A folder `bertie corpus` wrote, text files, or -.")]
+Sources = Annotated[
+    list[str], typer.Argument(help="A folder `bertie corpus` wrote, text files (also .gz, .xz, .zst), or -.")
+]
 Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
 
 
@@ -30,7 +32,7 @@ def train(
     ] = None,
     min_frequency: Annotated[int, typer.Option(min=1, help="Pieces seen less often are not made.")] = 2,
     limit_alphabet: Annotated[
-        int | None, typer.Option(min=1, help="Characters with a piece of their own. Default: those of 99.98 % of text.")
+        int | None, typer.Option(min=1, help="Characters with a piece of their own. Default: as the text needs.")
     ] = None,
     unused: Annotated[int, typer.Option(min=0, help="Free rows [unused1] ... for words added later.")] = 0,
     morphemes: Annotated[
@@ -131,6 +133,7 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
 
 def _lines(sources: list[str]) -> Iterator[str]:
     """The sentences of corpus folders, the lines of files; lines that are no UTF-8 are left out and counted."""
+    from bertie.data.streams import opened
     from bertie.data.tables import Bad, decoded
     from bertie.errors import DataError
 
@@ -144,7 +147,7 @@ def _lines(sources: list[str]) -> Iterator[str]:
         if source != "-" and not path.exists():
             raise DataError(f"{source} does not exist. A corpus folder, a text file or - was expected.")
         bad = 0
-        with nullcontext(sys.stdin.buffer) if source == "-" else open(path, "rb") as file:
+        with nullcontext(sys.stdin.buffer) if source == "-" else opened(path) as file:
             for _, line in decoded(file, "utf-8", source):
                 if isinstance(line, Bad):
                     bad += 1

@@ -165,5 +165,10 @@ def _script(character: str) -> str:
         return "symbol"
     if not character.isalpha():
         return "number"
-    first = unicodedata.name(character, "OTHER").split()[0].split("-")[0]
-    return {"CJK": "Han", "FULLWIDTH": "Latin", "HALFWIDTH": "half-width"}.get(first, first.capitalize())
+    words = unicodedata.name(character, "").split()
+    if not words or not any(word.partition("-")[0] in _LETTERS for word in words):
+        return "symbol"  # MICRO SIGN, SCRIPT SMALL L
+    return {"CJK": "Han", "FULLWIDTH": "Latin", "HALFWIDTH": "half-width"}.get(words[0], words[0].capitalize())
+
+
+_LETTERS = {"LETTER", "SYLLABLE", "IDEOGRAPH", "CHARACTER", "LIGATURE"}  # what Unicode calls the letters of scripts

@@ -76,8 +76,8 @@ def train(
 ) -> Tokenizer:
     """Learn a vocabulary of `size` pieces, [PAD] first, then `unused` free rows, [UNK] [CLS] [SEP] [MASK], the pieces.
 
-    `limit_alphabet` is how many characters get pieces of their own (None: those that cover 99.98 % of the text, a
-    quarter of the vocabulary at most). When the words cannot give `size` pieces the vocabulary is smaller, which is
+    `limit_alphabet` is how many characters get pieces of their own (None: see alphabet_of, at most a quarter of
+    `size`). When the words cannot give `size` pieces the vocabulary is smaller, which is
     said in a warning. `morphemes` says the words are morphemes, so that the tokenizer splits the same way.
     Raises DataError when there are no words, UsageError when `size` has no room for the alphabet.
     """
@@ -95,12 +95,9 @@ def train(
     elif limit_alphabet is not None:
         alphabet = set(_ranked(seen)[0][:limit_alphabet])
     else:
-        room = size - len(special)
-        alphabet = alphabet_of(seen, at_most=room // 4)
-        basic = _pre_tokenize(Counter(2 * c for c in basic_characters(alphabet)), engine)
-        with_basic = alphabet.union(*basic)
-        if 2 * len(with_basic) <= room * 3 // 4:
-            alphabet, seen = with_basic, {**basic, **seen}
+        alphabet = set(alphabet_of(seen)[: (size - len(special)) // 4])
+        # A word of each, doubled so that it is seen both at the start and inside, though the corpus may have none.
+        seen = {**_pre_tokenize(Counter(2 * character for character in alphabet), engine), **seen}
     known = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
     letters = sorted(alphabet)
     if algorithm == "wordpiece":
@@ -144,21 +141,40 @@ def train(
     return tokenizer
 
 
-def alphabet_of(words: dict[str, int], *, at_most: int) -> set[str]:
-    """The fewest characters, most frequent first, that cover COVERAGE of all their occurrences in the words."""
+def alphabet_of(words: dict[str, int]) -> list[str]:
+    """The characters that deserve pieces, the most deserving first.
+
+    First those that cover COVERAGE of all occurrences; then printable ASCII, and in Korean text the jamo (ㅋㅋ) and the
+    2,350 syllables of KS X 1001, which every Korean text uses though an encyclopedia may not. Chinese characters in
+    Korean text come last: they are many, and stand in brackets.
+    """
     ranked, counts = _ranked(words)
-    wanted, covered = COVERAGE * sum(counts.values()), 0
-    for number, character in enumerate(ranked[:at_most]):
-        if covered >= wanted:
-            return set(ranked[:number])
-        covered += counts[character]
-    return set(ranked[:at_most])
+    wanted, covered, covering = COVERAGE * counts.total(), 0, 0
+    while covering < len(ranked) and covered < wanted:
+        covered += counts[ranked[covering]]
+        covering += 1
+    first = ranked[:covering]
+    basic = [chr(code) for code in range(0x21, 0x7F)]
+    last: list[str] = []
+    if any(_is_hangul(c) for c in first):
+        basic += [chr(code) for code in range(0x3131, 0x3164)]
+        basic += [chr(code) for code in range(0xAC00, 0xD7A4) if _in_ks_x_1001(chr(code))]
+        chinese = [c for c in first if "一" <= c <= "鿿"]
+        if sum(counts[c] for c in first if _is_hangul(c)) > sum(counts[c] for c in chinese):
+            first, last = [c for c in first if c not in set(chinese)], chinese
+    known = {*first, *last}
+    return first + sorted((c for c in basic if c not in known), key=lambda c: (-counts[c], c)) + last
 
 
-def basic_characters(alphabet: set[str]) -> str:
-    """Characters a vocabulary with room gets even when the corpus has none: ASCII, beside Hangul the jamo (ㅋㅋ)."""
-    jamo = range(0x3131, 0x3164) if any("가" <= c <= "힣" for c in alphabet) else ()
-    return "".join(map(chr, [*range(0x21, 0x7F), *jamo]))
+def _is_hangul(character: str) -> bool:
+    return "가" <= character <= "힣"
+
+
+def _in_ks_x_1001(syllable: str) -> bool:
+    try:
+        return bool(syllable.encode("euc_kr"))
+    except UnicodeEncodeError:
+        return False
 
 
 def _ranked(words: dict[str, int]) -> tuple[list[str], Counter[str]]:
@@ -198,14 +214,18 @@ def _engine(algorithm: Algorithm, normalizer: Normalizer) -> tuple[tokenizers.To
 def _pre_tokenize(counts: Counter[str], engine: tokenizers.Tokenizer) -> dict[str, int]:
     """Counts of what the algorithm takes for words: normalized, split at punctuation, none longer than MAX_WORD."""
     normalize, split = engine.normalizer.normalize_str, engine.pre_tokenizer.pre_tokenize_str
+    whole_words = isinstance(engine.pre_tokenizer, pre_tokenizers.BertPreTokenizer)  # splits at no letter or digit
     result: Counter[str] = Counter()
     for chunk, count in counts.items():
         if len(chunk) > 20 * MAX_WORD:
             continue  # no word of any language: a row of dashes, base64
-        for word, _ in split(normalize(chunk)):
-            if len(word) <= MAX_WORD:
-                result[word] += count
-    return dict(sorted(result.items()))  # the order must not depend on the order of the corpus
+        text = normalize(chunk)
+        if whole_words and text.isalnum():
+            result[text] += count * (len(text) <= MAX_WORD)
+            continue
+        for word, _ in split(text):
+            result[word] += count * (len(word) <= MAX_WORD)
+    return dict(sorted((+result).items()))  # the order must not depend on the order of the corpus
 
 
 def _learn(
