@@ -51,6 +51,11 @@ def run(task: Task, units: Sequence[dict[str, Any]], work: Path, *, workers: int
     return [read_json(file) for file in files]
 
 
+def cores() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 Job = tuple[int, dict[str, Any]]
 
 

@@ -1,0 +1,163 @@
+"""`bertie corpus`: make a corpus of files, encode it, look at it."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli.app import DryRun, Json, Overwrite, Quiet, Verbose, app, emit
+
+if TYPE_CHECKING:
+    from bertie.data.corpus import CorpusConfig
+
+_EXAMPLES = """Examples:
+
+[bold]bertie corpus articles/ extra.jsonl.zst -o corpora/mine[/]
+
+[bold]bertie corpus 'wiki/**/wiki_*' -o corpora/wiki --tokenizer tokenizers/wiki[/]
+
+[bold]bertie corpus python:numpy,scipy -o corpora/docs[/]
+
+[bold]bertie corpus corpora/wiki --show[/]
+"""
+
+
+@app.command(epilog=_EXAMPLES)
+def corpus(
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT...",
+            help="Files, folders or globs of txt, jsonl, csv, tsv, parquet or WikiExtractor output, each also .gz .zst "
+            ".xz .bz2; - for standard input; python:PACKAGE,... for the documentation in installed packages.",
+        ),
+    ],
+    out: Annotated[Path | None, typer.Option("-o", "--output", help="Corpus folder to write.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer folder: encode right away, too.")] = None,
+    format: Annotated[str, typer.Option(help="Format of all files. Default: told by name and content.")] = "",
+    text: Annotated[str, typer.Option(help="Field or column that holds the text.")] = "text",
+    encoding: Annotated[str, typer.Option(help="Encoding of all files: utf-8, cp949 ...")] = "utf-8",
+    documents: Annotated[str, typer.Option(help="What ends a document of plain text: blank, line or file.")] = "blank",
+    splitter: Annotated[str, typer.Option(help="Sentences by: rules, pysbd, kiwi, lines.")] = "rules",
+    repair: Annotated[bool, typer.Option(help="Undo mojibake.")] = True,
+    dedup: Annotated[str, typer.Option(help="Remove duplicate: documents, paragraphs, near, none.")] = "documents",
+    near_threshold: Annotated[float, typer.Option(help="With --dedup near: how alike is a duplicate.")] = 0.8,
+    min_chars: Annotated[int, typer.Option(help="Drop documents with fewer characters.")] = 1,
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one per core. Changes no byte.")] = 0,
+    show: Annotated[bool, typer.Option("--show", help="Show the card of a corpus folder and a few documents.")] = False,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Make a corpus: clean documents of sentences in checked shards, every record kept or counted, and a card.
+
+    Interrupted, the same command goes on where it stopped.
+    """
+    from bertie.config import build as config_of
+    from bertie.data import card
+    from bertie.data import corpus as making
+    from bertie.data.executors import cores, stoppable
+    from bertie.errors import UsageError
+
+    if show:
+        for folder in inputs:
+            _show(Path(folder))
+        return
+    if out is None:
+        raise UsageError("Where to? Pass -o FOLDER, or --show to look at a corpus that is there.")
+    config = config_of(
+        making.CorpusConfig,
+        {
+            "format": format,
+            "text": text,
+            "encoding": encoding,
+            "documents": documents,
+            "splitter": splitter,
+            "repair": repair,
+            "dedup": dedup,
+            "near_threshold": near_threshold,
+            "min_chars": min_chars,
+        },
+    )
+    if dry_run:
+        _plan(inputs, config)
+        return
+    opened = None
+    if tokenizer is not None:
+        from bertie.text.tokenizer import Tokenizer
+
+        opened = Tokenizer.load(tokenizer)  # before the long work, in case it cannot be
+    with stoppable("Run the same command again: it goes on where it stopped."):
+        shards = making.build(inputs, out, config, workers=workers or cores(), overwrite=overwrite)
+        facts = card.load(out)
+        if opened is not None:
+            tokens = making.encode(out, opened, workers=workers or cores())
+            facts["tokens"] = {
+                "folder": str(tokens.folder),
+                "tokens": tokens.num_values,
+                "unknown": tokens.manifest["unknown"],
+                "per_word": round(tokens.num_values / max(facts["words"], 1), 3),
+            }
+    if console.verbosity.json:
+        emit({"folder": str(out), **facts})
+        return
+    console.show(
+        f"{out}: {shards.num_documents:,} documents, {shards.num_sentences:,} sentences, {facts['words']:,} words. "
+        f"The card: {out / 'card.md'}"
+    )
+    records = facts["records"]
+    if records["dropped"]:
+        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
+        console.say(f"Of {records['in']:,} records {records['in'] - records['kept']:,} were dropped ({reasons}).")
+    if (out / "quarantine.jsonl").stat().st_size:
+        console.warn(f"Records that could not be read are listed in {out / 'quarantine.jsonl'}.")
+    if facts["inputs"]["passed_over"]:
+        console.warn(f"{facts['inputs']['passed_over']:,} files in the folders have no known format: passed over.")
+    if shards.num_documents == 1 and shards.num_sentences > 1:
+        console.warn("This corpus is one document. If every line of your text is one, pass --documents line.")
+    if opened is not None:
+        found = facts["tokens"]
+        console.show(
+            f"{found['folder']}: {found['tokens']:,} tokens, {found['per_word']:.2f} a word, "
+            f"{found['unknown'] / max(found['tokens'], 1):.3%} unknown"
+        )
+
+
+def _plan(inputs: list[str], config: "CorpusConfig") -> None:
+    """What a run would read, in how many units."""
+    from bertie.data import sources
+
+    units, passed_over = sources.plan([name for name in inputs if name != "-"], config.reading)
+    files = {(unit.source, str(item[0])) for unit in units for item in unit.items}
+    kinds = {kind: sum(source == kind for source, _ in files) for kind, _ in sorted(files)}
+    megabytes = sum(unit.size for unit in units) / 1e6
+    if console.verbosity.json:
+        emit({"files": kinds, "units": len(units), "megabytes": megabytes, "passed_over": passed_over})
+        return
+    shown = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "standard input"
+    console.show(f"Would read {shown} in {len(units):,} units of work, {len(passed_over):,} files passed over.")
+
+
+def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
+    """The card of a corpus and how its first documents begin."""
+    from itertools import islice
+
+    from rich.markdown import Markdown
+    from rich.markup import escape
+
+    from bertie.data import card
+    from bertie.data import corpus as reading
+
+    facts = card.load(folder)
+    first = [document[:sentences] for document in islice(reading.documents(folder), documents)]
+    if console.verbosity.json:
+        emit({**facts, "first_documents": first})
+        return
+    console.show(Markdown(card.render(facts)))  # type: ignore[arg-type]  # anything rich renders
+    for number, document in enumerate(first, 1):
+        console.show(f"\ndocument {number}")
+        for sentence in document:
+            console.show(escape(f"  {sentence}"))
