@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import xxhash
 from rich.markup import escape
 
 from bertie import console, variants
@@ -34,6 +35,7 @@ from bertie.tasks.sequence import label_names
 from bertie.tasks.source import Encoded, TaskSource, encode, steps_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.loop import fit
+from bertie.train.resume import FREE, flatten
 
 RESULTS, MODEL, BEST, SCORE = "results.json", "model", "best", "score.json"
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
@@ -209,23 +211,31 @@ class _Run:
             micro_batch_size=config.train.micro_batch_size,
             seed=config.train.seed,
         )
-        self.settings = {**config.model_dump(mode="json"), "fingerprint": self.source.fingerprint}
+        # Contents in place of paths: a run goes on when its files have moved, and not when they have changed.
+        self.identity = {
+            "model": _fingerprint(self.model),
+            "train_file": self.source.fingerprint,
+            "dev_file": _fingerprint_of(self.dev, self.truth),
+            "data_dir": "",
+        }
 
     def finished(self) -> dict[str, Any] | None:
         """The results the folder already holds. Raises UsageError when they are those of another run."""
         if not (self.run / RESULTS).exists():
             return None
         results: dict[str, Any] = read_json(self.run / RESULTS)
-        then = results.get("settings", {})
-        changed = [
-            f"{name}: {then.get(name)!r} -> {now!r}" for name, now in self.settings.items() if then.get(name) != now
-        ]
+        then, now = results.get("identity", {}), self._settings()
+        changed = [f"{key}: {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
         if changed:
             raise UsageError(
                 f"{self.run} holds a finished run with other settings ({'; '.join(changed)}). "
                 "Choose another folder, or pass --overwrite to replace it."
             )
         return results
+
+    def _settings(self) -> dict[str, Any]:
+        settings = flatten(self.config.model_dump(mode="json")) | self.identity
+        return {key: value for key, value in settings.items() if key not in FREE}
 
     def go(self, resume: str) -> dict[str, Any]:
         """Train, measure, save."""
@@ -240,6 +250,8 @@ class _Run:
             train=config.train,
             optim=config.optim,
             run=self.run,
+            config=config,
+            identity=self.identity,
             evaluate=self._evaluate,
             save_model=self._save,
             resume=resume,
@@ -320,7 +332,7 @@ class _Run:
         predicted = self.task.decode(self.predictor.logits(self.dev))
         confusion.add(self.truth, [prediction.label for prediction in predicted])
         results = {
-            "settings": self.settings,
+            "identity": self._settings(),
             "labels": list(self.task.labels),
             "train_examples": len(examples.train),
             "metrics": list(examples.metrics),
@@ -329,6 +341,19 @@ class _Run:
         }
         write_json(self.run / RESULTS, results)
         return results
+
+
+def _fingerprint(model: Model) -> str:
+    """Hash of all weights, those of a fresh head too."""
+    digest = xxhash.xxh3_128()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _fingerprint_of(encoded: Encoded, truth: list[str]) -> str:
+    return xxhash.xxh3_128(encoded.ids.tobytes() + encoded.starts.tobytes() + "\n".join(truth).encode()).hexdigest()
 
 
 def _with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
