@@ -1,0 +1,112 @@
+"""Peers side by side in one process, interleaved A B A B, so that both meet the same machine at the same moment.
+
+A `Runner` does a fixed amount of work each time it is called and says how much; `interleave` calls every runner once a
+round, and `summary` turns the rounds into a median with its spread and ratios against the first runner.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertie import console
+from bertie.errors import BertieError
+
+Runner = Callable[[], tuple[float, float]]
+"""Does one round of work; returns the amount done (real tokens, characters, examples) and the seconds it took.
+
+A runner keeps its own clock, so that what is not the work (building a Trainer, opening files) is not in it.
+"""
+
+
+@dataclass
+class Cell:
+    """The measurements of one runner: `rates` holds one amount per second for each round."""
+
+    name: str
+    rates: list[float] = field(default_factory=list)
+    peak_memory_bytes: int | None = None
+
+    @property
+    def median(self) -> float:
+        """Median rate over the rounds."""
+        return statistics.median(self.rates)
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the slowest and the quickest round, as a share of the median."""
+        return (max(self.rates) - min(self.rates)) / 2 / self.median
+
+
+def interleave(runners: Mapping[str, Runner], *, rounds: int = 5, warmup: int = 1) -> list[Cell]:
+    """Call every runner once per round, A B C A B C; the first `warmup` rounds are not counted."""
+    cells = {name: Cell(name) for name in runners}
+    with console.progress("measuring", total=(rounds + warmup) * len(runners), unit="runs") as advance:
+        for round_number in range(warmup + rounds):
+            for name, run in runners.items():
+                amount, seconds = run()
+                rate = amount / seconds
+                if round_number >= warmup:
+                    cells[name].rates.append(rate)
+                advance(1, last=f"{name} {rate:,.0f}/s")
+    return list(cells.values())
+
+
+def ratios(cell: Cell, other: Cell) -> tuple[float, float, float]:
+    """How many times quicker `cell` is than `other`: median, lowest and highest of the round-by-round ratios."""
+    pairs = [a / b for a, b in zip(cell.rates, other.rates, strict=True)]
+    return statistics.median(pairs), min(pairs), max(pairs)
+
+
+def peak_memory_bytes(module: str, arguments: list[str]) -> int:
+    """Peak resident memory of `python -m module arguments` in a process of its own, above what its imports took.
+
+    The module prints one JSON line {"baseline_bytes": ..., "peak_bytes": ...} last. Raises BertieError when it fails.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, env={**os.environ}, check=False
+    )
+    if done.returncode:
+        raise BertieError(f"The memory measurement {module} {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
+    line = json.loads(done.stdout.strip().splitlines()[-1])
+    return int(line["peak_bytes"] - line["baseline_bytes"])
+
+
+def resident_peak_bytes() -> int:
+    """This process's peak resident memory so far. Linux counts KiB, macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def write_lines(path: Path | None, lines: list[dict[str, Any]]) -> None:
+    """Append one JSON line per cell to `path`."""
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on: processor, cores used, versions."""
+    import platform
+
+    import torch
+
+    model = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        named = [line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        model = named[0] if named else model
+    return {
+        "processor": model,
+        "threads": torch.get_num_threads(),
+        "capability": torch.backends.cpu.get_cpu_capability(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
