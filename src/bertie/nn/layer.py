@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertie.nn.attention import SelfAttention
-from bertie.nn.dropout import dropout
+from bertie.nn.dropout import add_dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import LayerNorm, Linear
 
@@ -50,10 +50,10 @@ class Layer(nn.Module):
         """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities when asked for."""
         x = self.attention_norm(hidden) if self.pre_norm else hidden
         x, probs = self.attention(x, layout, bias, output_attentions=output_attentions)
-        hidden = hidden + dropout(x, self.dropout_p, self.training)
+        hidden = add_dropout(hidden, x, self.dropout_p, self.training)
         hidden = hidden if self.pre_norm else self.attention_norm(hidden)
 
         x = self.output_norm(hidden) if self.pre_norm else hidden
         x = self.down(self.activation(self.up(x)))
-        hidden = hidden + dropout(x, self.dropout_p, self.training)
+        hidden = add_dropout(hidden, x, self.dropout_p, self.training)
         return hidden if self.pre_norm else self.output_norm(hidden), probs
