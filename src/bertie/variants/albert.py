@@ -1,0 +1,118 @@
+"""ALBERT: one layer's weights for all layers, narrow word embeddings, sentence order. Lan et al. 2019."""
+
+from dataclasses import replace
+
+from bertie.models.config import EncoderConfig
+from bertie.models.variant import Variant, same
+from bertie.models.weights import WeightTable
+from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, old_names
+
+BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
+    vocab_size=30_000,
+    embedding_size=128,
+    hidden_size=4096,
+    num_attention_heads=64,
+    intermediate_size=16_384,
+    num_hidden_groups=1,
+    hidden_act="gelu_tanh",
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    classifier_dropout=0.1,
+    pair_dropout=True,
+    project_embeddings=True,
+)
+
+
+def _size(layers: int, hidden: int, heads: int) -> EncoderConfig:
+    return replace(
+        BASE,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=4 * hidden,
+    )
+
+
+SIZES = {  # paper, table 1; heads as released
+    "base": _size(12, 768, 12),
+    "large": _size(24, 1024, 16),
+    "xlarge": _size(24, 2048, 16),
+    "xxlarge": _size(12, 4096, 64),
+}
+
+ATTENTION = "albert.encoder.albert_layer_groups.{}.albert_layers.{}.attention"
+LAYER = "albert.encoder.albert_layer_groups.{}.albert_layers.{}"
+TABLE = WeightTable(
+    base="albert.",
+    rows=(
+        ("encoder.embeddings.word.*", "albert.embeddings.word_embeddings.*"),
+        ("encoder.embeddings.position.*", "albert.embeddings.position_embeddings.*"),
+        ("encoder.embeddings.segment.*", "albert.embeddings.token_type_embeddings.*"),
+        ("encoder.embeddings.norm.*", "albert.embeddings.LayerNorm.*"),
+        ("encoder.embeddings.projection.*", "albert.encoder.embedding_hidden_mapping_in.*"),
+        (
+            "encoder.layers.{}.{}.attention.qkv.*",
+            (f"{ATTENTION}.query.*", f"{ATTENTION}.key.*", f"{ATTENTION}.value.*"),
+        ),
+        ("encoder.layers.{}.{}.attention.output.*", f"{ATTENTION}.dense.*"),
+        ("encoder.layers.{}.{}.attention_norm.*", f"{ATTENTION}.LayerNorm.*"),
+        ("encoder.layers.{}.{}.up.*", f"{LAYER}.ffn.*"),
+        ("encoder.layers.{}.{}.down.*", f"{LAYER}.ffn_output.*"),
+        ("encoder.layers.{}.{}.output_norm.*", f"{LAYER}.full_layer_layer_norm.*"),
+        ("encoder.pooler.*", "albert.pooler.*"),
+        ("heads.mlm.dense.*", "predictions.dense.*"),
+        ("heads.mlm.norm.*", "predictions.LayerNorm.*"),
+        ("heads.mlm.bias", "predictions.bias"),
+        ("heads.pair.classifier.*", "sop_classifier.classifier.*"),
+        ("heads.sequence.classifier.*", "classifier.*"),
+        *LABEL_ROWS,
+    ),
+    old=(
+        *old_names("albert."),
+        (r"^predictions\.decoder\.weight$", "albert.embeddings.word_embeddings.weight"),  # a copy of what is tied
+        (r"^predictions\.decoder\.bias$", "predictions.bias"),
+    ),
+    ignored=BUFFERS,
+)
+
+ALBERT = Variant(
+    model_type="albert",
+    about="All layers share one layer's weights; word embeddings of 128; sentence order in place of next sentence.",
+    source="Lan et al. 2019, arXiv:1909.11942",
+    tokenizer="unigram",
+    base=BASE,
+    presets={
+        **{
+            f"albert-{name}-v1": replace(
+                shape,
+                hidden_act="gelu",
+                hidden_dropout_prob=0.0 if name == "xxlarge" else 0.1,
+                attention_probs_dropout_prob=0.0 if name == "xxlarge" else 0.1,
+            )
+            for name, shape in SIZES.items()
+        },
+        **{f"albert-{name}-v2": shape for name, shape in SIZES.items()},
+    },
+    table=TABLE,
+    architectures={
+        "AlbertModel": (),
+        "AlbertForPreTraining": ("mlm", "pair"),
+        "AlbertForMaskedLM": ("mlm",),
+        "AlbertForSequenceClassification": ("sequence",),
+        "AlbertForMultipleChoice": ("choice",),
+        "AlbertForTokenClassification": ("token",),
+        "AlbertForQuestionAnswering": ("span",),
+    },
+    keys={
+        **KEYS,
+        **same("embedding_size", "num_hidden_groups", "inner_group_num"),
+        "classifier_dropout": "classifier_dropout_prob",
+    },
+    fixed={key: FIXED[key] for key in ("position_embedding_type", "tie_word_embeddings")},
+    recipe={  # paper, 4.1, which uses LAMB and n-grams of up to 3 masked
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": None, "sop": {}},
+        "max_length": 512,
+        "optim": {"lr": 1.76e-3, "eps": 1e-6, "weight_decay": 0.01, "warmup": 3_125},
+        "train": {"steps": 125_000, "batch_size": 4_096},
+    },
+)

@@ -1,0 +1,24 @@
+"""CamemBERT: RoBERTa on French, whole words masked, a SentencePiece vocabulary. Martin et al. 2020."""
+
+from dataclasses import replace
+
+from bertie.variants.bert import size
+from bertie.variants.roberta import PUBLISHED, ROBERTA, architectures
+
+BASE = replace(PUBLISHED, vocab_size=32_005)
+
+CAMEMBERT = replace(
+    ROBERTA,
+    model_type="camembert",
+    about="RoBERTa on French: whole words are masked, 32,000 SentencePiece pieces.",
+    source="Martin et al. 2020, arXiv:1911.03894",
+    tokenizer="unigram",
+    base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing
+    presets={"camembert-base": BASE, "camembert-large": size(24, 1024, BASE)},
+    architectures=architectures("Camembert"),
+    recipe={  # paper, section 4.2: 100,000 steps of 8,192 sequences, peak rate 0.0007
+        **ROBERTA.recipe,
+        "optim": {**ROBERTA.recipe["optim"], "lr": 7e-4, "warmup": 10_000},
+        "train": {"steps": 100_000, "batch_size": 8_192},
+    },
+)

@@ -1,0 +1,93 @@
+"""DistilBERT: every second layer of BERT, taught by BERT itself. Sanh et al. 2019, arXiv:1910.01108."""
+
+from dataclasses import replace
+
+from bertie.models.variant import Variant, same
+from bertie.models.weights import WeightTable
+from bertie.variants.bert import BASE as BERT_BASE
+from bertie.variants.bert import BUFFERS, LABEL_ROWS, old_names
+
+BASE = replace(
+    BERT_BASE,
+    num_hidden_layers=6,
+    type_vocab_size=0,
+    pooler=False,
+    sequence_act="relu",
+    sequence_input_dropout=False,
+    sequence_dropout=0.2,
+    choice_act="relu",
+    span_dropout=0.1,
+)
+
+LAYER = "distilbert.transformer.layer.{}"
+TABLE = WeightTable(
+    base="distilbert.",
+    rows=(
+        ("encoder.embeddings.word.*", "distilbert.embeddings.word_embeddings.*"),
+        ("encoder.embeddings.position.*", "distilbert.embeddings.position_embeddings.*"),
+        ("encoder.embeddings.norm.*", "distilbert.embeddings.LayerNorm.*"),
+        (
+            "encoder.layers.{}.attention.qkv.*",
+            (f"{LAYER}.attention.q_lin.*", f"{LAYER}.attention.k_lin.*", f"{LAYER}.attention.v_lin.*"),
+        ),
+        ("encoder.layers.{}.attention.output.*", f"{LAYER}.attention.out_lin.*"),
+        ("encoder.layers.{}.attention_norm.*", f"{LAYER}.sa_layer_norm.*"),
+        ("encoder.layers.{}.up.*", f"{LAYER}.ffn.lin1.*"),
+        ("encoder.layers.{}.down.*", f"{LAYER}.ffn.lin2.*"),
+        ("encoder.layers.{}.output_norm.*", f"{LAYER}.output_layer_norm.*"),
+        ("heads.mlm.dense.*", "vocab_transform.*"),
+        ("heads.mlm.norm.*", "vocab_layer_norm.*"),
+        ("heads.mlm.bias", "vocab_projector.bias"),
+        ("heads.sequence.dense.*", "pre_classifier.*"),
+        ("heads.sequence.classifier.*", "classifier.*"),
+        ("heads.choice.dense.*", "pre_classifier.*"),
+        *LABEL_ROWS,
+    ),
+    old=(
+        *old_names("distilbert."),
+        (r"^transformer\.", "distilbert.transformer."),
+        (r"^vocab_projector\.weight$", "distilbert.embeddings.word_embeddings.weight"),  # a copy of what is tied
+    ),
+    ignored=BUFFERS,
+)
+
+DISTILBERT = Variant(
+    model_type="distilbert",
+    about="Half of BERT's layers, distilled from it: no segments, no pooler.",
+    source="Sanh et al. 2019, arXiv:1910.01108",
+    tokenizer="wordpiece",
+    base=BASE,
+    presets={
+        "distilbert-base-uncased": BASE,
+        "distilbert-base-cased": replace(BASE, vocab_size=28_996),
+        "distilbert-base-multilingual-cased": replace(BASE, vocab_size=119_547),
+    },
+    table=TABLE,
+    architectures={
+        "DistilBertModel": (),
+        "DistilBertForMaskedLM": ("mlm",),
+        "DistilBertForSequenceClassification": ("sequence",),
+        "DistilBertForMultipleChoice": ("choice",),
+        "DistilBertForTokenClassification": ("token",),
+        "DistilBertForQuestionAnswering": ("span",),
+    },
+    keys={
+        **same("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id"),
+        "hidden_size": "dim",
+        "num_hidden_layers": "n_layers",
+        "num_attention_heads": "n_heads",
+        "intermediate_size": "hidden_dim",
+        "hidden_act": "activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "attention_dropout",
+        "sequence_dropout": "seq_classif_dropout",
+        "span_dropout": "qa_dropout",
+    },
+    fixed={"tie_word_embeddings": True},
+    recipe={  # paper, section 3, gives large batches by accumulation (up to 4,000) and dynamic masks, no NSP
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
+        "max_length": 512,
+        "optim": {"lr": 5e-4, "eps": 1e-6, "weight_decay": 0.0, "warmup": 0.05},  # release file distillation/train.py
+        "train": {"batch_size": 4_000},
+    },
+)

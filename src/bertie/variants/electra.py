@@ -1,0 +1,111 @@
+"""ELECTRA: a small generator swaps some tokens, the discriminator finds them. Clark et al. 2020.
+
+    the chef cooked the meal  ->  generator: the chef ate the meal  ->  discriminator: 0 0 1 0 0
+
+The discriminator is the model one keeps; both are of this family, told apart by their head ("mlm", "rtd").
+"""
+
+from dataclasses import replace
+
+from bertie.errors import UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.model import Model
+from bertie.models.variant import Variant, same
+from bertie.models.weights import WeightTable
+from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names
+
+BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
+    embedding_size=128,
+    hidden_size=256,
+    num_attention_heads=4,
+    intermediate_size=1024,
+    pooler=False,
+    mlm_act="gelu",
+    sequence_act="gelu",
+    choice_act="gelu",
+)
+
+
+def _size(layers: int, hidden: int, embedding: int) -> EncoderConfig:
+    return replace(
+        BASE,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        embedding_size=embedding,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
+    )
+
+
+TABLE = WeightTable(
+    base="electra.",
+    rows=(
+        *(row for row in encoder_rows("electra.") if row[0] != "encoder.pooler.*"),
+        ("encoder.embeddings.projection.*", "electra.embeddings_project.*"),
+        ("heads.mlm.dense.*", "generator_predictions.dense.*"),
+        ("heads.mlm.norm.*", "generator_predictions.LayerNorm.*"),
+        ("heads.mlm.bias", "generator_lm_head.bias"),
+        ("heads.rtd.dense.*", "discriminator_predictions.dense.*"),
+        ("heads.rtd.classifier.*", "discriminator_predictions.dense_prediction.*"),
+        ("heads.sequence.dense.*", "classifier.dense.*"),
+        ("heads.sequence.classifier.*", "classifier.out_proj.*"),
+        ("heads.choice.dense.*", "sequence_summary.summary.*"),
+        *LABEL_ROWS,
+    ),
+    old=(
+        *old_names("electra."),
+        (r"^embeddings_project\.", "electra.embeddings_project."),
+        (r"^generator_lm_head\.weight$", "electra.embeddings.word_embeddings.weight"),  # a copy of what is tied
+    ),
+    ignored=BUFFERS,
+)
+
+ELECTRA = Variant(
+    model_type="electra",
+    about="Learns from every token: which of them did a small generator put there?",
+    source="Clark et al. 2020, arXiv:2003.10555",
+    tokenizer="wordpiece",
+    base=BASE,
+    presets={
+        "electra-small-discriminator": BASE,
+        "electra-small-generator": BASE,
+        "electra-base-discriminator": _size(12, 768, 768),
+        "electra-base-generator": _size(12, 256, 768),
+        "electra-large-discriminator": _size(24, 1024, 1024),
+        "electra-large-generator": _size(24, 256, 1024),
+    },
+    table=TABLE,
+    architectures={
+        "ElectraModel": (),
+        "ElectraForPreTraining": ("rtd",),
+        "ElectraForMaskedLM": ("mlm",),
+        "ElectraForSequenceClassification": ("sequence",),
+        "ElectraForMultipleChoice": ("choice",),
+        "ElectraForTokenClassification": ("token",),
+        "ElectraForQuestionAnswering": ("span",),
+    },
+    keys={**KEYS, **same("embedding_size")},
+    fixed={**FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
+    recipe={  # paper, table 6 (small)
+        "objectives": {"mlm": None, "nsp": None, "rtd": {}},
+        "max_length": 128,
+        "optim": {"lr": 5e-4, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},
+        "train": {"steps": 1_000_000, "batch_size": 128},
+    },
+)
+
+
+def tie_embeddings(generator: Model, discriminator: Model) -> None:
+    """Make the two share token, position and segment embeddings, as in pre-training (paper, 3.2).
+
+    Raises UsageError where their embeddings differ in shape.
+    """
+    theirs = discriminator.encoder.embeddings
+    for part in ("word", "position", "segment"):
+        ours, other = getattr(generator.encoder.embeddings, part), getattr(theirs, part)
+        if ours.weight.shape != other.weight.shape:
+            raise UsageError(
+                f"The {part} embeddings of generator and discriminator are {tuple(ours.weight.shape)} and "
+                f"{tuple(other.weight.shape)}; to be shared they need one vocab_size and one embedding_size."
+            )
+        setattr(generator.encoder.embeddings, part, other)

@@ -1,0 +1,77 @@
+"""RoBERTa: BERT trained longer, on more text, on masked words alone. Liu et al. 2019, arXiv:1907.11692.
+
+XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model on other languages.
+"""
+
+from dataclasses import replace
+
+from bertie.models.variant import Variant
+from bertie.models.weights import WeightTable
+from bertie.variants.bert import BASE as BERT_BASE
+from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names, size
+
+BASE = replace(
+    BERT_BASE,
+    vocab_size=50_265,
+    pad_token_id=1,
+    positions_after_pad=True,  # fairseq counts positions from 2, so the table has two rows nobody reads
+    pooler=False,  # no pair is classified in pre-training; a classifier brings its own dense layer
+    mlm_act="gelu",
+    sequence_act="tanh",
+)
+PUBLISHED = replace(BASE, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5)  # fairseq's eps
+
+TABLE = WeightTable(
+    base="roberta.",
+    rows=(
+        *encoder_rows("roberta."),
+        ("heads.mlm.dense.*", "lm_head.dense.*"),
+        ("heads.mlm.norm.*", "lm_head.layer_norm.*"),
+        ("heads.mlm.bias", "lm_head.bias"),
+        ("heads.sequence.dense.*", "classifier.dense.*"),
+        ("heads.sequence.classifier.*", "classifier.out_proj.*"),
+        *LABEL_ROWS,
+    ),
+    old=(
+        *old_names("roberta."),
+        (r"^lm_head\.decoder\.weight$", "roberta.embeddings.word_embeddings.weight"),  # a copy of what is tied
+        (r"^lm_head\.decoder\.bias$", "lm_head.bias"),
+    ),
+    ignored=BUFFERS,
+)
+
+
+def architectures(prefix: str) -> dict[str, tuple[str, ...]]:
+    """The public classes of RoBERTa and of those that are RoBERTa by another name."""
+    return {
+        f"{prefix}Model": (),
+        f"{prefix}ForMaskedLM": ("mlm",),
+        f"{prefix}ForSequenceClassification": ("sequence",),
+        f"{prefix}ForMultipleChoice": ("choice",),
+        f"{prefix}ForTokenClassification": ("token",),
+        f"{prefix}ForQuestionAnswering": ("span",),
+    }
+
+
+ROBERTA = Variant(
+    model_type="roberta",
+    about="BERT trained longer on more text: no pairs, new masks every epoch, byte-level BPE.",
+    source="Liu et al. 2019, arXiv:1907.11692",
+    tokenizer="byte-bpe",
+    base=BASE,
+    presets={
+        "roberta-base": PUBLISHED,
+        "roberta-large": size(24, 1024, PUBLISHED),
+        "distilroberta-base": replace(PUBLISHED, num_hidden_layers=6),
+    },
+    table=TABLE,
+    architectures=architectures("Roberta"),
+    keys=KEYS,
+    fixed=FIXED,
+    recipe={  # paper, table 9 (base); 512 tokens of running text
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
+        "max_length": 512,
+        "optim": {"lr": 6e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 24_000},
+        "train": {"steps": 500_000, "batch_size": 8_000},
+    },
+)

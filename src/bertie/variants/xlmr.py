@@ -1,0 +1,23 @@
+"""XLM-R: RoBERTa on a hundred languages, with one SentencePiece vocabulary for all. Conneau et al. 2020."""
+
+from dataclasses import replace
+
+from bertie.variants.bert import size
+from bertie.variants.roberta import PUBLISHED, ROBERTA, architectures
+
+BASE = replace(PUBLISHED, vocab_size=250_002)
+
+XLMR = replace(
+    ROBERTA,
+    model_type="xlm-roberta",
+    about="RoBERTa on 2.5 TB of text in 100 languages, one vocabulary of 250,000 pieces.",
+    source="Conneau et al. 2020, arXiv:1911.02116",
+    tokenizer="unigram",
+    base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing
+    presets={"xlm-roberta-base": BASE, "xlm-roberta-large": size(24, 1024, BASE)},
+    architectures=architectures("XLMRoberta"),
+    recipe={  # paper, section 3 and its appendix on the large model: 1.5 million steps of 8,192 sequences
+        **ROBERTA.recipe,
+        "train": {"steps": 1_500_000, "batch_size": 8_192},
+    },
+)
