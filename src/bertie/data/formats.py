@@ -157,7 +157,7 @@ def parquet(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str 
         raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}). Cut short?") from None
 
 
-WIKI_DOCUMENT = re.compile(rb"<doc\b([^\n]*)>[ \t\r]*\n(.*?)</doc>[ \t\r]*(?:\n|\Z)", re.DOTALL)
+WIKI_HEAD = re.compile(rb"<doc\b([^\n]*)>[ \t\r]*\n")
 WIKI_TITLE = re.compile(r'\btitle="([^\n]*)"')
 # Lines that are markup and nothing else: table rows and templates, links to files and categories, lone tags.
 WIKI_MARKUP = re.compile(
@@ -175,15 +175,19 @@ def wiki(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | D
             yield block
             continue
         last = 0
-        for match in WIKI_DOCUMENT.finditer(block):
-            yield from _outside(block, last, match.start(), path, line)
-            last = match.end()
-            document = decoded(match[2], reading, path, 0)
+        while head := WIKI_HEAD.search(block, last):
+            yield from _outside(block, last, head.start(), path, line)
+            stop = block.find(b"</doc>", head.end())
+            if stop < 0:
+                last = head.start()
+                break
+            last = stop + len(b"</doc>")
+            document = decoded(block[head.end() : stop], reading, path, line)
             if isinstance(document, Dropped):
-                yield document._replace(line=document.line + line + block.count(b"\n", 0, match.start(2)))
+                yield document._replace(line=document.line + block.count(b"\n", 0, head.end()))
                 continue
             heading, _, body = document.lstrip().partition("\n")
-            title = WIKI_TITLE.search(match[1].decode(reading.encoding, "replace"))
+            title = WIKI_TITLE.search(head[1].decode(reading.encoding, "replace"))
             if title and heading.strip() == html.unescape(title[1]).strip():
                 document = body
             document, removed = WIKI_MARKUP.subn("", document)
