@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from bertie.errors import UsageError, nearest
 from bertie.files import write_bytes
@@ -20,6 +20,22 @@ class Config(BaseModel):
     """The base of every run config: frozen, no unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_defaults(cls, given: Any) -> Any:
+        """A section given in part lies over this config's own default: fine-tuning's optim.lr leaves its warm-up."""
+        if not isinstance(given, Mapping):
+            return given
+        sections = {
+            name: field.default for name, field in cls.model_fields.items() if isinstance(field.default, Config)
+        }
+        return {
+            name: merge(sections[name].model_dump(), value)
+            if name in sections and isinstance(value, Mapping)
+            else value
+            for name, value in given.items()
+        }
 
 
 class OptimConfig(Config):
