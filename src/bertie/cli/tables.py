@@ -58,7 +58,7 @@ def predictor(model: Path, max_length: int | None, too_long: str | None, precisi
 
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
     """Say which columns are read, and refuse pairs for a model of single texts and the other way round."""
-    console.say(f"{where}: {found}")
+    console.say(f"{where}: {found}", level=0 if where != "-" else 1)
     if len(found.text) != predictor.texts:
         wants = "pairs of texts" if predictor.texts == 2 else "single texts"
         raise DataError(

@@ -1,0 +1,300 @@
+"""Fine-tuning as a user meets it, with a model small enough to learn a toy in a second: does the text hold a z?"""
+
+import io
+import json
+import os
+import random
+import string
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+import bertie
+from bertie import console, variants
+from bertie.cli.app import main
+from bertie.config import FinetuneConfig
+from bertie.data.tables import Example
+from bertie.errors import DataError
+from bertie.models.config import EncoderConfig
+from bertie.runs import finetune as module
+from bertie.runs.finetune import finetune, hold_out
+from bertie.text.tokenizer import Tokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
+FAST = ["optim.lr=3e-3", "train.batch_size=16", "train.precision=fp32", "max_length=24"]
+
+
+def rows(n: int, *, seed: int = 0) -> list[tuple[str, str]]:
+    """n texts of letters, half of them with a z, which is the label."""
+    rng = random.Random(seed)
+    found = []
+    for i in range(n):
+        letters = [rng.choice("abcdef") for _ in range(rng.randint(3, 9))]
+        if i % 2:
+            letters[rng.randrange(len(letters))] = "z"
+        found.append((" ".join(letters), "has z" if i % 2 else "plain"))
+    return found
+
+
+def write(path: Path, examples: list[tuple[str, str]]) -> Path:
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in examples))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pretrained")
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *LETTERS]))
+    tokenizer = Tokenizer.load(folder)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        initializer_range=0.1,
+    )
+    variants.save(variants.build(config), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture
+def train(tmp_path) -> Path:
+    return write(tmp_path / "train.tsv", rows(160))
+
+
+@dataclass
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run the command line in this process."""
+
+    def run(*arguments: object, stdin: str = "") -> Done:
+        monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as exit:
+            main()
+        return Done(exit.value.code, *capsys.readouterr())
+
+    return run
+
+
+def settings(model: Path, file: Path, *, train: dict = {}, **values) -> FinetuneConfig:  # noqa: B006 (only read)
+    fast = {"optim": {"lr": 3e-3}, "max_length": 24, "epochs": 2}
+    loop = {"batch_size": 16, "precision": "fp32", **train}
+    return FinetuneConfig(model=str(model), train_file=str(file), train=loop, **(fast | values))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Models of this size are quicker in one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_from_a_table_to_predictions(run, model, train, tmp_path):
+    dev = write(tmp_path / "dev.tsv", rows(60, seed=1))
+    done = run("finetune", model, "--train", train, "--dev", dev, "-o", tmp_path / "run", "epochs=12", *FAST)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["dev"]["accuracy"] > 0.9
+    assert results["labels"] == ["has z", "plain"]
+    saved = tmp_path / "run" / "model"
+    config = json.loads((saved / "config.json").read_text())
+    assert config["id2label"] == {"0": "has z", "1": "plain"}
+    assert config["label2id"] == {"has z": 0, "plain": 1}
+    assert config["architectures"] == ["BertForSequenceClassification"]
+    assert "bertie predict" in done.stderr
+
+    done = run("predict", saved, stdin="a b z c\na b c d e\n")
+    assert [json.loads(line)["label"] for line in done.stdout.splitlines()] == ["has z", "plain"]
+    # What was measured in the run is what the saved model scores.
+    report = json.loads(run("evaluate", saved, dev, "--json").stdout)
+    assert report == {**report, **results["dev"]}
+    answer = bertie.predict(bertie.load(saved), ["b z"])[0]
+    assert answer.label == "has z"
+
+
+def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, monkeypatch):
+    often = settings(model, train, train={"save_every": 4, "eval_every": 6})
+    unbroken = finetune(often, tmp_path / "unbroken")
+    whole = module._Run._evaluate
+
+    def fails(self):
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr(module._Run, "_evaluate", fails)
+    with pytest.raises(RuntimeError, match="power cut"):
+        finetune(often, tmp_path / "broken")
+    assert (tmp_path / "broken" / "checkpoint-4").exists()
+    monkeypatch.setattr(module._Run, "_evaluate", whole)
+    resumed = finetune(often, tmp_path / "broken")
+    assert resumed == unbroken
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("broken", "unbroken")]
+    assert weights[0] == weights[1]
+
+
+def test_a_finished_run_is_read_and_another_is_refused(run, model, train, tmp_path):
+    command = ("finetune", model, "--train", train, "-o", tmp_path / "run", "--json", *FAST)
+    first = run(*command, "epochs=1")
+    assert first.returncode == 0, first.stderr
+    before = (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns
+    moved = train.rename(tmp_path / "moved.tsv")
+    again = run("finetune", model, "--train", moved, *command[4:], "epochs=1")
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    assert (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns == before
+    other = run("finetune", model, "--train", moved, *command[4:], "epochs=2")
+    assert other.returncode == 2
+    assert "epochs: 1.0 -> 2.0" in other.stderr
+    write(moved, rows(158))  # the file's content is part of the run, its name is not
+    changed = run("finetune", model, "--train", moved, *command[4:], "epochs=1")
+    assert changed.returncode == 2
+    replaced = run("finetune", model, "--train", moved, *command[4:], "epochs=1", "--overwrite")
+    assert replaced.returncode == 0, replaced.stderr
+
+
+def test_several_seeds_are_summed_up_on_the_same_dev_examples(run, model, train, tmp_path):
+    out = tmp_path / "run"
+    done = run("finetune", model, "--train", train, "-o", out, "--seeds", 3, "--json", "epochs=1", *FAST)
+    assert done.returncode == 0, done.stderr
+    summed = json.loads(done.stdout)
+    values = [figures["accuracy"] for figures in summed["seeds"].values()]
+    over = summed["over_seeds"]["accuracy"]
+    assert over["runs"] == 3
+    assert over["mean"] == pytest.approx(sum(values) / 3)
+    assert over["low"] <= over["mean"] <= over["high"]
+    runs = [json.loads((out / f"seed-{seed}" / "results.json").read_text()) for seed in range(3)]
+    assert len({result["identity"]["dev_file"] for result in runs}) == 1
+    assert len({(out / f"seed-{seed}" / "model" / "model.safetensors").read_bytes() for seed in range(3)}) == 3
+
+
+def test_the_best_weights_are_kept_when_asked_for(model, train, tmp_path):
+    dev = write(tmp_path / "dev.tsv", rows(40, seed=1))
+    config = settings(
+        model, train, dev_file=str(dev), select="best", epochs=6, optim={"lr": 3e-3, "decay": "constant"},
+        train={"eval_every": 5},
+    )  # fmt: skip
+    results = finetune(config, tmp_path / "run")
+    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    measured = [line["accuracy"] for line in lines if line["kind"] == "valid"]
+    assert results["dev"]["accuracy"] == max(measured)
+    assert not (tmp_path / "run" / "model" / "score.json").exists()
+
+
+def test_from_scratch_starts_elsewhere_and_learns_the_same_way(model, train, tmp_path):
+    results = finetune(settings(model, train, from_scratch=True, epochs=10), tmp_path / "run")
+    assert results["dev"]["accuracy"] > 0.8
+    assert results["identity"]["from_scratch"] is True
+
+
+def test_held_out_examples_have_each_label_in_proportion():
+    examples = [Example((str(i),), label) for i, label in enumerate(["a"] * 100 + ["b"] * 30 + ["c"] * 2 + ["d"])]
+    train, dev = hold_out(examples)
+    assert sorted(train + dev, key=lambda e: int(e.texts[0])) == examples
+    counts = {label: sum(e.label == label for e in dev) for label in "abcd"}
+    assert counts == {"a": 10, "b": 3, "c": 1, "d": 0}
+    assert hold_out(examples) == (train, dev)
+    with pytest.raises(DataError, match="nothing can be held out"):
+        hold_out([Example(("x",), "a"), Example(("y",), "b")])
+
+
+# Bad input ----------------------------------------------------------------------------------------------------------
+
+
+def test_labels_of_dev_that_training_lacks_are_named_and_count_as_errors(model, train, tmp_path):
+    dev = write(tmp_path / "dev.tsv", [*rows(20, seed=1), ("a b", "surprise")])
+    results = finetune(settings(model, train, dev_file=str(dev)), tmp_path / "run")
+    assert any("1 dev examples have labels that do not occur in training" in note for note in results["notes"])
+    assert results["dev"]["unknown_labels"] == {"surprise": 1}
+    assert results["dev"]["examples"] == 21
+    assert results["dev"]["accuracy"] <= 20 / 21
+
+
+def test_rows_left_out_and_texts_cut_are_reported(run, model, tmp_path):
+    train = write(tmp_path / "train.tsv", [*rows(60), ("", "plain"), ("a " * 30, "plain")])
+    done = run("finetune", model, "--train", train, "-o", tmp_path / "run", "epochs=1", *FAST)
+    assert done.returncode == 0, done.stderr
+    assert "1 of 62 rows left out: empty text (1: line 62)" in done.stderr
+    assert "texts are longer than 24 tokens: cut to fit" in done.stderr
+    notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
+    assert len(notes) == 3
+
+
+@pytest.mark.parametrize("policy", ["error", "window"])
+def test_long_texts_are_refused_or_read_in_windows(run, model, tmp_path, policy):
+    train = write(tmp_path / "train.tsv", [*rows(40), *[("a " * 60 + "z", "has z")] * 4])
+    done = run("finetune", model, "--train", train, "-o", tmp_path / "run", "epochs=1", f"too_long={policy}", *FAST)
+    if policy == "error":
+        assert done.returncode == 3
+        assert "longer than 24 tokens, on lines 42" in done.stderr.replace("\n", " ")
+        assert not (tmp_path / "run").exists()
+    else:
+        assert done.returncode == 0, done.stderr
+        assert "read in windows" in done.stderr
+        settings = json.loads((tmp_path / "run" / "model" / "tokenizer_config.json").read_text())
+        assert settings["model_max_length"] == 24
+        assert settings["bertie"]["too_long"] == "window"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "no usable example"),
+        ("text\tlabel\na b\tspam\nc d\tspam\n", "only 'spam'"),
+        ("review\tstars\na b\t5\n", "no text column"),
+        ("text\tlabel\n정말 재미있다\t1\n".encode("cp949"), "--encoding cp949"),
+    ],
+)
+def test_unusable_files_end_with_one_clear_error(run, model, tmp_path, content, message):
+    (tmp_path / "train.tsv").write_bytes(content.encode() if isinstance(content, str) else content)
+    done = run("finetune", model, "--train", tmp_path / "train.tsv", "-o", tmp_path / "run", *FAST)
+    assert done.returncode == 3
+    assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_usage_errors(run, model, train, tmp_path):
+    out = ("-o", tmp_path / "run")
+    for arguments, message in [
+        ((model, *out), "--train FILE"),
+        ((model, "--data", "sst2", *out), "needs --data-dir"),
+        ((model, "--data", "sst3", "--data-dir", tmp_path, *out), "Did you mean 'sst2'"),
+        ((model, "--train", train), "-o RUN"),
+        ((model, "--train", train, *out, "epoch=3"), "Did you mean 'epochs'"),
+        ((model, "--train", train, *out, "max_length=99"), "32 positions"),
+    ]:
+        done = run("finetune", *arguments)
+        assert done.returncode == 2, arguments
+        assert message in done.stderr
+    assert not (tmp_path / "run").exists()
+    assert run("finetune", tmp_path / "absent", "--train", train, *out).returncode in (2, 3)
+
+
+def test_a_dry_run_says_the_plan_and_does_nothing(run, model, train, tmp_path):
+    done = run("finetune", model, "--train", train, "-o", tmp_path / "run", "--dry-run", "--json", "epochs=2", *FAST)
+    plan = json.loads(done.stdout)
+    assert (plan["train_examples"], plan["dev_examples"], plan["steps"]) == (144, 16, 18)
+    assert plan["labels"] == ["has z", "plain"]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
+def test_a_published_set_is_read_as_it_comes(run, model, tmp_path):
+    root = Path(os.environ["BERTIE_DATA"])
+    done = run("finetune", model, "--data", "rte", "--data-dir", root / "glue", "--dry-run", "--json", *FAST)
+    plan = json.loads(done.stdout)
+    assert (plan["train_examples"], plan["dev_examples"]) == (2490, 277)
+    assert plan["labels"] == ["entailment", "not_entailment"]
