@@ -198,7 +198,7 @@ def test_the_commands(tmp_path, monkeypatch):
     done = run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out, "--size", "200", "--lowercase", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["vocab_size"] == 200
-    assert "1 lines are not UTF-8" in done.stderr
+    assert "1 lines are not utf-8" in done.stderr
     assert isinstance(run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out]).exception, UsageError)
     judged = run.invoke(app, ["tokenizer", "report", out, str(corpus), "--json"])
     assert json.loads(judged.stdout)["scripts"]["Hangul"]["words"] == 1600

@@ -10,6 +10,7 @@ import typer
 
 from bertie import console
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.tables import Encoding
 
 group = typer.Typer(help="Train a vocabulary, report on it, show how text is cut.", no_args_is_help=True)
 app.add_typer(group, name="tokenizer")
@@ -34,10 +35,11 @@ def train(
     limit_alphabet: Annotated[
         int | None, typer.Option(min=1, help="Characters with a piece of their own. Default: as the text needs.")
     ] = None,
-    unused: Annotated[int, typer.Option(min=0, help="Free rows [unused1] ... for words added later.")] = 0,
+    unused: Annotated[int, typer.Option(min=0, help=r"Free rows \[unused1] ... for words added later.")] = 0,
     morphemes: Annotated[
         bool, typer.Option("--morphemes", help="Split Korean at morphemes first (Kiwi, slow).")
     ] = False,
+    encoding: Encoding = "utf-8",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -48,8 +50,9 @@ def train(
     from bertie.text import vocabulary
     from bertie.text.normalize import Normalizer
 
-    new_folder(out, overwrite=overwrite)
-    words = vocabulary.count_words(_progress(_lines(sources), "counting words"), morphemes=morphemes)
+    if not overwrite:
+        new_folder(out)  # refuse now, not after the work
+    words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
     console.say(f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; learning pieces ...")
     tokenizer = vocabulary.train(
         words,
@@ -61,7 +64,7 @@ def train(
         unused=unused,
         morphemes=morphemes,
     )
-    tokenizer.save(out)
+    tokenizer.save(new_folder(out, overwrite=overwrite))
     facts = {"folder": str(out), "vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}
     if console.verbosity.json:
         emit({**facts, "fingerprint": tokenizer.fingerprint})
@@ -74,6 +77,7 @@ def report(
     folder: Folder,
     sources: Sources,
     limit: Annotated[int, typer.Option(min=1, help="Lines read.")] = 100_000,
+    encoding: Encoding = "utf-8",
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
@@ -85,7 +89,7 @@ def report(
     from bertie.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(folder)
-    found = judge(tokenizer, _progress(islice(_lines(sources), limit), "reading"))
+    found = judge(tokenizer, _progress(islice(_lines(sources, encoding), limit), "reading"))
     if console.verbosity.json:
         emit(found.to_dict())
     else:
@@ -131,8 +135,8 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
             yield line
 
 
-def _lines(sources: list[str]) -> Iterator[str]:
-    """The sentences of corpus folders, the lines of files; lines that are no UTF-8 are left out and counted."""
+def _lines(sources: list[str], encoding: str) -> Iterator[str]:
+    """The sentences of corpus folders, the lines of files; lines that cannot be decoded are left out and counted."""
     from bertie.data.streams import opened
     from bertie.data.tables import Bad, decoded
     from bertie.errors import DataError
@@ -148,10 +152,10 @@ def _lines(sources: list[str]) -> Iterator[str]:
             raise DataError(f"{source} does not exist. A corpus folder, a text file or - was expected.")
         bad = 0
         with nullcontext(sys.stdin.buffer) if source == "-" else opened(path) as file:
-            for _, line in decoded(file, "utf-8", source):
+            for _, line in decoded(file, encoding, source):
                 if isinstance(line, Bad):
                     bad += 1
                 else:
                     yield line
         if bad:
-            console.warn(f"{source}: {bad:,} lines are not UTF-8 and were left out.")
+            console.warn(f"{source}: {bad:,} lines are not {encoding} and were left out.")

@@ -87,6 +87,7 @@ def train(
     seen = _pre_tokenize(words.counts, engine)
     if not seen:
         raise DataError("The corpus has no words to learn a vocabulary from.")
+    distinct = len(seen)
     special = [SPECIAL_TOKENS["pad"], *(f"[unused{n}]" for n in range(1, unused + 1))]
     special += [SPECIAL_TOKENS[name] for name in ("unk", "cls", "sep", "mask")]
     options: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False} | trainer_options
@@ -123,7 +124,7 @@ def train(
         "lines": words.lines,
         "words": words.words,
         "words_forgotten": words.forgotten,
-        "distinct_words": len(seen),
+        "distinct_words": distinct,
         "words_with_rare_characters": sum(seen.values()) - total,
         "characters": len(alphabet),
         "min_frequency": min_frequency,
@@ -134,7 +135,7 @@ def train(
     tokenizer = Tokenizer(engine, settings={"bertie": facts})
     if tokenizer.vocab_size < size:
         console.warn(
-            f"The corpus gives {tokenizer.vocab_size:,} pieces, not the {size:,} asked for: it has {len(known):,} "
+            f"The corpus gives {tokenizer.vocab_size:,} pieces, not the {size:,} asked for: it has {distinct:,} "
             f"different words, and pieces seen under {min_frequency} times are not made. The vocabulary has "
             f"{tokenizer.vocab_size:,}."
         )
@@ -171,10 +172,7 @@ def _is_hangul(character: str) -> bool:
 
 
 def _in_ks_x_1001(syllable: str) -> bool:
-    try:
-        return bool(syllable.encode("euc_kr"))
-    except UnicodeEncodeError:
-        return False
+    return len(syllable.encode("euc_kr")) == 2  # the others are spelled out in 8 bytes
 
 
 def _ranked(words: dict[str, int]) -> tuple[list[str], Counter[str]]:
