@@ -10,7 +10,7 @@ from bertie.errors import DataError, UsageError, nearest
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
-MOST = 2**31 - 1  # of anything; whoever asks for more has a damaged file
+MOST = 2**28  # of anything; whoever asks for more has a damaged file, and a product of two still counts in 64 bits
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "span_dropout")
 MOST_LAYERS = 10_000  # shared layers cost no memory, so nothing else would stop a file that asks for a billion
 

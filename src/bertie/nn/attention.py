@@ -75,5 +75,5 @@ class SelfAttention(nn.Module):
 
 
 def _slow_fused(q: Tensor) -> bool:
-    """On a CPU, SDPA's backward takes four to six times as long as the formula's and it knows no dropout (torch 2.13)."""
+    """On a CPU the backward of SDPA takes four to six times as long as the formula's, and it has no dropout."""
     return q.device.type == "cpu" and q.requires_grad

@@ -31,7 +31,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         correct = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
         grad_hidden, grad_weight, grad_bias = [], None, None
         chunk = max(1, CHUNK_LOGITS // len(weight_VH))
-        for h_CH, targets_C in zip(hidden_NH.split(chunk), targets_N.split(chunk), strict=True):
+        for h_CH, targets_C in zip(torch.split(hidden_NH, chunk), torch.split(targets_N, chunk), strict=True):
             probs_CV = torch.addmm(b_V, h_CH, w_VH.T).softmax(1)
             at = torch.arange(len(targets_C), device=h_CH.device), targets_C
             target_C = probs_CV[at]
