@@ -1,0 +1,71 @@
+"""Masked words, filled in while the model learns: the same sentences again and again, in guesses.jsonl."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertie.evaluate.predict import Predictor
+from bertie.files import write_bytes
+from bertie.models.model import Model
+from bertie.text.tokenizer import Tokenizer
+
+LOOKS = (0.01, 0.05, 0.15, 0.35, 0.65, 1.0)  # when, as shares of pre-training
+MASK = "[MASK]"
+SENTENCES = (
+    ("Return the number of [MASK] in the list.", "elements"),
+    ("If the file does not [MASK], an error is raised.", "exist"),
+    ("Compute the mean and the standard [MASK] of the samples.", "deviation"),
+    ("This function returns [MASK] if the two objects are equal.", "true"),
+    ("The first argument must be a positive [MASK].", "integer"),
+    ("The shape of the output is the same as the shape of the [MASK].", "input"),
+    ("Solve a system of linear [MASK].", "equations"),
+)  # made up for this; the word each was written with
+
+
+def looks(steps: int) -> set[int]:
+    """The steps after which to look."""
+    return {max(1, round(share * steps)) for share in LOOKS}
+
+
+def look(
+    model: Model, tokenizer: Tokenizer, sentences: Sequence[tuple[str, str]], *, step: int, path: Path, top: int = 2
+) -> None:
+    """Fill in the sentences as the model would now, and write it down; lines of later steps, of a lost run, go."""
+    was_training, before = model.training, model.tokenizer
+    model.eval()
+    model.tokenizer = tokenizer
+    predictor = Predictor(model)
+    guesses = [
+        [{"token": g.token, "probability": g.probability} for g in predictor.fill_mask(text, top=top)[0]]
+        for text, _ in sentences
+    ]
+    model.train(was_training)
+    model.tokenizer = before
+    row = {"step": step, "sentences": [t for t, _ in sentences], "answers": [a for _, a in sentences]}
+    write_lines(path, [*(r for r in read_lines(path) if r["step"] < step), {**row, "guesses": guesses}])
+
+
+def of_documents(documents: Iterable[Sequence[str]], tokenizer: Tokenizer, count: int) -> list[tuple[str, str]]:
+    """Up to `count` sentences of some documents, each with one word hidden that the vocabulary has whole."""
+    found: list[tuple[str, str]] = []
+    for words in (sentence.split() for document in documents for sentence in document):
+        inner = [
+            i for i, w in enumerate(words[1:], 1) if len(w) > 1 and w.isalpha() and len(tokenizer.ids([w])[0]) == 1
+        ]
+        if 6 <= len(words) <= 16 and inner:
+            hidden = inner[len(inner) // 2]
+            found.append((" ".join([*words[:hidden], MASK, *words[hidden + 1 :]]), words[hidden]))
+        if len(found) == count:
+            break
+    return found
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON Lines file; none where there is no file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write JSON Lines, whole or not at all."""
+    write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

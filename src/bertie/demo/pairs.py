@@ -1,0 +1,75 @@
+"""Do these two passages come from the same document? A task any text of many documents gives by itself.
+
+The test's documents are those pre-training holds out, or a fifth of all where these are few. The task is close to
+next-sentence prediction, so it shows what pre-training brought rather than what it is good for; the report says so.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LABELS = ("same", "other")
+SENTENCES = 2  # of a passage
+FEWEST_DOCUMENTS = 20  # to test on, and to train on; below, the figures would mean nothing
+TESTED = 0.2  # share of the documents to test on, where too few are held out
+
+ABOUT = (
+    "The task, made from the text itself: do two passages come from the same document? {train} labelled pairs, "
+    "tested on {test} pairs from other documents, {seen}. It is close to next-sentence prediction, so it "
+    "shows what pre-training brought. What it is worth to you, your own labelled examples tell: bertie finetune."
+)
+SKIPPED = (
+    "Left out: the task that is made from a text here needs documents to tell apart, and of those with "
+    f"{2 * SENTENCES + 1} sentences or more there are fewer than {FEWEST_DOCUMENTS} to learn from or to test on. "
+    "Fine-tune the model on labelled examples of your own: bertie finetune."
+)
+
+
+Documents = Sequence[Sequence[str]]  # each as its sentences
+
+
+@dataclass(frozen=True)
+class LabelledPair:
+    """Two passages, and whether both come from one document."""
+
+    first: str
+    second: str
+    label: str
+
+    def row(self) -> dict[str, str]:
+        """A row of a table of examples."""
+        return {"sentence1": self.first, "sentence2": self.second, "label": self.label, "where": ""}
+
+
+def split(learned: Documents, held_out: Documents) -> tuple[Documents, Documents, str] | None:
+    """The documents to train and to test on, and what pre-training saw of the latter; None when there are too few.
+
+    Only documents long enough for two passages that do not touch are used.
+    """
+    train, test = ([d for d in documents if len(d) > 2 * SENTENCES] for documents in (learned, held_out))
+    seen = "which pre-training has not seen"
+    if len(test) < FEWEST_DOCUMENTS:
+        cut = round((1 - TESTED) * len(train))
+        train, test, seen = train[:cut], train[cut:], "which pre-training has read, without labels"
+    return (train, test, seen) if min(len(train), len(test)) >= FEWEST_DOCUMENTS else None
+
+
+def pairs(documents: Documents, count: int, *, seed: int) -> list[LabelledPair]:
+    """`count` pairs of passages of long documents, half of them from one document, the other half from two."""
+    long = list(documents)
+    rng = random.Random(seed)
+    found = []
+    for number in range(count):
+        document = rng.choice(long)
+        start = rng.randrange(len(document) - 2 * SENTENCES)
+        first = document[start : start + SENTENCES]
+        if number % 2 == 0:
+            other = rng.randrange(start + SENTENCES + 1, len(document) - SENTENCES + 1)
+            second = document[other : other + SENTENCES]
+        else:
+            elsewhere = rng.choice([d for d in rng.sample(long, 2) if d is not document])
+            other = rng.randrange(len(elsewhere) - SENTENCES + 1)
+            second = elsewhere[other : other + SENTENCES]
+        found.append(LabelledPair(" ".join(first), " ".join(second), LABELS[number % 2]))
+    rng.shuffle(found)
+    return found

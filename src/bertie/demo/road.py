@@ -1,0 +1,295 @@
+"""The demo's road, stage by stage: each is skipped when it is done, and gone on with when it was interrupted.
+
+    reading -> corpus -> vocabulary -> pre-training -> fine-tuning (from pre-trained, from random weights) -> report
+
+On the documentation of installed packages the task is to tell which library a passage documents (libraries.py). On
+the user's own text it is to tell whether two passages come from one document (pairs.py).
+"""
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertie import console, variants
+from bertie.config import PretrainConfig
+from bertie.data import corpus
+from bertie.data.corpus import CorpusConfig
+from bertie.data.plans import held_out
+from bertie.demo import libraries, masked, pairs, settings
+from bertie.demo.masked import read_lines, write_lines
+from bertie.demo.page import page
+from bertie.errors import UsageError
+from bertie.evaluate.predict import Predictor
+from bertie.files import new_folder, read_json, write_json
+from bertie.models.model import Model
+from bertie.runs.finetune import finetune
+from bertie.runs.pretrain import pretrain
+from bertie.text import vocabulary
+from bertie.text.normalize import Normalizer
+from bertie.text.tokenizer import Tokenizer
+from bertie.train import log
+
+SHOWN = 8  # predictions on the page
+
+
+def demo(run: Path, *, text: str | None = None, minutes: float = 8.0, overwrite: bool = False) -> Path:
+    """Walk the whole road in the folder `run`; the path of its report.
+
+    text: what `bertie corpus` takes, in place of the documentation of installed packages. minutes: about how long it
+    may take in all. Raises UsageError when the folder holds something else, and what the stages raise.
+    """
+    asked = {"text": text, "minutes": minutes}
+    if overwrite or not (run / "demo.json").exists():
+        new_folder(run, overwrite=overwrite)
+        write_json(run / "demo.json", {"asked": asked, **described(text)})
+    elif (before := read_json(run / "demo.json")["asked"]) != asked:
+        raise UsageError(f"{run} holds a demo made with {before}. Choose another folder, or pass --overwrite.")
+    return Road(run, text=text, minutes=minutes).go()
+
+
+def described(text: str | None) -> dict[str, Any]:
+    """What the page says of a run: the text, the settings, the machine, the versions."""
+    packages = ("bertie", "torch", "tokenizers", "numpy", "scikit-learn")
+    return {
+        "about": "the documentation inside installed Python packages" if text is None else text,
+        "settings": settings.summary(),
+        "machine": {
+            "cores": cores(),
+            "threads": torch.get_num_threads(),
+            "processor": processor(),
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        "versions": {"Python": platform.python_version(), **{name: version(name) for name in packages}},
+    }
+
+
+def cores() -> int:
+    """Processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+class Road:
+    """One run of the demo in its folder."""
+
+    def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:
+        self.run, self.text, self.minutes = run, text, minutes
+        self.stages: dict[str, Any] = read_json(run / "stages.json") if (run / "stages.json").exists() else {}
+
+    def go(self) -> Path:
+        """Walk from where it was left; the path of the report."""
+        stages: dict[str, Callable[[], dict[str, Any]]] = {
+            "reading": self.reading,
+            "corpus": self.corpus,
+            "vocabulary": self.vocabulary,
+            "pre-training": self.pretraining,
+            "fine-tuning": self.finetuning,
+        }
+        if self.text is not None:
+            del stages["reading"]
+        for number, (name, stage) in enumerate(stages.items(), 1):
+            if self.stages.get(name, {}).get("done"):
+                continue
+            console.say(f"[bold]{number}/{len(stages)} {name}[/]")
+            with self.clock(name) as entry:
+                entry["facts"] = stage()
+                entry["done"] = True
+        report = self.run / "report.html"
+        page(self.run).save(report)
+        return report
+
+    @contextmanager
+    def clock(self, name: str) -> Iterator[dict[str, Any]]:
+        """Let the time of the block count as the stage's, also when it is interrupted; yields the stage's entry."""
+        entry = self.stages.setdefault(name, {"seconds": 0.0, "facts": {}, "done": False})
+        begun, before = time.monotonic(), entry["seconds"]
+        try:
+            yield entry
+        finally:
+            entry["seconds"] = round(before + time.monotonic() - begun, 2)
+            write_json(self.run / "stages.json", self.stages)
+
+    # The stages; each returns its facts for the page.
+
+    def reading(self) -> dict[str, Any]:
+        """Documentation of installed packages -> documents to pre-train on, labelled passages to fine-tune and test."""
+        modules = list(libraries.read_libraries(workers=cores()))
+        kept = [module for module in modules if not libraries.held_out(module)]
+        write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in kept))
+        train, test = libraries.labelled_passages(modules)
+        test = libraries.few(test, settings.TEST // len(libraries.LIBRARIES), seed=0)
+        chosen = {seed: libraries.few(train, settings.PER_LABEL, seed=seed) for seed in settings.SEEDS}
+        self.write_task(
+            {seed: [p.row() for p in passages] for seed, passages in chosen.items()},
+            [p.row() for p in test],
+            labels=list(libraries.LIBRARIES),
+            bag_of_words=[libraries.bag_of_words(passages, test) for passages in chosen.values()],
+            shown=f"Where a name was hidden stands “{libraries.NAME}”.",
+            about=libraries.ABOUT.format(
+                libraries=len(libraries.LIBRARIES), train=len(next(iter(chosen.values()))), test=len(test)
+            ),
+        )
+        words = sum(len(module.text.split()) for module in modules)
+        return {
+            "sources": libraries.account(modules),
+            "throughput": f"{words:,} words of prose from {len(modules):,} modules",
+        }
+
+    def corpus(self) -> dict[str, Any]:
+        """Documents -> clean, split, deduplicated shards."""
+        ours = self.text is None
+        inputs = [self.run / "documents.jsonl"] if ours else [str(self.text)]
+        config = CorpusConfig(dedup="paragraphs" if ours else "documents")
+        corpus.build(inputs, self.run / "corpus", config, workers=cores())
+        card = read_json(self.run / "corpus" / "card.json")
+        records = card["records"]
+        dropped = ", ".join(f"{reason} ({count:,})" for reason, count in records["dropped"].items())
+        return {
+            "words": card["words"],
+            "documents": card["documents"],
+            "about": "One document a module, less those kept for the test." if ours else f"Read from {self.text}.",
+            "card": [
+                *((name, card[name]) for name in ("documents", "sentences", "words", "characters")),
+                ("records read", records["in"]),
+                ("records dropped", dropped or "none"),
+                ("words a sentence", card["words_per_sentence"]["mean"]),
+                ("sentences a document", card["sentences_per_document"]["mean"]),
+            ],
+            "throughput": f"{card['input_mb_per_s']:.1f} MB/s",
+        }
+
+    def vocabulary(self) -> dict[str, Any]:
+        """Sentences -> a WordPiece vocabulary, and the corpus as token ids."""
+        words = vocabulary.count_words(corpus.texts(self.run / "corpus"))
+        tokenizer = vocabulary.train(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
+        tokenizer.save(self.run / "tokenizer")
+        shards = corpus.encode(self.run / "corpus", tokenizer, workers=cores())
+        pieces = f"{shards.num_values / max(1, words.words):.2f} pieces a word"
+        return {
+            "tokens": shards.num_values,
+            "throughput": f"{tokenizer.vocab_size:,} pieces for {len(words.counts):,} different words; {pieces}",
+        }
+
+    def pretraining(self) -> dict[str, Any]:
+        """Token ids -> a small BERT; now and then it fills in masked words."""
+        plan, tokenizer = self.run / "pretrain.json", Tokenizer.load(self.run / "tokenizer")
+        if not plan.exists():
+            write_json(plan, self.plan().model_dump(mode="json"))
+        config = PretrainConfig.model_validate(read_json(plan))
+        steps = config.train.steps
+        looks, sentences = masked.looks(steps), list(masked.SENTENCES)
+        if self.text is not None:
+            sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.SENTENCES))
+
+        def watch(model: Model, step: int) -> None:
+            if step in looks and sentences:
+                masked.look(model, tokenizer, sentences, step=step, path=self.run / "guesses.jsonl")
+
+        planned = pretrain(config, self.run / "pretrain", watch=watch)["plan"]
+        lines = [line for line in log.read(self.run / "pretrain") if line["kind"] == "train"]
+        tokens = sum(line["tokens"] for line in lines)
+        rate = tokens / lines[-1]["elapsed_s"]
+        return {
+            "masked": config.objectives["mlm"]["rate"],
+            "steps": steps,
+            "tokens": tokens,
+            "tokens_per_s": rate,
+            **{name: planned[name] for name in ("parameters", "epochs", "precision")},
+            "throughput": f"{rate:,.0f} tokens/s, {tokens / 1e6:.1f} M tokens",
+        }
+
+    def plan(self) -> PretrainConfig:
+        """As many steps as the time that is left allows, after a trial of how fast this machine is."""
+        begun = time.monotonic()
+        size = {
+            "tokens": self.stages["vocabulary"]["facts"]["tokens"],
+            "documents": self.stages["corpus"]["facts"]["documents"],
+        }
+        config = settings.pretraining(self.run, steps=settings.TRIAL_STEPS, **size)
+        trial = pretrain(config, new_folder(self.run / "trial", overwrite=True))
+        spent_s = sum(stage["seconds"] for stage in self.stages.values()) + time.monotonic() - begun
+        steps = settings.pretraining_steps(
+            trial["train"]["tokens_per_s"],
+            seconds=60 * self.minutes - spent_s,
+            tokens=size["tokens"],
+            tokens_per_step=trial["plan"]["tokens_per_step"],
+        )
+        return settings.pretraining(self.run, steps=steps, **size)
+
+    def finetuning(self) -> dict[str, Any]:
+        """The same network on the same few examples, from pre-trained and from random weights, for every seed."""
+        if self.text is not None and not (self.run / "task.json").exists():
+            self.own_task()
+        task = read_json(self.run / "task.json")
+        if "skipped" in task:
+            return {"throughput": "left out"}
+        for seed in task["seeds"]:
+            for start, name in settings.STARTS.items():
+                console.say(f"seed {seed}, {name}")
+                finetune(settings.finetuning(self.run, start=start, seed=seed), self.run / f"finetune/{start}-{seed}")
+        self.predictions(task["seeds"][0])
+        return {"throughput": f"{len(settings.STARTS) * len(task['seeds'])} runs of {task['examples']} examples"}
+
+    def predictions(self, seed: int) -> None:
+        """What one seed's pre-trained model says of a few test examples."""
+        rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
+        model, _ = variants.load(self.run / f"finetune/pretrained-{seed}/model")
+        texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
+        found = Predictor(model).predict(texts)
+        shown = [
+            {"texts": [text] if isinstance(text, str) else text, **row, "scores": dict(prediction.scores)}
+            for text, row, prediction in zip(texts, rows, found, strict=True)
+        ]
+        write_json(self.run / "predictions.json", shown)
+
+    # The user's own text.
+
+    def documents(self) -> tuple[list[list[str]], list[list[str]]]:
+        """The user's documents that pre-training learns from, and those it holds out, as sentences."""
+        shards = corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
+        out = held_out(shards.sentence_lengths(), shards.document_bounds())
+        found: tuple[list[list[str]], list[list[str]]] = ([], [])
+        for document, held in zip(corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
+            found[held].append(document)
+        return found
+
+    def own_task(self) -> None:
+        """Pairs of passages from the user's documents, or the reason why there are none."""
+        documents = pairs.split(*self.documents())
+        if documents is None:
+            write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
+            return
+        train, test, seen = documents
+        count = settings.PER_LABEL * len(libraries.LIBRARIES)
+        self.write_task(
+            {seed: [pair.row() for pair in pairs.pairs(train, count, seed=seed)] for seed in settings.SEEDS},
+            [pair.row() for pair in pairs.pairs(test, settings.TEST, seed=0)],
+            labels=list(pairs.LABELS),
+            about=pairs.ABOUT.format(train=count, test=settings.TEST, seen=seen),
+        )
+
+    def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: Any) -> None:
+        """Write the task's files, and task.json last."""
+        folder = new_folder(self.run / "task", overwrite=True)
+        write_lines(folder / "test.jsonl", test)
+        for seed, rows in train.items():
+            write_lines(folder / f"train-{seed}.jsonl", rows)
+        write_json(
+            self.run / "task.json",
+            {"seeds": list(train), "examples": len(next(iter(train.values()))), "shown": "", **facts},
+        )

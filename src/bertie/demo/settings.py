@@ -1,0 +1,82 @@
+"""The demo's settings, and why they are so. Chosen on passages of training modules, never on the test's."""
+
+from pathlib import Path
+from typing import Any
+
+from bertie.config import FinetuneConfig, OptimConfig, PretrainConfig, TrainConfig
+
+SHAPE = {"num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # a run this short does not overfit
+VOCABULARY = 8000
+MAX_LENGTH = 128
+MASKED = 0.2  # more to learn from each text than 0.15, while there is little time
+PRETRAIN_OPTIM = OptimConfig(lr=2e-3, betas=(0.9, 0.98), warmup=0.1)
+PRETRAIN_BATCH = 32
+FINETUNE_OPTIM = OptimConfig(lr=5e-4, warmup=0.1)
+FINETUNE_BATCH = 16
+EPOCHS = 20
+PER_LABEL = 50  # labelled examples to fine-tune on
+TEST = 900  # examples to test on
+SEEDS = (0, 1, 2, 3, 4)
+
+STARTS = {"pretrained": "pre-trained", "random": "random weights"}  # folder name -> what the page calls it
+
+TRIAL_STEPS = 24  # to learn how fast this machine is
+FEWEST_STEPS = 50
+MOST_EPOCHS = 40  # a small text is not read more often than that, whatever the time
+FINETUNE_TOKENS = 400_000  # what a fine-tuning run costs, in tokens of pre-training; measured
+FINETUNE_START_S = 1.0  # and besides
+MARGIN_S = 12.0  # for the report, and for machines that slow down
+
+
+def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> PretrainConfig:
+    """The pre-training run of a corpus of that size. One document alone has no other to be paired with: no NSP."""
+    batch = max(1, min(PRETRAIN_BATCH, tokens // (2 * MAX_LENGTH)))
+    objectives: dict[str, dict[str, Any]] = {"mlm": {"rate": MASKED}, "nsp": {"form": "corrected"}}
+    if documents < 2:
+        del objectives["nsp"]
+    every = max(1, steps // 12)
+    return PretrainConfig(
+        corpus=str(run / "corpus"),
+        tokenizer=str(run / "tokenizer"),
+        model="bert-tiny",
+        model_overrides=SHAPE | DROPOUT | {"max_position_embeddings": MAX_LENGTH},
+        objectives=objectives,
+        max_length=MAX_LENGTH,
+        optim=PRETRAIN_OPTIM,
+        train=TrainConfig(
+            steps=steps, batch_size=batch, log_every=max(1, steps // 200), eval_every=every, save_every=every, keep=1
+        ),
+    )
+
+
+def pretraining_steps(tokens_per_s: float, *, seconds: float, tokens: int, tokens_per_step: int) -> int:
+    """How many steps `seconds` allow for, fine-tuning after them included, on a machine that trains at that rate."""
+    finetuning_s = len(STARTS) * len(SEEDS) * (FINETUNE_TOKENS / tokens_per_s + FINETUNE_START_S)
+    steps = int((seconds - finetuning_s - MARGIN_S) * tokens_per_s / tokens_per_step)
+    return max(FEWEST_STEPS, min(steps, MOST_EPOCHS * tokens // tokens_per_step))
+
+
+def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
+    """One fine-tuning run; only where the weights come from, and the seed, differ between any two."""
+    return FinetuneConfig(
+        model=str(run / "pretrain/model"),
+        train_file=str(run / f"task/train-{seed}.jsonl"),
+        dev_file=str(run / "task/test.jsonl"),
+        from_scratch=start == "random",
+        max_length=MAX_LENGTH,
+        epochs=EPOCHS,
+        optim=FINETUNE_OPTIM,
+        train=TrainConfig(
+            steps=1, batch_size=FINETUNE_BATCH, log_every=20, eval_every=75, save_every=10**6, keep=1, seed=seed
+        ),
+    )
+
+
+def summary() -> dict[str, str]:
+    """The settings in words, for the page."""
+    return {
+        "model": f"{SHAPE['num_hidden_layers']} layers, {SHAPE['hidden_size']} wide, at most {VOCABULARY:,} pieces",
+        "pre-training": f"batch {PRETRAIN_BATCH}, up to {MAX_LENGTH} tokens, peak learning rate {PRETRAIN_OPTIM.lr:g}",
+        "fine-tuning": f"{EPOCHS} epochs, batch {FINETUNE_BATCH}, peak learning rate {FINETUNE_OPTIM.lr:g}",
+    }
