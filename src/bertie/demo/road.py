@@ -205,7 +205,7 @@ class Road:
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]
         return {
-            "masked": config.objectives["mlm"]["rate"],
+            "masked": settings.MASKED,
             "steps": steps,
             "tokens": tokens,
             "tokens_per_s": rate,
