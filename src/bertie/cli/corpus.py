@@ -116,8 +116,8 @@ def corpus(
         console.warn(f"Records that could not be read are listed in {out / 'quarantine.jsonl'}.")
     if facts["inputs"]["passed_over"]:
         console.warn(f"{facts['inputs']['passed_over']:,} files in the folders have no known format: passed over.")
-    if shards.num_documents == 1 and shards.num_sentences > 1:
-        console.warn("This corpus is one document. If every line of your text is one, pass --documents line.")
+    if shards.num_documents == 1 or any(what.startswith("documents cut") for what in facts["inside_documents"]):
+        console.warn("The text has few blank lines between documents. If every line is one, pass --documents line.")
     if opened is not None:
         found = facts["tokens"]
         console.show(

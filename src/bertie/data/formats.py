@@ -7,9 +7,7 @@ documents. Nothing one record holds stops the reading.
 import csv
 import html
 import json
-import lzma
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +27,7 @@ from bertie.data.records import (
     decoded,
     file_size,
 )
-from bertie.data.streams import Unreadable, opened
+from bertie.data.streams import FAILURES, Unreadable, opened
 from bertie.errors import nearest
 
 ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
@@ -129,7 +127,7 @@ def row_groups(path: str, reading: Reading) -> Iterator[tuple[Item, int]]:
         for group in range(metadata.num_row_groups):
             yield [path, group, row], metadata.row_group(group).total_byte_size
             row += metadata.row_group(group).num_rows
-    except (pyarrow.ArrowException, Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError):
+    except (pyarrow.ArrowException, *FAILURES):
         yield [path, 0, 1], size
 
 

@@ -212,7 +212,7 @@ class _Draft:
             self._sentences += map(len, sentences) if ascii_only else [len(s.encode()) for s in sentences]
             self._pieces.append(len(sentences))
             self._hashes.append(xxhash.xxh3_128_digest(data))
-            self.size += len(data)
+            self.size += len(data) + 32 * (1 + len(sentences))  # what the bounds take counts, too
         self._documents.append(len(pieces))
         if signature is not None:
             self._signatures.append(signature)

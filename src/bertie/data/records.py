@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from bertie.data import tables
-from bertie.data.streams import Unreadable, compression, opened
+from bertie.data.streams import FAILURES, Unreadable, compression, opened
 from bertie.errors import DataError
 
 UNIT = 8 << 20  # bytes of input in a unit of work; compressed ones count four times
@@ -94,29 +94,48 @@ def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator
     """
     path, start, stop = item
     with opened(path, start, stop) as stream:
-        rest, line, ended = b"", 1, False
-        while not ended:
-            piece = stream.read(READ)
-            ended = not piece
+        rest: bytes | None = b""
+        line = 1
+        for number, piece in enumerate(_pieces(stream)):
+            if number == 0 and start == 0:
+                piece = _without_mark(piece)
+            if rest is None:  # inside a line that is dropped
+                past = piece.find(b"\n") + 1
+                if not past:
+                    continue
+                piece, rest, line = piece[past:], b"", line + 1
             buffer = rest + piece
-            if line == 1 and not rest and start == 0:
-                buffer = _without_mark(buffer)
-            cut = len(buffer) if ended else _last_end(end, buffer)
+            cut = _last_end(end, buffer)
             if not cut and len(buffer) > LIMIT:
                 cut = buffer.rfind(b"\n") + 1
-                if cut:
-                    counts[f"documents cut, longer than {LIMIT >> 20} MiB"] += 1
-                else:
+                if not cut:
                     excerpt = buffer[:EXCERPT].decode("utf-8", "replace")
                     yield line, Dropped(f"a line longer than {LIMIT >> 20} MiB", path, line, excerpt)
-                    while buffer and not (cut := buffer.find(b"\n") + 1):
-                        buffer = stream.read(READ)
-                    rest, line, ended = buffer[cut:], line + 1, not buffer
+                    rest = None
                     continue
+                counts[f"documents cut, longer than {LIMIT >> 20} MiB"] += 1
             block, rest = buffer[:cut], buffer[cut:]
             if block:
                 yield line, block
                 line += block.count(b"\n")
+        if rest:
+            yield line, rest
+
+
+def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
+    """READ bytes at a time. Where reading fails, what was read before comes first."""
+    gathered, size = list[bytes](), 0
+    try:
+        while piece := stream.read1(1 << 16):  # type: ignore[attr-defined]  # of buffered readers
+            gathered.append(piece)
+            size += len(piece)
+            if size >= READ:
+                yield b"".join(gathered)
+                gathered, size = [], 0
+    except FAILURES:
+        yield b"".join(gathered)
+        raise
+    yield b"".join(gathered)
 
 
 def _last_end(end: re.Pattern[bytes], buffer: bytes) -> int:

@@ -8,10 +8,8 @@ that cannot be read never stops the reading. A new kind of source is one row of 
 
 import codecs
 import glob
-import lzma
 import sys
 import tempfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -21,7 +19,7 @@ from typing import NamedTuple
 
 from bertie.data import formats
 from bertie.data.records import LINE, NEVER, READ, UNIT, Dropped, Item, Reading, spans
-from bertie.data.streams import COMPRESSIONS, Unreadable, compression, opened
+from bertie.data.streams import COMPRESSIONS, FAILURES, compression, opened
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, full_disk
 from bertie.registry import Registry
@@ -81,10 +79,10 @@ def read(unit: Unit, reading: Reading, counts: Counter[str]) -> Iterator[str | D
         try:
             for found in source.read(item, reading, counts):
                 yield found._replace(start=item[1]) if source.spans and isinstance(found, Dropped) else found
-        except (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        except FAILURES as error:
             if isinstance(error, OSError) and (full := full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
-            yield Dropped(f"unreadable from here on: {_reason(error)}", str(item[0]))
+            yield Dropped(f"file not read to its end: {_reason(error)}", str(item[0]))
         except DataError as error:
             yield Dropped(str(error), str(item[0]))
 
@@ -141,7 +139,7 @@ def expand(inputs: Iterable[str], reading: Reading) -> tuple[list[str], list[str
         else:
             found = sorted(p for p in glob.glob(name, recursive=True) if Path(p).is_file())
             if not found:
-                raise DataError(f"{name} does not exist{_hint(name)}.")
+                raise DataError(f"{name} does not exist{_hint(name)}")
             names.update(dict.fromkeys(found))
     return list(names), passed_over
 
@@ -165,7 +163,7 @@ def kind_of(name: str, reading: Reading) -> tuple[str, str]:
     try:
         with opened(name) as stream:
             head = stream.read(64).removeprefix(codecs.BOM_UTF8).lstrip()
-    except (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError):
+    except FAILURES:
         head = b""  # reading it will say what is wrong
     if head.startswith(b"<doc "):
         return "wiki", name
@@ -185,7 +183,7 @@ def _hint(name: str) -> str:
     parent = Path(name).parent
     names = [p.name for p in parent.iterdir()] if parent.is_dir() and not glob.has_magic(name) else []
     close = nearest(Path(name).name, names).partition(" Choices:")[0] if names else ""
-    return f". {close.rstrip(' ?')}?" if close.startswith("Did") else ""
+    return f". {close.rstrip(' ?')}?" if close.startswith("Did") else "."
 
 
 def spool(folder: Path) -> Path:

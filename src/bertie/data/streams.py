@@ -6,6 +6,7 @@ import io
 import lzma
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,10 @@ BOMB_BYTES = 64 << 20  # below, an unusual ratio does no harm
 
 class Unreadable(Exception):
     """What is left of a file cannot be read; the message says why."""
+
+
+# What reading a damaged file raises, by the way it is damaged and compressed.
+FAILURES = (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class Stream(Protocol):
@@ -40,7 +45,7 @@ def compression(path: str | Path) -> str:
 def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
     """A file's bytes, decompressed by its suffix; of a plain one only [start, stop) when stop is not -1.
 
-    Reading raises Unreadable, EOFError, OSError, zlib.error or LZMAError where the file is damaged or cut short.
+    Reading raises one of FAILURES where the file is damaged or cut short.
     `seekable` decompresses into a temporary file first.
     """
     with open(path, "rb") as file:
