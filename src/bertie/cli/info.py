@@ -1,0 +1,147 @@
+"""`bertie info`: what a model folder or a preset is, what it weighs and what it costs to run."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.errors import UsageError
+
+EXAMPLES = """Examples:\n
+[bold]bertie info --presets[/]\n
+[bold]bertie info bert-base[/]\n
+[bold]bertie info runs/wiki/model --length 512[/]"""
+MASKED = 0.15  # share of positions BERT's pre-training predicts
+
+
+@app.command(epilog=EXAMPLES)
+def info(
+    model: Annotated[str | None, typer.Argument(help="Model folder or preset.")] = None,
+    presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
+    length: Annotated[int, typer.Option(min=1, help="Tokens a sequence, for the operations a token costs.")] = 128,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Show a model's architecture, parameters, memory, operations a token, and its tokenizer."""
+    if presets == (model is not None):
+        raise UsageError("Name one model folder or preset, or pass --presets for the list.")
+    facts = list_presets() if model is None else describe(model, length)
+    if console.verbosity.json:
+        emit(facts)
+    elif isinstance(facts, list):
+        _show_presets(facts)
+    else:
+        _show(facts)
+
+
+def list_presets() -> list[dict[str, Any]]:
+    """Every preset: name, model_type, sizes, parameters."""
+    from bertie import variants
+    from bertie.models.count import parameters
+
+    return [
+        {
+            "preset": name,
+            "model_type": model_type,
+            "layers": config.num_hidden_layers,
+            "hidden_size": config.hidden_size,
+            "heads": config.num_attention_heads,
+            "vocab_size": config.vocab_size,
+            "parameters": sum(parameters(config).values()),
+        }
+        for model_type, variant in variants.VARIANTS.items()
+        for name, config in variant.presets.items()
+    ]
+
+
+def describe(model: str, length: int) -> dict[str, Any]:
+    """The facts of one model. Raises UsageError for what is neither folder nor preset, DataError for a bad folder."""
+    from dataclasses import asdict
+
+    from bertie import variants
+    from bertie.models import count
+
+    folder = Path(model)
+    config, facts = variants.config(model), dict[str, Any](model=model)
+    parts = count.parameters(config)
+    if (folder / "config.json").is_file():
+        loaded, report = variants.load(folder)
+        config = loaded.config
+        parts = count.parameters(config) | {
+            f"{name} head": sum(parameter.numel() for parameter in head.parameters())
+            for name, head in loaded.heads.items()
+        }
+        facts |= {"architecture": loaded.public.get("architectures"), "labels": list(loaded.labels)}
+        facts |= {"weights": str(report), "tokenizer": _tokenizer(folder)}
+    total = sum(parts.values())
+    flops = count.forward_flops(config, length=min(length, config.max_length), predicted=MASKED)
+    return facts | {
+        "config": asdict(config),
+        "parameters": parts | {"total": total},
+        # weights and gradients in float32 and AdamW's two moments; activations come on top
+        "memory_bytes": {"inference float32": 4 * total, "inference bf16": 2 * total, "training AdamW": 16 * total},
+        "flops_per_token": {
+            "length": min(length, config.max_length),
+            "forward": sum(flops.values()) - flops["masked-LM head"],
+            "pretraining": 3 * sum(flops.values()),
+            "by part, forward": flops,
+        },
+    }
+
+
+def _tokenizer(folder: Path) -> dict[str, Any] | None:
+    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+        return None
+    from bertie.text.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer.load(folder)
+    special = {tokenizer.id_to_token(i): i for i in sorted(tokenizer.special_ids)}
+    return {"vocab_size": tokenizer.vocab_size, "special": special, "fingerprint": tokenizer.fingerprint}
+
+
+def _show_presets(rows: list[dict[str, Any]]) -> None:
+    from rich.table import Table
+
+    table = Table("preset", "family", box=None)
+    for column in ("layers", "hidden", "heads", "vocabulary", "parameters"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        name, family, *numbers = row.values()
+        table.add_row(name, family, *(f"{number:,}" for number in numbers))
+    console.show(table)
+
+
+def _show(facts: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_row(facts["model"], ", ".join(facts.get("architecture") or []))
+    if facts.get("labels"):
+        table.add_row("labels", ", ".join(facts["labels"]))
+    if "weights" in facts:
+        table.add_row("weights", facts["weights"])
+    for name, value in facts["config"].items():
+        if value is None or value is False:
+            continue  # what this model does without
+        table.add_row(f"  {name}", str(value))
+    table.add_row("parameters", f"{facts['parameters']['total']:,}")
+    for name, number in facts["parameters"].items():
+        if name != "total":
+            table.add_row(f"  {name}", f"{number:,}")
+    table.add_row("memory", "MB")
+    for name, size in facts["memory_bytes"].items():
+        table.add_row(f"  {name}", f"{size / 1e6:,.0f}")
+    flops = facts["flops_per_token"]
+    table.add_row(f"operations a token, length {flops['length']}", "MFLOP")
+    table.add_row("  forward, encoder", f"{flops['forward'] / 1e6:,.1f}")
+    table.add_row(f"  pre-training step, {MASKED:.0%} predicted", f"{flops['pretraining'] / 1e6:,.1f}")
+    if tokenizer := facts.get("tokenizer"):
+        table.add_row("tokenizer", f"{tokenizer['vocab_size']:,} pieces")
+        table.add_row("  special", " ".join(f"{name}={i}" for name, i in tokenizer["special"].items()))
+        table.add_row("  fingerprint", tokenizer["fingerprint"])
+    console.show(table)
