@@ -13,7 +13,8 @@ FLOORS = [
     {"variants", "train"},
     {"evaluate", "compress", "export", "audit", "plan", "explain", "search", "bench"},
     {"runs"},
-    {"serve", "cli", "demo"},
+    {"demo"},
+    {"serve", "cli"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -195,7 +195,7 @@ def test_fill_mask_proposes_tokens_for_every_mask(tmp_path):
         assert filled.token.removeprefix("##") in filled.text
     with pytest.raises(DataError, match=r"no \[MASK\]"):
         bertie.fill_mask(model, "nothing to fill")
-    with pytest.raises(UsageError, match="no classification head"):
+    with pytest.raises(UsageError, match="no head that chooses"):
         bertie.predict(model, ["x"])
 
 

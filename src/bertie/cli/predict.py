@@ -82,7 +82,7 @@ def predict(
             out = io.TextIOWrapper(raw, encoding="utf-8", newline="", write_through=True)
             write_all(out)
             out.detach()
-        console.say(f"{skipped.rows:,} rows labelled in {output}")
+        console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labelled: {output}")
     else:
         write_all(sys.stdout)
     for note, count in ((skipped, skipped.total), (long, long.long)):

@@ -73,8 +73,8 @@ class Predictor:
             raise UsageError("The model has no tokenizer, so it cannot read text. Open it with bertie.load(FOLDER).")
         self.model, self.tokenizer = model, model.tokenizer
         self.task: SequenceTask | None = None
-        if "sequence" in model.heads:
-            outputs = len(model.get_parameter("heads.sequence.classifier.bias"))
+        outputs = len(model.get_parameter("heads.sequence.classifier.bias")) if "sequence" in model.heads else 0
+        if outputs > 1 and model.problem_type in (None, "single_label_classification"):
             self.task = SequenceTask(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)))  # the public default
         trained = training_facts(self.tokenizer)
         positions = model.config.max_length
@@ -223,7 +223,9 @@ class Predictor:
 
     def _task(self) -> SequenceTask:
         if self.task is None:
-            raise UsageError("This model has no classification head yet: fine-tune it first (bertie finetune).")
+            raise UsageError(
+                "This model has no head that chooses one of several labels: fine-tune it first (bertie finetune)."
+            )
         return self.task
 
 
