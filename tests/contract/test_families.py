@@ -1,0 +1,118 @@
+"""What every family promises, asked of every row of the registry."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from bertie import variants
+from bertie.config import PretrainConfig
+from bertie.errors import BertieError
+from bertie.models.config import EncoderConfig
+from bertie.models.heads import HEADS, LABELLED
+from bertie.models.model import Model
+from bertie.models.variant import Variant
+from bertie.models.weights import public_state
+from bertie.nn.layout import Packed
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 101,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.2,
+}
+FAMILIES = [pytest.param(variant, id=name) for name, variant in variants.VARIANTS.items()]
+CLASSES = [
+    pytest.param(variant, architecture, id=architecture)
+    for _, variant in variants.VARIANTS.items()
+    for architecture in variant.architectures
+]
+
+
+def small(variant: Variant) -> EncoderConfig:
+    sizes = SIZES | ({"embedding_size": 16} if variant.base.embedding_size else {})
+    return variant.base.replace(**sizes)
+
+
+def built(variant: Variant, architecture: str = "") -> Model:
+    names = variant.architectures.get(architecture, ())
+    heads = lambda config: {name: HEADS[name](config, 3) for name in names}  # noqa: E731
+    return variants.build(small(variant), heads=heads, variant=variant.model_type).eval()
+
+
+@pytest.mark.parametrize(("variant", "architecture"), CLASSES)
+def test_a_folder_comes_back_as_it_was(variant: Variant, architecture: str, tmp_path: Path) -> None:
+    model = built(variant, architecture)
+    labels = ("x", "y", "z") if set(LABELLED) & set(model.heads) else ()
+    model.save_pretrained(tmp_path / "a", labels=labels)
+    again, report = variants.load(tmp_path / "a")
+    assert report.fresh + report.unused == ()
+    assert again.config == model.config
+    assert tuple(again.heads) == tuple(model.heads)
+    assert again.labels == labels
+    for name, parameter in model.named_parameters():
+        assert torch.equal(again.get_parameter(name), parameter), name
+    again.save_pretrained(tmp_path / "b")
+    for name in ("config.json", "model.safetensors", "README.md"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("variant", FAMILIES)
+def test_alone_in_a_batch_packed_or_padded(variant: Variant) -> None:
+    model, lengths = built(variant), [9, 1, 17, 4]
+    texts = [torch.randint(5, 101, (n,)) for n in lengths]
+    padded = torch.nn.utils.rnn.pad_sequence(texts, batch_first=True, padding_value=model.config.pad_token_id)
+    mask = torch.arange(17)[None] < torch.tensor(lengths)[:, None]
+    with torch.no_grad():
+        in_batch = model.encoder(padded, attention_mask=mask).last_hidden_state
+        packed = model.encoder(torch.cat(texts), layout=Packed.from_lengths(torch.tensor(lengths))).last_hidden_state
+        for text, row, part in zip(texts, in_batch, packed.split(lengths), strict=True):
+            alone = model.encoder(text[None]).last_hidden_state[0]
+            torch.testing.assert_close(row[: len(text)], alone, atol=1e-5, rtol=0)
+            torch.testing.assert_close(part, alone, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("variant", FAMILIES)
+def test_every_weight_has_one_public_name(variant: Variant) -> None:
+    """No two weights of a class share a name, and all of them are known to the table."""
+    for architecture in variant.architectures:
+        names = [
+            name
+            for name, _ in public_state(dict(built(variant, architecture).named_parameters()), variant.table, base=True)
+        ]
+        assert len(set(names)) == len(names), architecture
+        assert [variant.table.today(name) for name in names] == names, architecture
+
+
+@pytest.mark.parametrize("variant", FAMILIES)
+def test_too_long_is_refused(variant: Variant) -> None:
+    model = built(variant)
+    most = model.config.max_length
+    model.encoder(torch.full((1, most), 7))
+    with pytest.raises(BertieError, match=f"{most}"):
+        model.encoder(torch.full((1, most + 1), 7))
+
+
+@pytest.mark.parametrize("variant", FAMILIES)
+def test_hostile_configs_are_refused(variant: Variant, tmp_path: Path) -> None:
+    built(variant).save_pretrained(tmp_path)
+    good = json.loads((tmp_path / "config.json").read_text())
+    for key in variant.keys.values():
+        for value in (-1, 2**62, "x", [1], {}, 1e999, True):
+            (tmp_path / "config.json").write_text(json.dumps({**good, key: value}))
+            with pytest.raises(BertieError):
+                variants.load(tmp_path)
+                pytest.fail(f"{key} {value!r} was taken")
+
+
+@pytest.mark.parametrize("variant", FAMILIES)
+def test_presets_and_recipes_hold_together(variant: Variant) -> None:
+    PretrainConfig(corpus="c", tokenizer="t", **variant.recipe)
+    for name, preset in variant.presets.items():
+        written = variant.public(preset, {})
+        assert variant.config(json.loads(json.dumps(written)), name) == preset, name
