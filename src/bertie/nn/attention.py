@@ -60,18 +60,36 @@ class SelfAttention(nn.Module):
         self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for."""
-        qkv_BS3H = layout.rectangle(self.qkv(hidden))
-        qkv_BS3ND = qkv_BS3H.view(*qkv_BS3H.shape[:2], 3, self.num_heads, -1)
-        # one contiguous copy per part: ten times as fast on a CPU as permuting all three at once
-        q_BNQD, k_BNKD, v_BNKD = (x_BSND.transpose(1, 2).contiguous() for x_BSND in qkv_BS3ND.unbind(2))
+        q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         dropout_p = self.dropout_p if self.training else 0.0
-        probs = None
-        if output_attentions or _slow_fused(q_BNQD):
-            context_BNQD, probs = formula(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p=dropout_p)
-        else:
-            context_BNQD = F.scaled_dot_product_attention(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p)
+        context_BNQD, probs = attend(
+            q_BNQD, k_BNKD, v_BNKD, bias, dropout_p=dropout_p, output_attentions=output_attentions
+        )
         context_BSH = context_BNQD.transpose(1, 2).flatten(2)
-        return self.output(layout.flat(context_BSH)), probs if output_attentions else None
+        return self.output(layout.flat(context_BSH)), probs
+
+
+def split_heads(fused_BSPH: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
+    """What a fused projection of several parts gives, (B, S, parts * N * D) -> one (B, N, S, D) for each part."""
+    parts_BSPND = fused_BSPH.view(*fused_BSPH.shape[:2], parts, num_heads, -1)
+    # one contiguous copy per part: ten times as fast on a CPU as permuting all at once
+    return tuple(x_BSND.transpose(1, 2).contiguous() for x_BSND in parts_BSPND.unbind(2))
+
+
+def attend(
+    q_BNQD: Tensor,
+    k_BNKD: Tensor,
+    v_BNKD: Tensor,
+    bias: Tensor | None,
+    *,
+    dropout_p: float = 0.0,
+    output_attentions: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Attention by whichever way is quicker. -> context (B, N, Q, D), the probabilities (B, N, Q, K) when asked for"""
+    if output_attentions or _slow_fused(q_BNQD):
+        context_BNQD, probs = formula(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p=dropout_p)
+        return context_BNQD, probs if output_attentions else None
+    return F.scaled_dot_product_attention(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p), None
 
 
 def _slow_fused(q: Tensor) -> bool:
