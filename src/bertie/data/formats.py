@@ -195,10 +195,10 @@ def wiki(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | D
 
 
 def _outside(block: bytes, start: int, stop: int, path: str, line: int) -> Iterator[Dropped]:
-    stray = block[start:stop]
-    if stray and not stray.isspace():
-        line += block.count(b"\n", 0, start)
-        yield Dropped("text outside <doc> ... </doc>", path, line, stray[:EXCERPT].decode("utf-8", "replace").strip())
+    stray = block[start:stop].lstrip()
+    if stray:
+        line += block.count(b"\n", 0, stop - len(stray))
+        yield Dropped("text outside <doc> ... </doc>", path, line, stray[:EXCERPT].decode("utf-8", "replace").rstrip())
 
 
 def modules(packages: str, reading: Reading) -> Iterator[tuple[Item, int]]:

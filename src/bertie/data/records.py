@@ -126,7 +126,7 @@ def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
     """READ bytes at a time. Where reading fails, what was read before comes first."""
     gathered, size = list[bytes](), 0
     try:
-        while piece := stream.read1(1 << 16):  # type: ignore[attr-defined]  # of buffered readers
+        while piece := stream.read1(min(READ, 1 << 16)):  # type: ignore[attr-defined]  # of buffered readers
             gathered.append(piece)
             size += len(piece)
             if size >= READ:
