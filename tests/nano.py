@@ -4,8 +4,11 @@ python tests/nano.py RUN '{"steps": 60}'        one run in a process of its own,
 """
 
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from bertie.data.collate import packed
 from bertie.data.draws import Draws, key, mix
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order
+from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.objectives import Objective, build
@@ -41,7 +45,7 @@ WORDS = Vocabulary(1, 2, 0, 3, 4, ONES < 5, np.zeros(VOCAB, bool), np.zeros(VOCA
 
 @dataclass
 class NanoSource:
-    """SAMPLES sequences of 5 to LENGTH tokens; token n + 1 follows from token n, so that there is something to learn."""
+    """Sequences of 5 to LENGTH tokens; each token follows from the one before, so that there is something to learn."""
 
     objective: Objective = field(default_factory=lambda: build({"mlm": {}, "nsp": {}}))
     batch_size: int = 8
@@ -74,11 +78,12 @@ def nano_train(**overrides: Any) -> TrainConfig:
 
 
 def nano_fit(run: Path, *, model: Model | None = None, source: NanoSource | None = None, **options: Any) -> Result:
-    """One nano run; `options` are TrainConfig's fields and fit's, `lr` and `warmup` OptimConfig's."""
+    """One nano run. options: TrainConfig's fields and fit's, lr and warmup of OptimConfig, dropout of the model."""
     fits = {name: options.pop(name) for name in FIT_OPTIONS if name in options}
     optim = OptimConfig(lr=options.pop("lr", 1e-3), warmup=options.pop("warmup", 0.2))
+    dropout = options.pop("dropout", 0.1)
     train = nano_train(**options)
-    model = model or nano_model(train.seed)
+    model = model or nano_model(train.seed, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)
     if source is None:
         source = NanoSource(batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed)
     held_out = [source.batch(np.zeros(4, np.int64), np.arange(4) + SAMPLES)]
@@ -86,7 +91,19 @@ def nano_fit(run: Path, *, model: Model | None = None, source: NanoSource | None
     def evaluate() -> dict[str, float]:
         return measure(model, source.objective, held_out)
 
-    return fit(model, source.objective, source, train=train, optim=optim, run=run, **({"evaluate": evaluate} | fits))
+    with one_thread():
+        return fit(model, source.objective, source, train=train, optim=optim, run=run, **{"evaluate": evaluate, **fits})
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """So small a model gains nothing by more threads, and loses much on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 FIT_OPTIONS = ("evaluate", "save_model", "resume", "allow_change", "on_step", "identity", "config")
@@ -107,20 +124,14 @@ def assert_same_run(a: Path, b: Path, step: int) -> None:
 
 
 def killed_after(step: int) -> Callable[[int], None]:
-    """An `on_step` that ends the process like kill -9 does, after a step and before anything is saved of it."""
-    import os
-    import signal
-
+    """An `on_step` that ends the process with kill -9, after a step and before anything is saved of it."""
     return lambda done: os.kill(os.getpid(), signal.SIGKILL) if done == step else None
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     given = json.loads(sys.argv[2])
     if "kill_after" in given:
         given["on_step"] = killed_after(given.pop("kill_after"))
-    from bertie.errors import BertieError
-
     try:
         nano_fit(Path(sys.argv[1]), **given)
     except BertieError as error:

@@ -65,21 +65,24 @@ def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change:
     for key in allow_change:
         if not any(_covers(key, known) for known in identity.keys() | before.keys()):
             raise UsageError(f"--allow-change {key}: there is no such key. {nearest(key, identity)}")
-    changed = [
-        key
-        for key in sorted(identity.keys() | before.keys())
-        if before.get(key) != identity.get(key)
-        and key not in FREE
-        and not any(_covers(allowed, key) for allowed in allow_change)
-    ]
+    changed = changes(before, identity, allow_change)
     if not changed:
         return
-    rows = "".join(f"\n  {key}: {before.get(key)} -> {identity.get(key)}" for key in changed)
+    rows = "".join(f"\n  {row}" for row in changed.values())
     raise UsageError(
         f"{saved.folder} belongs to a run with other settings or data:{rows}\n"
         "Start again in another folder, put back what changed, or go on with the change: "
         + " ".join(f"--allow-change {key}" for key in changed)
     )
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = ()) -> dict[str, str]:
+    """Keys that matter, are not allowed to differ, and do -> "key: before -> now"."""
+    return {
+        key: f"{key}: {before.get(key)} -> {now.get(key)}"
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key) != now.get(key) and key not in FREE and not any(_covers(part, key) for part in allowed)
+    }
 
 
 def _covers(allowed: str, key: str) -> bool:
