@@ -105,9 +105,8 @@ def test_hostile_configs_are_refused(variant: Variant, tmp_path: Path) -> None:
     for key in variant.keys.values():
         for value in (-1, 2**62, "x", [1], {}, 1e999, True):
             (tmp_path / "config.json").write_text(json.dumps({**good, key: value}))
-            with pytest.raises(BertieError):
+            with pytest.raises(BertieError):  # and nothing else, whatever the key
                 variants.load(tmp_path)
-                pytest.fail(f"{key} {value!r} was taken")
 
 
 @pytest.mark.parametrize("variant", FAMILIES)

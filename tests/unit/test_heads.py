@@ -41,9 +41,9 @@ def test_dropout_of_heads_on_tokens(preset, token_p, span_p):
 
 
 def test_dropout_runs_in_training_alone():
-    config = variants.config("distilbert-base-uncased", hidden_size=64, sequence_dropout=0.5)
+    config = variants.config("distilbert-base-uncased", hidden_size=96, sequence_dropout=0.5)
     head = HEADS["sequence"](config, 4)
-    output = EncoderOutput(torch.randn(8, 3, 64), Padded(torch.ones(8, 3, dtype=torch.bool)))
+    output = EncoderOutput(torch.randn(8, 3, 96), Padded(torch.ones(8, 3, dtype=torch.bool)))
     assert not torch.equal(head(output), head(output))
     head.eval()
     assert torch.equal(head(output), head(output))
