@@ -1,0 +1,70 @@
+"""`bertie pretrain`: a corpus and a tokenizer in, a pre-trained model out."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli.app import ConfigFile, DryRun, Json, Overrides, Overwrite, Quiet, Resume, Verbose, app, emit
+from bertie.errors import UsageError
+
+
+@app.command()
+def pretrain(
+    overrides: Overrides = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")] = None,
+    corpus: Annotated[str | None, typer.Option("--corpus", help="Folder that bertie corpus wrote.")] = None,
+    tokenizer: Annotated[str | None, typer.Option("--tokenizer", help="Folder of the tokenizer.")] = None,
+    config: ConfigFile = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of weights, data order, masks, dropout.")] = None,
+    resume: Resume = "auto",
+    allow_change: Annotated[
+        list[str] | None, typer.Option("--allow-change", help="Setting that may differ when resuming: optim.lr.")
+    ] = None,
+    overwrite: Overwrite = False,
+    dry_run: DryRun = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Pre-train a model on a corpus.
+
+    The same command goes on where it was stopped: by Ctrl-C, SIGTERM, a full disk or a crash. Any setting can be given
+    as key=value (model=bert-mini, train.steps=50000, optim.lr=5e-4, objectives.nsp=null); RUN/run.yaml holds them all.
+    Under torchrun, the batch is shared among the processes.
+
+    [bold]Examples[/]
+
+      bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/tiny train.steps=5000
+
+      bertie pretrain -c recipes/bert-base.yaml --corpus corpora/mine --tokenizer tokenizers/mine -o runs/base --dry-run
+
+      torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
+    """
+    from bertie import config as configs
+    from bertie.runs import pretrain as run
+
+    settings = configs.load(
+        configs.PretrainConfig,
+        config,
+        [*(overrides or []), *([] if seed is None else [f"train.seed={seed}"])],
+        corpus=corpus,
+        tokenizer=tokenizer,
+    )
+    if dry_run:
+        planned = run.plan(settings)
+        emit(planned) if console.verbosity.json else console.show(run.summary(planned))
+        return
+    if output is None:
+        raise UsageError("Where shall the run go? -o RUN")
+    results = run.pretrain(settings, output, resume=resume, overwrite=overwrite, allow_change=tuple(allow_change or ()))
+    if console.verbosity.json:
+        emit(results)
+        return
+    last = results["valid"] or results["train"]
+    figures = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name.endswith(("loss", "accuracy")))
+    console.show(f"step {results['step']:,}: {figures}")
+    console.say(f"The model is in {output / 'model'}, the curves in {output / 'metrics.jsonl'}. What next:")
+    console.say(f'  bertie fill-mask {output / "model"} "Some text with a \\[MASK] in it."')
+    console.say(f"  bertie finetune {output / 'model'} --train FILE -o runs/NAME")

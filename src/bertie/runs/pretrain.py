@@ -1,0 +1,243 @@
+"""A pre-training run: a corpus and a tokenizer in, a run folder with a model out.
+
+    corpus + tokenizer -> token shards -> PretrainingSource -> a look at examples, a plan -> fit -> RUN/model
+
+Devlin et al. 2018, 3.1 and A.2.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+from rich.markup import escape
+
+from bertie import console, objectives, variants
+from bertie.config import PretrainConfig
+from bertie.data import executors, tokens
+from bertie.data.shards import Shards
+from bertie.errors import UsageError
+from bertie.files import new_folder, read_json, write_json
+from bertie.models.config import EncoderConfig
+from bertie.models.folder import check_vocabulary
+from bertie.models.model import Model
+from bertie.objectives.source import PretrainingSource
+from bertie.text.tokenizer import Tokenizer
+from bertie.train import precision
+from bertie.train.figures import measure
+from bertie.train.loop import fit
+from bertie.train.resume import changes, flatten
+
+RESULTS = "results.json"
+EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
+EXAMPLE_CHARACTERS = 400
+
+
+def pretrain(
+    config: PretrainConfig,
+    run: Path | str,
+    *,
+    resume: str = "auto",
+    overwrite: bool = False,
+    allow_change: tuple[str, ...] = (),
+    watch: Callable[[Model, int], None] | None = None,
+) -> dict[str, Any]:
+    """Pre-train and return what results.json holds; the same call goes on with a run that was stopped.
+
+    watch: called after every step with the model, which it must leave as it finds it, and the number of steps done.
+    Raises DataError: a missing, damaged or too small corpus, a vocabulary that is not the model's; UsageError: a run
+    folder that holds a run with other settings; Stopped: to be resumed by the same call.
+    """
+    run = Path(run)
+    ready = Ready(config)
+    if overwrite:
+        new_folder(run, overwrite=True)
+    elif done := _finished(run, ready.identity, allow_change):
+        console.say(f"{escape(str(run))} is finished already; its results are read. --overwrite starts again.")
+        return done
+    model = ready.model()
+    planned = ready.plan(model)
+    _show(ready, planned)
+    validation = ready.source.validation_batches()
+    result = fit(
+        model,
+        ready.objective,
+        ready.source,
+        train=config.train,
+        optim=config.optim,
+        run=run,
+        config=config,
+        identity=ready.identity,
+        evaluate=(lambda: measure(model, ready.objective, validation)) if validation else None,
+        save_model=lambda folder: variants.save(model, folder, tokenizer=ready.tokenizer),
+        resume=resume,
+        allow_change=allow_change,
+        on_step=(lambda step: watch(model, step)) if watch else None,
+    )
+    results = {
+        "model": str(run / "model"),
+        "step": result.step,
+        "train": dict(result.train),
+        "valid": dict(result.valid),
+        "plan": planned,
+        "identity": ready.identity,
+    }
+    write_json(run / RESULTS, results)
+    return results
+
+
+def plan(config: PretrainConfig) -> dict[str, Any]:
+    """What a run would do, with everything checked that can be without training: the answer to --dry-run.
+
+    The corpus is encoded for it, which the run then need not do.
+    """
+    ready = Ready(config)
+    return ready.plan(ready.model())
+
+
+class Ready:
+    """Everything a run needs, made before its folder is touched, so that bad input leaves no trace there."""
+
+    def __init__(self, config: PretrainConfig) -> None:
+        self.config = config
+        self.objective = objectives.build(config.objectives)
+        self.tokenizer = Tokenizer.load(config.tokenizer)
+        self.shape = self._shape()
+        precision.choose_device(config.train.device)
+        self.shards = self._shards()
+        self.source = PretrainingSource(
+            self.shards,
+            self.tokenizer,
+            self.objective,
+            max_length=config.max_length,
+            batch_size=config.train.batch_size,
+            micro_batch_size=config.train.micro_batch_size,
+            seed=config.train.seed,
+        )
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same when the run is resumed: all settings; of corpus and tokenizer the content."""
+        return {
+            **flatten(self.config.model_dump(mode="json")),
+            "corpus": self.shards.fingerprint,
+            "tokenizer": self.tokenizer.fingerprint,
+        }
+
+    def _shards(self) -> Shards:
+        """The corpus as token ids. Ranks take turns: the first makes them, the others find them made."""
+        folder = Path(self.config.corpus)
+        ranks = int(os.environ.get("WORLD_SIZE", "1"))
+        turn = FileLock(folder / ".encode.lock") if ranks > 1 and folder.is_dir() else nullcontext()
+        with turn:
+            return tokens.encode(folder, self.tokenizer, workers=executors.cores())
+
+    def _shape(self) -> EncoderConfig:
+        config = self.config
+        if self._is_folder:
+            if config.model_overrides:
+                raise UsageError(
+                    f"model_overrides change the shape of a preset; {config.model} has its weights already."
+                )
+            shape = variants.config(config.model)
+            check_vocabulary(self.tokenizer, shape, Path(config.model))
+        else:
+            overrides = {"vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
+            shape = variants.config(config.model, **{**overrides, **config.model_overrides})
+            check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
+        if config.max_length > shape.max_position_embeddings:
+            raise UsageError(
+                f"max_length {config.max_length:,} is more than the {shape.max_position_embeddings:,} positions "
+                f"of {config.model}."
+            )
+        return shape
+
+    @property
+    def _is_folder(self) -> bool:
+        return (Path(self.config.model) / "config.json").is_file()
+
+    def model(self) -> Model:
+        """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
+        if not self._is_folder:
+            return variants.build(self.shape, heads=self.objective.heads, seed=self.config.train.seed)
+        model, report = variants.load(self.config.model, heads=self.objective.heads, seed=self.config.train.seed)
+        console.say(f"{escape(self.config.model)}: {escape(str(report))}")
+        return model
+
+    def plan(self, model: Model) -> dict[str, Any]:
+        """Sizes and costs. flops: of all steps, forward and backward, real tokens only."""
+        config, source = self.config, self.source
+        device = precision.choose_device(config.train.device)
+        first = source.batches(0)
+        tokens, sequences = sum(batch.tokens for batch in first), sum(batch.size for batch in first)
+        predictions = sum(self.objective.counts(batch).get("mlm", 0) for batch in first)
+        length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens
+        per_token = 3 * flops_per_token(self.shape, length=length, predicted=predictions / tokens)
+        return {
+            "model": config.model,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "objective": self.objective.name,
+            "documents": self.shards.num_documents,
+            "instances_per_epoch": source.instances_per_epoch,
+            "tokens_per_epoch": round(source.instances_per_epoch * tokens / sequences),
+            "steps": config.train.steps,
+            "epochs": round(config.train.steps * config.train.batch_size / source.instances_per_epoch, 2),
+            "sequences_per_step": config.train.batch_size,
+            "tokens_per_step": tokens,
+            "flops": float(f"{per_token * tokens * config.train.steps:.3g}"),
+            "device": str(device),
+            "precision": str(precision.choose_dtype(config.train.precision, device)).removeprefix("torch."),
+        }
+
+
+def flops_per_token(config: EncoderConfig, *, length: float, predicted: float) -> float:
+    """Floating-point operations of a forward pass per token; training takes three times that.
+
+    length: the token-weighted mean length of the sequences; predicted: the share of tokens that are predicted, which
+    alone reach the vocabulary. Two per multiply-add; norms, activations and embeddings, below 1 %, are left out.
+    """
+    h, layers = config.hidden_size, config.num_hidden_layers
+    linear = layers * (8 * h * h + 4 * h * config.intermediate_size)  # queries, keys, values, output; up, down
+    attention = layers * 4 * h * length
+    return linear + attention + predicted * (2 * h * h + 2 * h * config.vocab_size)
+
+
+def _finished(run: Path, identity: dict[str, Any], allow_change: tuple[str, ...]) -> dict[str, Any] | None:
+    """The results a finished run's folder holds; None when there is something left to do."""
+    if not (run / RESULTS).exists():
+        return None
+    results: dict[str, Any] = read_json(run / RESULTS)
+    before = results.get("identity", {})
+    changed = changes(before, identity, allow_change)
+    if changed:
+        rows = "".join(f"\n  {row}" for row in changed.values())
+        raise UsageError(
+            f"{run} holds a finished run with other settings or data:{rows}\n"
+            "Choose another folder, pass --overwrite, or go on with the change: "
+            + " ".join(f"--allow-change {key}" for key in changed)
+        )
+    return None if changes(before, identity) else results
+
+
+def _show(ready: Ready, planned: dict[str, Any]) -> None:
+    """What the model will read, and the plan, before hours are spent on it."""
+    for number, example in enumerate(ready.source.examples(EXAMPLES), 1):
+        short = example if len(example) <= EXAMPLE_CHARACTERS else example[:EXAMPLE_CHARACTERS] + " ..."
+        console.say(f"[dim]example {number}:[/] {escape(short)}")
+    console.say(summary(planned))
+
+
+def summary(planned: dict[str, Any]) -> str:
+    """The plan in three lines."""
+    p = planned
+    return (
+        f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, "
+        f"on {p['device']} in {p['precision']}\n"
+        f"corpus: {p['documents']:,} documents, {p['instances_per_epoch']:,} instances "
+        f"and {p['tokens_per_epoch']:,} tokens an epoch\n"
+        f"plan: {p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
+        f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
+    )
