@@ -58,7 +58,8 @@ def first_alike(signatures: NDArray[np.uint32], candidates: Mask, threshold: flo
     with progress("comparing", len(signatures), unit="documents") as advance:
         for number in np.flatnonzero(candidates).tolist():
             values = signatures[number]
-            minhash = library.MinHash(PERMUTATIONS, seed=1, hashvalues=values.astype(np.uint64))
+            minhash = library.MinHash(PERMUTATIONS, seed=1)
+            minhash.hashvalues[:] = values
             alike = index.query(minhash)
             if not any((signatures[other] == values).mean() >= threshold for other in alike):
                 index.insert(number, minhash)

@@ -1,6 +1,7 @@
 """A corpus as token ids: the same documents and sentences in shards of uint16 or uint32, made once per tokenizer."""
 
-from functools import cache
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import safetensors.numpy
 from bertie.console import progress
 from bertie.data import executors
 from bertie.data.records import UNIT
-from bertie.data.shards import Shards, ShardWriter, decode
+from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode
 from bertie.errors import DataError
 from bertie.files import write_bytes
 from bertie.text.tokenizer import Tokenizer
@@ -36,10 +37,9 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1) -> Sha
     with executors.working(target) as work:
         executors.go_on(target, work, identity)
         tokenizer.save(work / "tokenizer")
-        ranges = _ranges(text)
         jobs = [
-            {"number": n, "folder": str(folder), "work": str(work), "start": start, "stop": stop, "size": size}
-            for n, (start, stop, size) in enumerate(ranges)
+            {"number": n, "folder": str(folder), "work": str(work), **identity, "place": place, "size": size}
+            for n, (place, size) in enumerate(_places(text))
         ]
         results = executors.run(encode_documents, jobs, work, workers=workers, about="encoding")
         with (
@@ -59,39 +59,43 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1) -> Sha
             )
 
 
-def encode_documents(number: int, folder: str, work: str, start: int, stop: int, size: int) -> dict[str, Any]:
-    """Encode documents [start, stop) into a part file; how many ids are the unknown one."""
-    text, tokenizer = _text(folder), _tokenizer(f"{work}/tokenizer")
-    bounds = text.document_bounds()[start : stop + 1]
-    lengths = text.sentence_lengths()[bounds[0] : bounds[-1]]
-    values = text.values(int(bounds[0]), int(bounds[-1]))
-    sentences = decode(values, np.concatenate([[0], np.cumsum(lengths)]))
-    ids, starts = tokenizer.flat_ids(sentences)
+def encode_documents(
+    number: int, folder: str, work: str, corpus: str, tokenizer: str, place: tuple[int, int, int], size: int
+) -> dict[str, Any]:
+    """Encode documents [start, stop) of a shard into a part file; how many ids are the unknown one."""
+    shard, start, stop = place
+    values, sentences, documents = _text(folder, corpus)[shard]
+    bounds = documents[start : stop + 1]
+    engine = _tokenizer(f"{work}/tokenizer", tokenizer)
+    ids, starts = engine.flat_ids(decode(values, sentences[bounds[0] : bounds[-1] + 1]))
     part = {
-        "values": ids.astype(np.uint16 if tokenizer.vocab_size <= 1 << 16 else np.uint32),
+        "values": ids.astype(np.uint16 if engine.vocab_size <= 1 << 16 else np.uint32),
         "sentences": np.asarray(starts, np.int64),
         "documents": bounds - bounds[0],
     }
     write_bytes(Path(work) / f"unit-{number:06d}.part", safetensors.numpy.save(part))
-    return {"unknown": int((ids == tokenizer.unk_id).sum())}
+    return {"unknown": int((ids == engine.unk_id).sum())}
 
 
-@cache
-def _text(folder: str) -> Shards:
-    return Shards.open(folder, verify=False)  # the process that gives out the work has looked
+# A process opens each once. The fingerprints tell what stands in a folder now from what stood there before.
 
 
-@cache
-def _tokenizer(folder: str) -> Tokenizer:
+@lru_cache(1)
+def _text(folder: str, fingerprint: str) -> list[tuple[Array, Int64, Int64]]:
+    return list(Shards.open(folder, verify=False))  # the process that gives out the work has looked
+
+
+@lru_cache(1)
+def _tokenizer(folder: str, fingerprint: str) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def _ranges(text: Shards) -> list[tuple[int, int, int]]:
-    """(first document, the one after the last, bytes) of units of about UNIT bytes."""
-    ends = np.concatenate([[0], np.cumsum(text.sentence_lengths())])[text.document_bounds()]
-    found, start = [], 0
-    while start < text.num_documents:
-        stop = min(int(np.searchsorted(ends, ends[start] + UNIT)), text.num_documents)
-        found.append((start, max(stop, start + 1), int(ends[max(stop, start + 1)] - ends[start])))
-        start = found[-1][1]
-    return found
+def _places(text: Shards) -> Iterator[tuple[tuple[int, int, int], int]]:
+    """(shard, its first document, the one after the last), of about UNIT bytes each, and the bytes."""
+    for shard, (_, sentences, documents) in enumerate(text):
+        ends = sentences[documents]
+        start = 0
+        while start < len(documents) - 1:
+            stop = min(max(int(np.searchsorted(ends, ends[start] + UNIT)), start + 1), len(documents) - 1)
+            yield (shard, start, stop), int(ends[stop] - ends[start])
+            start = stop
