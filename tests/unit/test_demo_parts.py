@@ -1,0 +1,183 @@
+"""The demo's task leaks nothing, its plan fits its time, its page says what the run folder holds."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from bertie.config import PretrainConfig
+from bertie.data.pydocs import Module, Passage
+from bertie.demo import libraries, masked, pairs, settings
+from bertie.demo.page import page
+from bertie.demo.road import demo
+from bertie.errors import UsageError
+
+BEES = (
+    "Count the bees that came home before the evening and write their number into the book beside the door of the hive"
+)
+
+
+def module(package: str, name: str, *paragraphs: str) -> Module:
+    return Module(package, name, (Passage(f"{name}.Hive", paragraphs),))
+
+
+def test_names_that_tell_are_hidden_and_prose_is_not():
+    modules = [
+        module("torch", "torch.hive", "A tensor of bees. Tensors of tensors hold the number of every bee."),
+        module("numpy", "numpy.array", "An array of bees, the number of each."),
+        Module("torch", "torch.tensor", (Passage("torch.tensor.number", ("A tensor.",)),)),
+    ]
+    telling = libraries.telling_words(modules)
+    assert "tensor" in telling, "it names something in torch alone, and stands there alone"
+    assert "tensors" in telling
+    assert "number" not in telling, "it names something in torch alone, but other libraries say it too"
+    assert "bees" not in telling, "it names nothing"
+    hidden = libraries.hide_names(
+        "NumPy's tensors: see a.b.c, snake_case, CamelCase, call() or float32 of 3 bees.", telling
+    )
+    assert hidden == "name's name: see name, name, name, name or name of 3 bees."
+
+
+def test_no_module_and_no_paragraph_is_on_both_sides():
+    modules = [
+        module(
+            package,
+            f"{package}.m{i}",
+            f"{BEES} in {package}, box {i}.",
+            "Shared by all of the modules, word for word, every time.",
+        )
+        for package in ("numpy", "scipy")
+        for i in range(40)
+    ]
+    train, test = libraries.labelled_passages(modules)
+    assert train
+    assert test
+    assert not {p.module for p in train} & {p.module for p in test}
+    assert not any("Shared by all" in p.text for p in [*train, *test])
+    held = {m.name for m in modules if libraries.held_out(m)}
+    assert {p.module for p in test} <= held
+
+
+def test_few_passages_are_balanced_and_a_function_of_the_seed():
+    passages = [libraries.LabelledPassage(f"{i}", "ab"[i % 2], "m") for i in range(40)]
+    drawn = libraries.few(passages, 5, seed=1)
+    assert sorted(p.label for p in drawn) == ["a"] * 5 + ["b"] * 5
+    assert drawn == libraries.few(passages, 5, seed=1)
+    assert drawn != libraries.few(passages, 5, seed=2)
+
+
+def test_pairs_say_truly_whether_they_are_of_one_document():
+    documents = [[f"Sentence {s} of document {d}." for s in range(9)] for d in range(120)]
+    chosen = pairs.split(documents, documents[:3])
+    assert chosen is not None
+    train, test, seen = chosen
+    assert "has read" in seen, "three documents are too few to test on"
+    assert not {tuple(d) for d in train} & {tuple(d) for d in test}
+    found = pairs.pairs(train, 200, seed=0)
+    assert sorted(p.label for p in found) == ["other"] * 100 + ["same"] * 100
+    for pair in found:
+        first, second = (set(re.findall(r"document (\d+)", text)) for text in (pair.first, pair.second))
+        assert len(first) == len(second) == 1
+        assert (first == second) == (pair.label == "same")
+        assert pair.first != pair.second
+    assert pairs.split(documents[:5], []) is None
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(300.0, 1000), (-100.0, settings.FEWEST_STEPS)])
+def test_the_plan_fits_the_time(seconds: float, expected: int):
+    runs = len(settings.STARTS) * len(settings.SEEDS)
+    after = runs * (settings.FINETUNE_TOKENS / 10_000 + settings.FINETUNE_START_S) + settings.MARGIN_S
+    steps = settings.pretraining_steps(10_000, seconds=seconds + after, tokens=10**8, tokens_per_step=3000)
+    assert steps == expected
+    assert settings.pretraining_steps(1e9, seconds=1e6, tokens=3000, tokens_per_step=30) == settings.MOST_EPOCHS * 100
+
+
+def test_a_corpus_of_one_document_is_pretrained_without_pairs(tmp_path: Path):
+    assert settings.pretraining(tmp_path, steps=10, tokens=10**6, documents=1).objectives.keys() == {"mlm"}
+    config = settings.pretraining(tmp_path, steps=10, tokens=10**6, documents=2)
+    assert config.objectives.keys() == {"mlm", "nsp"}
+    assert PretrainConfig.model_validate(json.loads(json.dumps(config.model_dump(mode="json")))) == config
+
+
+def lines(path: Path, rows: list[dict[str, object]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    masked.write_lines(path, rows)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The run folder of a demo that never ran."""
+    facts = {"masked": 0.2, "parameters": 12345, "steps": 20, "tokens": 54321, "epochs": 1.5, "tokens_per_s": 99.0}
+    card = {"words": 777, "about": "Made up.", "card": [["documents", 3]], "sources": [["numpy", "9.9", 3, 777, 1]]}
+    files = {
+        "demo.json": {
+            "about": "made-up text <&>",
+            "machine": {"cores": 2},
+            "settings": {"model": "small"},
+            "versions": {"torch": "2"},
+        },
+        "stages.json": {
+            "corpus": {"seconds": 1.5, "facts": card},
+            "pre-training": {"seconds": 61.0, "facts": facts},
+        },
+        "task.json": {
+            "labels": ["a", "b"],
+            "seeds": [0, 1],
+            "bag_of_words": [0.5, 0.6],
+            "about": "About.",
+            "shown": "",
+        },
+        "predictions.json": [{"texts": ["<b>"], "label": "a", "where": "m.n", "scores": {"a": 0.25, "b": 0.75}}],
+    }
+    for name, value in files.items():
+        (tmp_path / name).write_text(json.dumps(value))
+    figures = {"mlm_loss": 2.5, "mlm_accuracy": 0.4, "lr": 1e-3}
+    lines(
+        tmp_path / "pretrain/metrics.jsonl",
+        [{"kind": k, "step": s, **figures} for s in (10, 20) for k in ("train", "valid")],
+    )
+    guess = [{"token": "bees", "probability": 0.5}, {"token": "<i>", "probability": 0.25}]
+    lines(
+        tmp_path / "guesses.jsonl",
+        [{"step": 10, "sentences": ["The [MASK] hum."], "answers": ["bees"], "guesses": [guess]}],
+    )
+    for start, right in (("pretrained", 0.75), ("random", 0.5)):
+        for seed in (0, 1):
+            folder = tmp_path / f"finetune/{start}-{seed}"
+            lines(folder / "metrics.jsonl", [{"kind": "valid", "step": 5, "accuracy": right}])
+            (folder / "results.json").write_text(json.dumps({"dev": {"accuracy": right + seed * right / 25}}))
+    return tmp_path
+
+
+def test_the_page_says_what_the_folder_holds(run: Path):
+    text = page(run).render()
+    for expected in (
+        "777 words",
+        "12,345 parameters",
+        "0.765",
+        "0.510",
+        "+0.255",
+        "bees",
+        "1:02",
+        "chance",
+        "bag of words",
+    ):
+        assert expected in text
+    assert "made-up text &lt;&amp;&gt;" in text
+    assert "&lt;i&gt;" in text
+    assert "<i>" not in text
+
+
+def test_a_page_without_a_task_says_why(run: Path):
+    (run / "task.json").write_text(json.dumps({"skipped": "Left out: too few documents."}))
+    (run / "guesses.jsonl").unlink()
+    text = page(run).render()
+    assert "Left out: too few documents." in text
+    assert "Masked words, filled in" not in text
+
+
+def test_a_folder_with_another_demo_is_left_alone(tmp_path: Path):
+    (tmp_path / "demo.json").write_text(json.dumps({"asked": {"text": None, "minutes": 8.0}}))
+    with pytest.raises(UsageError, match="--overwrite"):
+        demo(tmp_path, text="other.txt")
