@@ -308,6 +308,17 @@ def test_the_card_agrees_with_the_text(tmp_path, inputs):
     assert "██" in page
 
 
+def test_a_card_that_was_never_written_is_written_by_the_next_call(tmp_path, inputs):
+    corpus.build([inputs], tmp_path / "out")
+    facts = card.load(tmp_path / "out")
+    for name in ("card.json", "card.md"):
+        (tmp_path / "out" / name).unlink()
+    corpus.build([inputs], tmp_path / "out")
+    again = card.load(tmp_path / "out")
+    assert again == {name: value for name, value in facts.items() if name in again}
+    assert (tmp_path / "out" / "card.md").exists()
+
+
 def test_short_documents_are_dropped_by_option(tmp_path):
     (tmp_path / "a.txt").write_text("tiny\n\nlong enough to stay\n")
     shards = corpus.build([tmp_path / "a.txt"], tmp_path / "out", CorpusConfig(min_chars=10))

@@ -15,13 +15,12 @@ SHARES = (0.1, 0.5, 0.9, 0.99)
 SPREAD = ("mean", "p10", "p50", "p90", "p99")
 
 
-def write(shards: Shards, *, elapsed_s: float, workers: int) -> dict[str, Any]:
-    """Write card.json and card.md beside the shards of a corpus, and return the card."""
-    found = make(shards) | {
-        "elapsed_s": round(elapsed_s, 2),
-        "workers": workers,
-        "input_mb_per_s": round(shards.manifest["inputs"]["bytes"] / 1e6 / max(elapsed_s, 1e-9), 2),
-    }
+def write(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> dict[str, Any]:
+    """Write card.json and card.md beside the shards of a corpus, and return the card. elapsed_s None: nobody knows."""
+    found = make(shards)
+    if elapsed_s is not None:
+        speed = shards.manifest["inputs"]["bytes"] / 1e6 / max(elapsed_s, 1e-9)
+        found |= {"elapsed_s": round(elapsed_s, 2), "workers": workers, "input_mb_per_s": round(speed, 2)}
     write_json(shards.folder / "card.json", found)
     write_bytes(shards.folder / "card.md", render(found).encode())
     return found

@@ -68,7 +68,10 @@ def build(
             if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
                 raise UsageError(f"{folder} holds another corpus. Choose another folder, or pass --overwrite.")
             say(f"{folder} is complete; nothing to do.")
-            return Shards.open(folder)
+            shards = Shards.open(folder)
+            if not (folder / "card.json").exists():  # interrupted between the manifest and the card
+                card.write(shards)
+            return shards
         if not (work / "plan.json").exists() and any(path != work for path in folder.iterdir()):
             raise UsageError(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
         executors.go_on(folder, work, identity)

@@ -1,0 +1,107 @@
+"""`bertie corpus`: what it prints, and the exit code of everything that can happen."""
+
+import io
+import json
+import sys
+
+import pytest
+
+from bertie import console
+from bertie.cli import main
+from bertie.text import vocabulary
+
+
+@pytest.fixture
+def bertie(monkeypatch, capsys, tmp_path):
+    """Run a command line in a folder of its own; (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments, stdin=b""):
+        console.verbosity.level, console.verbosity.json = 0, False
+        monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        with pytest.raises(SystemExit) as done:
+            main()
+        captured = capsys.readouterr()
+        return done.value.code or 0, captured.out, " ".join(captured.err.split())
+
+    yield run
+    console.verbosity.level, console.verbosity.json = 0, False
+
+
+TEXT = b"One sentence. And [another] one.\n\nA second document.\n"
+
+
+def test_files_in_a_corpus_out_with_what_was_dropped(bertie, tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT + b"\n\xff\xfebroken\n")
+    code, out, err = bertie("corpus", "a.txt", "-o", "out")
+    assert code == 0
+    assert "2 documents, 3 sentences, 8 words" in out
+    assert "Of 3 records 1 were dropped (not UTF-8: 1)" in err
+    assert "quarantine.jsonl" in err
+    assert bertie("corpus", "a.txt", "-o", "out")[0] == 0
+
+
+def test_standard_input_and_machine_output(bertie, tmp_path):
+    code, out, err = bertie("corpus", "-", "-o", "out", "--json", stdin=TEXT)
+    assert code == 0
+    assert json.loads(out)["sentences"] == 3
+    assert json.loads(out)["inputs"]["names"] == ["-"]
+    assert not err
+
+
+def test_encoding_right_away(bertie, tmp_path):
+    words = vocabulary.count_words(["one sentence and another", "a second document . [ ]"])
+    vocabulary.train(words, size=60).save(tmp_path / "tokenizer")
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    code, out, _ = bertie("corpus", "a.txt", "-o", "out", "--tokenizer", "tokenizer", "--json")
+    assert code == 0
+    tokens = json.loads(out)["tokens"]
+    assert (tmp_path / tokens["folder"] / "manifest.json").exists()
+    assert tokens["tokens"] > 8
+
+
+def test_a_corpus_can_be_looked_at(bertie, tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    bertie("corpus", "a.txt", "-o", "out")
+    code, out, _ = bertie("corpus", "out", "--show")
+    assert code == 0
+    assert "And [another] one." in out
+    assert "Latin" in out
+    assert json.loads(bertie("corpus", "out", "--show", "--json")[1])["first_documents"][1] == ["A second document."]
+
+
+def test_a_dry_run_writes_nothing(bertie, tmp_path):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    code, out, _ = bertie("corpus", ".", "-o", "out", "--dry-run")
+    assert code == 0
+    assert "1 txt in 1 units of work" in out
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["missing.txt", "-o", "out"], 3, "missing.txt does not exist"),
+        (["empty.txt", "-o", "out"], 3, "nothing in it"),
+        (["korean.txt", "-o", "out"], 3, "reads as CP949: pass --encoding cp949"),
+        (["a.txt", "-o", "out", "--encoding", "klingon"], 2, "Unknown encoding"),
+        (["a.txt", "-o", "out", "--splitter", "rule"], 2, "Did you mean 'rules'?"),
+        (["a.txt", "-o", "out", "--dedup", "some"], 2, "dedup"),
+        (["a.txt"], 2, "-o FOLDER"),
+        (["a.txt", "-o", "taken"], 2, "not empty"),
+        (["a.txt", "-o", "out", "--tokenizer", "nowhere"], 3, "nowhere"),
+        (["python:no_such_package_here", "-o", "out"], 3, "No Python package"),
+        (["taken", "--show"], 3, "manifest.json"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_exit_code(bertie, tmp_path, arguments, code, message):
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "korean.txt").write_bytes("한국어로 쓴 문서입니다.".encode("cp949"))
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "note.txt").touch()
+    found, out, err = bertie("corpus", *arguments)
+    assert (found, out) == (code, "")
+    assert message in err
+    assert not (tmp_path / "out").exists()
