@@ -44,18 +44,22 @@ def close(ours: Tensor, theirs: Tensor, what: str, *, least_scale: float = 1.0) 
     torch.testing.assert_close(ours, theirs, atol=TOLERANCE * scale, rtol=0, msg=lambda text: f"{what}: {text}")
 
 
-def inputs(config: EncoderConfig, *, seed: int = 0) -> dict[str, Tensor]:
-    """A padded batch of random tokens, none of them the pad token."""
+def inputs(config: EncoderConfig, *, lengths: tuple[int, ...] = LENGTHS, seed: int = 0) -> dict[str, Tensor]:
+    """A padded batch of random tokens, none of them the pad token; a few are global where attention is windowed."""
     torch.manual_seed(seed)
-    mask = torch.arange(max(LENGTHS))[None] < torch.tensor(LENGTHS)[:, None]
+    mask = torch.arange(max(lengths))[None] < torch.tensor(lengths)[:, None]
     ids = torch.randint(5, config.vocab_size, mask.shape).masked_fill(~mask, config.pad_token_id)
     batch = {"input_ids": ids, "attention_mask": mask.long()}
     if config.type_vocab_size > 1:
         batch["token_type_ids"] = torch.randint(config.type_vocab_size, mask.shape) * mask
+    if config.attention_window is not None:
+        batch["global_attention_mask"] = (torch.rand(mask.shape) < 0.2).long() * mask
     return batch
 
 
-def check(architecture: str, config: transformers.PretrainedConfig, folder: Path) -> Model:
+def check(
+    architecture: str, config: transformers.PretrainedConfig, folder: Path, *, lengths: tuple[int, ...] = LENGTHS
+) -> Model:
     """Everything a class of `transformers` promises holds here, for one random model of it. Returns ours."""
     torch.manual_seed(1)
     config.num_labels = 2 if architecture.endswith(("QuestionAnswering", "PreTraining")) else 3
@@ -64,6 +68,9 @@ def check(architecture: str, config: transformers.PretrainedConfig, folder: Path
     with torch.no_grad():
         for parameter in theirs.parameters():  # their biases are 0 and their norms 1, which would hide a mix-up
             parameter.add_(torch.randn_like(parameter) * 0.1)
+        for module in theirs.modules():  # what stands at padding is zero, as they begin with and keep
+            if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
+                module.weight[module.padding_idx] = 0
     theirs.save_pretrained(folder / "theirs")
     ours, report = variants.load(folder / "theirs")
     assert report.fresh + report.unused == (), str(report)
@@ -71,7 +78,7 @@ def check(architecture: str, config: transformers.PretrainedConfig, folder: Path
     assert variant is not None
     assert tuple(ours.heads) == variant.architectures[architecture]
 
-    batch = inputs(ours.config)
+    batch = inputs(ours.config, lengths=lengths)
     _same_encoder(ours, theirs, batch)
     _same_logits_and_gradients(ours, theirs, batch)
     _packed_as_padded(ours, batch)
@@ -88,6 +95,11 @@ def _same_encoder(ours: Model, theirs: Any, batch: Mapping[str, Tensor]) -> None
         close(a[real], b[real], f"hidden state {i}")
     for i, (a, b) in enumerate(zip(mine.attentions, other.attentions, strict=True)):
         close(a.transpose(1, 2)[real], b.transpose(1, 2)[real], f"attention {i}")
+    if mine.global_attentions is not None:
+        counts = batch["global_attention_mask"].sum(1)
+        for i, (a, b) in enumerate(zip(mine.global_attentions, other.global_attentions, strict=True)):
+            for row, (n, length) in enumerate(zip(counts, real.sum(1), strict=True)):
+                close(a[row, :, :length, :n], b[row, :, :length, :n], f"global attention {i}")
     if other.get("pooler_output") is not None:
         close(mine.pooler_output, other.pooler_output, "pooler_output")
 
@@ -136,9 +148,9 @@ def _logits(head: str, output: Any) -> Tensor:
 def _packed_as_padded(ours: Model, batch: Mapping[str, Tensor]) -> None:
     real = batch["attention_mask"].bool()
     layout = Packed.from_lengths(real.sum(1))
-    types = batch["token_type_ids"][real] if "token_type_ids" in batch else None
+    flat = {name: x[real] for name, x in batch.items() if name != "attention_mask"}
     with torch.no_grad():
-        packed = ours.encoder(batch["input_ids"][real], types, layout)
+        packed = ours.encoder(**flat, layout=layout)
         padded = ours.encoder(**batch)
     close(packed.last_hidden_state, padded.last_hidden_state[real], "packed")
     for name, head in ours.heads.items():

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from bertie.errors import DataError, UsageError, nearest
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
-HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh"]
+HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "hidden_act"]  # the last: whatever that is
 MOST = 2**28  # of anything; whoever asks for more has a damaged file, and a product of two still counts in 64 bits
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "span_dropout")
 MOST_LAYERS = 10_000  # shared layers cost no memory, so nothing else would stop a file that asks for a billion
@@ -37,11 +37,29 @@ class EncoderConfig:
     norm: Literal["post", "pre"] = "post"
     causal: bool = False  # left-to-right attention (the paper's LTR ablation, GPT)
     pooler: bool = True
+    pooler_dense: bool = True  # False: the first token's vector as it is (MobileBERT)
     positions_after_pad: bool = False  # positions count from pad_token_id + 1 (RoBERTa)
     project_embeddings: bool = False  # even where embedding_size is hidden_size (ALBERT)
     num_hidden_groups: int | None = None  # groups of layers with shared weights (ALBERT); None: nothing is shared
     inner_group_num: int = 1  # layers of their own in a group
+    # bottleneck layers (MobileBERT): narrow inside, hidden_size wide between
+    bottleneck_size: int | None = None  # width inside a layer; None: no bottleneck
+    bottleneck_attention: bool = False  # whether attention reads what has passed the bottleneck, values too
+    num_feedforward_networks: int = 1  # one after the other in a layer
+    affine_norm: bool = False  # a scale and a shift of each feature in place of layer norm
+    trigram_embeddings: bool = False  # a token's vector is made from its neighbours' too; positions are not narrow
+    # attention that does not grow with the square of the length
+    attention_window: int | tuple[int, ...] | None = None  # tokens a token sees, both sides; one for all layers or each
+    attention_dilation: int | tuple[int, ...] = 1  # every how manieth token of the window; 1: all of them
+    attention_type: Literal["original_full", "block_sparse"] = "original_full"  # the latter: BigBird
+    block_size: int = 64  # of block-sparse attention
+    num_random_blocks: int = 3
+    attention_bias: bool = True  # of the projections to query, key and value
+    rescale_embeddings: bool = False  # token vectors by the root of hidden_size
+    dropout_before_norm: bool = False  # of the embeddings
+    sep_token_id: int = 102  # ends the question, which all tokens see where attention is windowed
     # heads
+    mlm_widened: bool = False  # the decoder has columns of its own beside narrow word embeddings (MobileBERT)
     mlm_act: Activation | None = None  # None: hidden_act
     pair_dropout: bool = False  # whether the pair head drops out what it reads, as a classifier does (ALBERT)
     sequence_act: HeadActivation | None = None  # of a dense layer on the first token; None: the pooler is read
@@ -49,30 +67,44 @@ class EncoderConfig:
     sequence_dropout: float | None = None  # of sequence and choice heads; None: classifier_dropout
     choice_act: HeadActivation | None = None  # as sequence_act
     span_dropout: float = 0.0
+    span_layer: bool = False  # a feed-forward layer of the span head's own (BigBird)
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         for name in sizes:
             _within(name, getattr(self, name), 1, MOST)
-        for name in ("type_vocab_size", "pad_token_id"):
+        for name in ("type_vocab_size", "pad_token_id", "sep_token_id", "num_random_blocks"):
             _within(name, getattr(self, name), 0, MOST)
         _within("num_hidden_layers", self.num_hidden_layers, 0, MOST_LAYERS)
-        _within("inner_group_num", self.inner_group_num, 1, MOST_LAYERS)
-        for name in ("embedding_size", "num_hidden_groups"):
+        for name in ("inner_group_num", "num_feedforward_networks"):
+            _within(name, getattr(self, name), 1, MOST_LAYERS)
+        _within("block_size", self.block_size, 1, MOST)
+        for name in ("embedding_size", "num_hidden_groups", "bottleneck_size"):
             _within(name, 1 if (value := getattr(self, name)) is None else value, 1, MOST)
         for name in (*DROPOUTS, "classifier_dropout", "sequence_dropout"):
             _within(name, getattr(self, name) or 0.0, 0.0, 0.999)
         for name in ("initializer_range", "layer_norm_eps"):
             _within(name, getattr(self, name), 0.0, 10.0)
-        if self.hidden_size % self.num_attention_heads:
-            raise DataError(
-                f"hidden_size {self.hidden_size} does not divide into num_attention_heads {self.num_attention_heads}."
-            )
+        width = self.attention_size
+        if width % self.num_attention_heads:
+            name = "hidden_size" if self.bottleneck_size is None else "bottleneck_size"
+            raise DataError(f"{name} {width} does not divide into num_attention_heads {self.num_attention_heads}.")
+        self._check_windows()
         if self.positions_after_pad and self.max_length < 1:
             raise DataError(
                 f"max_position_embeddings {self.max_position_embeddings} leaves no position after the "
                 f"{self.position_offset} up to pad_token_id {self.pad_token_id}."
             )
+
+    def _check_windows(self) -> None:
+        for name in ("attention_window", "attention_dilation"):
+            value = getattr(self, name)
+            if isinstance(value, tuple) and len(value) != self.num_hidden_layers:
+                raise DataError(f"{name} has {len(value):,} values for {self.num_hidden_layers:,} layers.")
+            for one in value if isinstance(value, tuple) else (value,):
+                _within(name, 2 if one is None else one, 1, MOST)
+                if name == "attention_window" and one is not None and one % 2:
+                    raise DataError(f"attention_window {one} is odd; it is as far to the left as to the right.")
 
     def replace(self, **changes: Any) -> "EncoderConfig":
         """The same config with some fields changed. Raises UsageError for a field there is not."""
@@ -83,9 +115,23 @@ class EncoderConfig:
         return replace(self, **changes)
 
     @property
+    def attention_size(self) -> int:
+        """Width of all attention heads together."""
+        return self.bottleneck_size or self.hidden_size
+
+    @property
     def head_size(self) -> int:
         """Width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
+        return self.attention_size // self.num_attention_heads
+
+    def window(self, layer: int) -> tuple[int, int]:
+        """How many tokens to each side a layer of a windowed model sees, and every how manieth."""
+        window, dilation = self.attention_window, self.attention_dilation
+        assert window is not None, "asked of a model without windows"
+        return (
+            (window if isinstance(window, int) else window[layer]) // 2,
+            dilation if isinstance(dilation, int) else dilation[layer],
+        )
 
     @property
     def position_offset(self) -> int:

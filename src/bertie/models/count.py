@@ -8,36 +8,72 @@ from bertie.models.config import EncoderConfig
 
 def parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of the encoder by part; those of shared layers count once."""
-    h, i = config.hidden_size, config.intermediate_size
+    h = config.hidden_size
     e = config.embedding_size or h
-    layer = 4 * (h * h + h) + (h * i + i) + (i * h + h) + 2 * 2 * h
+    summed = h if config.trigram_embeddings else e
     layers = config.num_hidden_layers
     if config.num_hidden_groups is not None:
         layers = config.num_hidden_groups * config.inner_group_num
-    projected = e != h or config.project_embeddings
+    projected = e != h or config.project_embeddings or config.trigram_embeddings
+    read = 3 * e if config.trigram_embeddings else e
     return {
         "word embeddings": config.vocab_size * e,
-        "position embeddings": config.max_position_embeddings * e,
-        "segment embeddings": config.type_vocab_size * e,
-        "embedding norm": 2 * e,
-        **({"embedding projection": e * h + h} if projected else {}),
-        "layers": layers * layer,
+        "position embeddings": config.max_position_embeddings * summed,
+        "segment embeddings": config.type_vocab_size * summed,
+        "embedding norm": 2 * summed,
+        **({"embedding projection": _linear(read, h)} if projected else {}),
+        "layers": layers * _layer(config),
         **({"final norm": 2 * h} if config.norm == "pre" else {}),
-        **({"pooler": h * h + h} if config.pooler else {}),
+        **({"pooler": _linear(h, h)} if config.pooler and config.pooler_dense else {}),
     }
+
+
+def _linear(inputs: int, outputs: int) -> int:
+    return inputs * outputs + outputs
+
+
+def _layer(config: EncoderConfig) -> int:
+    h, i, b = config.hidden_size, config.intermediate_size, config.bottleneck_size
+    if b is None:
+        attention = 4 * _linear(h, h) - (0 if config.attention_bias else 3 * h)
+        of_global = 0 if config.attention_window is None else 3 * _linear(h, h)
+        return attention + of_global + _linear(h, i) + _linear(i, h) + 2 * 2 * h
+    value = b if config.bottleneck_attention else h
+    narrow = 2 * (_linear(h, b) + 2 * b)
+    attention = 3 * _linear(b, b) + _linear(value, b) + 2 * b
+    feed_forward = config.num_feedforward_networks * (_linear(b, i) + _linear(i, b) + 2 * b)
+    return narrow + attention + feed_forward + _linear(b, h) + 2 * h
 
 
 def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
     """Floating-point operations of a forward pass per real token, by part; training is three times as many.
 
     length: tokens a sequence, averaged over tokens; predicted: share of positions the masked-LM head runs at. With
-    i = 4 h it is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V).
+    i = 4 h it is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are left out.
     """
     h, rounds = config.hidden_size, config.num_hidden_layers * config.inner_group_num
-    e = config.embedding_size or h
+    e, b = config.embedding_size or h, config.bottleneck_size
+    width = config.attention_size
+    projections = 4 * h * h
+    if b is not None and config.bottleneck_attention:
+        projections = h * b + 4 * b * b + b * h
+    elif b is not None:
+        projections = 2 * h * b + 3 * b * b + h * b + b * h
+    decoded = h if config.mlm_widened else e
     return {
-        "projections": 2 * rounds * 4 * h * h,
-        "feed-forward": 2 * rounds * 2 * h * config.intermediate_size,
-        "attention": 4 * rounds * h * length,
-        "masked-LM head": predicted * (2 * h * e + 2 * e * config.vocab_size),
+        "projections": 2 * rounds * projections,
+        "feed-forward": 2 * rounds * 2 * width * config.intermediate_size * config.num_feedforward_networks,
+        "attention": 4 * width * config.inner_group_num * _tokens_seen(config, length),
+        "masked-LM head": predicted * (2 * h * decoded + 2 * decoded * config.vocab_size),
     }
+
+
+def _tokens_seen(config: EncoderConfig, length: float) -> float:
+    """How many tokens a token attends to, summed over the layers."""
+    layers = range(config.num_hidden_layers)
+    if config.attention_window is not None:
+        return sum(min(length, 2 * config.window(i)[0] + 1) for i in layers)
+    blocks = 5 + config.num_random_blocks
+    if config.attention_type == "block_sparse" and length > (blocks + config.num_random_blocks) * config.block_size:
+        length = blocks * config.block_size
+    return len(layers) * length

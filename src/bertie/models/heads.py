@@ -11,7 +11,7 @@ from torch import Tensor, nn, zeros
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.nn.dropout import dropout
+from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.linear import LayerNorm, Linear
 from bertie.nn.loss import linear_cross_entropy
@@ -21,12 +21,16 @@ from bertie.registry import Registry
 class MaskedLMHead(nn.Module):
     """Which vocabulary entry stands at a position; the decoder is the word embedding matrix, passed in at the call.
 
+    Where word embeddings are narrow, the hidden state is made as narrow, or (config.mlm_widened) the matrix is widened
+    by columns of the head's own (Sun et al. 2020; release file run_pretraining.py, get_masked_lm_output).
     Devlin et al. 2018, 3.1; release file run_pretraining.py, get_masked_lm_output.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        size = config.embedding_size or config.hidden_size
+        narrow = config.embedding_size or config.hidden_size
+        size = config.hidden_size if config.mlm_widened else narrow
+        self.columns = nn.Parameter(zeros(size - narrow, config.vocab_size)) if config.mlm_widened else None
         self.activation = ACTIVATIONS[config.mlm_act or config.hidden_act]
         self.dense = Linear(config.hidden_size, size)
         self.norm = LayerNorm(size, config.layer_norm_eps)
@@ -40,11 +44,14 @@ class MaskedLMHead(nn.Module):
     def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
         """hidden (..., H), word_embeddings (V, H) -> logits (..., V)"""
         x = self.transform(hidden)
-        return F.linear(x, word_embeddings.to(x.dtype), self.bias.to(x.dtype))
+        return F.linear(x, self._decoder(word_embeddings).to(x.dtype), self.bias.to(x.dtype))
 
     def loss(self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """hidden (N, H), word_embeddings (V, H), targets (N,) int64 -> summed cross-entropy in nats, correct."""
-        return linear_cross_entropy(self.transform(hidden), word_embeddings, self.bias, targets)
+        return linear_cross_entropy(self.transform(hidden), self._decoder(word_embeddings), self.bias, targets)
+
+    def _decoder(self, word_embeddings: Tensor) -> Tensor:
+        return word_embeddings if self.columns is None else torch.cat([word_embeddings, self.columns.T], 1)
 
 
 class ReplacedTokenHead(nn.Module):
@@ -67,6 +74,7 @@ class _OnSequence(nn.Module):
 
     def __init__(self, config: EncoderConfig, outputs: int, act: str | None, *, first_p: float, last_p: float) -> None:
         super().__init__()
+        act = config.hidden_act if act == "hidden_act" else act
         self.reads_pooler = act is None
         self.first_p, self.last_p = first_p, last_p
         self.activation = None if act is None else torch.tanh if act == "tanh" else ACTIVATIONS[act]
@@ -133,13 +141,31 @@ class SpanHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dropout_p = config.span_dropout
+        self.dropout_p = config.hidden_dropout_prob if config.span_layer else config.span_dropout
+        self.layer = _FeedForward(config) if config.span_layer else None
         self.classifier = Linear(config.hidden_size, 2)
 
     def forward(self, output: EncoderOutput) -> Tensor:
         """-> logits (T, 2) packed or (B, S, 2) padded: start, end"""
-        logits: Tensor = self.classifier(dropout(output.last_hidden_state, self.dropout_p, self.training))
+        hidden = output.last_hidden_state
+        x = dropout(hidden, self.dropout_p, self.training)
+        logits: Tensor = self.classifier(x if self.layer is None else self.layer(x, hidden))
         return logits
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dropout_p = config.hidden_dropout_prob
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.up = Linear(config.hidden_size, config.intermediate_size)
+        self.down = Linear(config.intermediate_size, config.hidden_size)
+        self.norm = LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        x = self.down(self.activation(self.up(x)))
+        normed: Tensor = self.norm(add_dropout(residual, x, self.dropout_p, self.training))
+        return normed
 
 
 def _dropout_p(config: EncoderConfig) -> float:

@@ -30,10 +30,12 @@ def attention_bias(layout: Layout, dtype: torch.dtype, *, causal: bool = False) 
         size = layout.mask().shape[1]
         future = torch.ones(size, size, dtype=torch.bool, device=layout.mask().device).triu(1)[None, None]
         hidden_BNQK = future if hidden_BNQK is None else hidden_BNQK | future
-    if hidden_BNQK is None:
-        return None
-    lowest = torch.finfo(dtype).min
-    return torch.zeros(hidden_BNQK.shape, dtype=dtype, device=hidden_BNQK.device).masked_fill(hidden_BNQK, lowest)
+    return None if hidden_BNQK is None else lowest_where(hidden_BNQK, dtype)
+
+
+def lowest_where(hidden: Tensor, dtype: torch.dtype) -> Tensor:
+    """hidden bool (...) -> the lowest number where it is true, else 0, in the same shape."""
+    return torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill(hidden, torch.finfo(dtype).min)
 
 
 def formula(
@@ -50,10 +52,10 @@ def formula(
 class SelfAttention(nn.Module):
     """Self-attention with one fused projection for query, key and value (rows in that order) and one for the output."""
 
-    def __init__(self, hidden_size: int, num_heads: int, *, dropout_p: float = 0.0) -> None:
+    def __init__(self, hidden_size: int, num_heads: int, *, bias: bool = True, dropout_p: float = 0.0) -> None:
         super().__init__()
         self.num_heads, self.dropout_p = num_heads, dropout_p
-        self.qkv = Linear(hidden_size, 3 * hidden_size)
+        self.qkv = Linear(hidden_size, 3 * hidden_size, bias)
         self.output = Linear(hidden_size, hidden_size)
 
     def forward(

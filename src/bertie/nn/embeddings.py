@@ -1,17 +1,22 @@
 """Token + position + segment embeddings, normalized. Devlin et al. 2018, figure 2."""
 
+from math import sqrt
+
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertie.nn.dropout import dropout
-from bertie.nn.linear import LayerNorm, Linear
+from bertie.nn.layout import Layout
+from bertie.nn.linear import Affine, LayerNorm, Linear
 
 
 class Embeddings(nn.Module):
     """The sum of a token's, its position's and its segment's vector, then norm and dropout.
 
     With `embedding_size` below `hidden_size` the sum is projected up (factorized embeddings, Lan et al. 2019, 3.1);
-    with `project` also where they are equal.
+    with `project` also where they are equal. With `trigram` it is the token's vector that is projected, together with
+    its neighbours' (Sun et al. 2020, 3.1). rescale: token vectors times the root of the size.
     """
 
     def __init__(
@@ -23,22 +28,48 @@ class Embeddings(nn.Module):
         num_segments: int = 2,
         embedding_size: int | None = None,
         project: bool = False,
+        trigram: bool = False,
+        affine_norm: bool = False,
+        rescale: bool = False,
+        dropout_before_norm: bool = False,
         eps: float = 1e-12,
         dropout_p: float = 0.1,
     ) -> None:
         super().__init__()
         size = embedding_size or hidden_size
-        self.dropout_p = dropout_p
+        summed_size = hidden_size if trigram else size
+        self.dropout_p, self.dropout_before_norm = dropout_p, dropout_before_norm
+        self.trigram, self.scale = trigram, sqrt(size) if rescale else 1.0
         self.word = nn.Embedding(vocab_size, size)
-        self.position = nn.Embedding(max_positions, size)
-        self.segment = nn.Embedding(num_segments, size) if num_segments else None
-        self.norm = LayerNorm(size, eps)
-        self.projection = Linear(size, hidden_size) if project or size != hidden_size else None
+        self.position = nn.Embedding(max_positions, summed_size)
+        self.segment = nn.Embedding(num_segments, summed_size) if num_segments else None
+        self.norm = Affine(summed_size) if affine_norm else LayerNorm(summed_size, eps)
+        read = 3 * size if trigram else size
+        self.projection = Linear(read, hidden_size) if project or trigram or size != hidden_size else None
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor) -> Tensor:
+    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor, layout: Layout) -> Tensor:
         """input_ids, token_type_ids (...), position_ids that broadcast to them, int64 -> (..., hidden_size) float32"""
-        summed = self.word(input_ids) + self.position(position_ids)
+        words = self.word(input_ids) if self.scale == 1 else self.word(input_ids) * self.scale
+        if self.trigram:
+            words = self._project(with_neighbours(words, layout))
+        summed = words + self.position(position_ids)
         if self.segment is not None:
             summed = summed + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
-        hidden = dropout(self.norm(summed), self.dropout_p, self.training)
-        return hidden if self.projection is None else F.linear(hidden, self.projection.weight, self.projection.bias)
+        if self.dropout_before_norm:
+            hidden = self.norm(dropout(summed, self.dropout_p, self.training))
+        else:
+            hidden = dropout(self.norm(summed), self.dropout_p, self.training)
+        return hidden if self.trigram else self._project(hidden)
+
+    def _project(self, x: Tensor) -> Tensor:
+        return x if self.projection is None else F.linear(x, self.projection.weight, self.projection.bias)
+
+
+def with_neighbours(x: Tensor, layout: Layout) -> Tensor:
+    """Beside each token's vector the next and the previous one; zeros where the sequence ends. (..., E) -> (..., 3 E)
+
+    Padding counts as the end, so that a sequence is read in a batch as it is alone.
+    """
+    x_BSE = layout.rectangle(x) * layout.mask()[..., None]
+    following, previous = F.pad(x_BSE[:, 1:], (0, 0, 0, 1)), F.pad(x_BSE[:, :-1], (0, 0, 1, 0))
+    return layout.flat(torch.cat([following, x_BSE, previous], -1))

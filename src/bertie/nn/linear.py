@@ -1,11 +1,11 @@
-"""Linear and LayerNorm that keep float32 master weights and compute in the dtype of what they are given.
+"""Linear, LayerNorm and Affine that keep float32 master weights and compute in the dtype of what they are given.
 
 So a model runs in bf16 from end to end as soon as its embeddings are cast, while the optimizer sees float32 parameters
 and gradients. torch.autocast would keep the residual stream and the norms in float32, twice the memory traffic.
 """
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, nn, ones, zeros
 
 
 class Linear(nn.Linear):
@@ -22,3 +22,19 @@ class LayerNorm(nn.LayerNorm):
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
+
+
+class Affine(nn.Module):
+    """A scale and a shift of each feature, where a norm would be: nothing to add up, so quicker on a phone.
+
+    (..., H) -> (..., H). Sun et al. 2020, 3.4 (NoNorm).
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(ones(size))
+        self.bias = nn.Parameter(zeros(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return x * self.weight.to(x.dtype) + self.bias.to(x.dtype)

@@ -17,15 +17,18 @@ from bertie.models.weights import LoadReport
 from bertie.registry import Registry
 from bertie.variants.albert import ALBERT
 from bertie.variants.bert import BERT
+from bertie.variants.bigbird import BIGBIRD
 from bertie.variants.camembert import CAMEMBERT
 from bertie.variants.distilbert import DISTILBERT
 from bertie.variants.electra import ELECTRA
+from bertie.variants.longformer import LONGFORMER
+from bertie.variants.mobilebert import MOBILEBERT
 from bertie.variants.roberta import ROBERTA
 from bertie.variants.xlmr import XLMR
 
 __all__ = ["PRESETS", "VARIANTS", "build", "config", "load", "save"]
 
-FAMILIES = (BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA)
+FAMILIES = (BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD)
 VARIANTS: Registry[Variant] = Registry("model_type", [(variant.model_type, variant) for variant in FAMILIES])
 PRESETS: Registry[EncoderConfig] = Registry(
     "preset", [row for _, variant in VARIANTS.items() for row in variant.presets.items()]

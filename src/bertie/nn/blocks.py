@@ -1,0 +1,197 @@
+"""Block-sparse attention: each block of tokens sees its neighbours, the first and the last, and a few at random.
+
+Zaheer et al. 2020, section 2, internal construction (ITC): first and last block are global, they see all and all see
+them; no tokens are added for it.
+
+    block   0 1 2 3 4 5 6 7 8
+      0     # # # # # # # # #     global
+      1     # # # . . ? . . #     window of three, one random (?), both global blocks
+      2     # # # # . . ? . #
+      3     # ? # # # . . . #     time and memory grow with the length, not with its square
+
+B sequences · S longest sequence, as whole blocks · N heads · D head size · C blocks of b tokens · R random blocks
+M blocks that are not global (C - 2) · P places of a block's list of blocks to look at (5 + R)
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertie.errors import UsageError
+from bertie.nn.attention import SelfAttention, attend, lowest_where, split_heads
+from bertie.nn.layout import Layout
+
+PAPER_LENGTHS = (1024, 3072, 4096)  # for these the release draws as in its experiments
+
+
+class BlockSparseAttention(SelfAttention):
+    """Window, random and global blocks; full attention where the sequences are too short for that to be less.
+
+    As in `transformers`: random blocks are drawn from `seed`, the layer's number, in training; in evaluation they all
+    are the first block, which then counts so many times more. Sparse attention has no dropout. Which blocks there are,
+    and which is last, follows the longest sequence of the batch.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        block_size: int,
+        num_random: int,
+        max_length: int,
+        seed: int,
+        bias: bool = True,
+        dropout_p: float = 0.0,
+    ) -> None:
+        super().__init__(hidden_size, num_heads, bias=bias, dropout_p=dropout_p)
+        self.block_size, self.num_random = block_size, num_random
+        self.max_length, self.seed = max_length, seed
+
+    def forward(
+        self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
+    ) -> tuple[Tensor, Tensor | None]:
+        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for."""
+        if layout.max_seqlen <= (5 + 2 * self.num_random) * self.block_size:
+            return super().forward(hidden, layout, bias, output_attentions=output_attentions)
+        length, pad = layout.max_seqlen, -layout.max_seqlen % self.block_size
+        q_BNSD, k_BNSD, v_BNSD = (
+            F.pad(x, (0, 0, 0, pad)) for x in split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
+        )
+        random_NMR = random_blocks(
+            (length + pad) // self.block_size,
+            self.num_random,
+            self.num_heads,
+            block_size=self.block_size,
+            max_length=self.max_length,
+            seed=self.seed if self.training else None,
+        )
+        context_BNSD, probs = block_sparse_attention(
+            q_BNSD,
+            k_BNSD,
+            v_BNSD,
+            F.pad(layout.mask(), (0, pad)),
+            torch.from_numpy(random_NMR).to(hidden.device),
+            output_attentions=output_attentions,
+        )
+        context_BSH = context_BNSD[:, :, :length].transpose(1, 2).flatten(2)
+        return self.output(layout.flat(context_BSH)), None if probs is None else probs[:, :, :length, :length]
+
+
+def block_sparse_attention(
+    q_BNSD: Tensor,
+    k_BNSD: Tensor,
+    v_BNSD: Tensor,
+    mask_BS: Tensor,
+    random_NMR: Tensor,
+    *,
+    output_attentions: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """mask_BS bool, real tokens; random_NMR int64, random blocks of every block but the global two; C is at least 5.
+
+    -> context (B, N, S, D), and the probabilities (B, N, Q, K) when asked for. A block that is listed twice, at random
+    and by its place, counts twice; its probability is shown once, as in `transformers`.
+    """
+    batch, heads, length, size = q_BNSD.shape
+    blocks = random_NMR.shape[1] + 2
+    b = length // blocks
+    list_NMP, is_MP = _lists(random_NMR)
+    places = list_NMP.shape[2]
+    hide_B11S = lowest_where(~mask_BS[:, None, None], q_BNSD.dtype)
+
+    def look_up(x_BNSD: Tensor) -> Tensor:  # -> (B, N * M, P * b, D)
+        first_N11 = torch.arange(heads, device=x_BNSD.device)[:, None, None] * blocks
+        x_BXbD = x_BNSD.reshape(batch, heads * blocks, b, size)
+        return x_BXbD.index_select(1, (first_N11 + list_NMP).flatten()).view(
+            batch, heads * (blocks - 2), places * b, size
+        )
+
+    there_BNMPb = mask_BS.view(batch, blocks, b)[:, list_NMP] & is_MP[..., None]
+    hide = lowest_where(~there_BNMPb.reshape(batch, heads * (blocks - 2), 1, places * b), q_BNSD.dtype)
+    middle_q = q_BNSD[:, :, b:-b].reshape(batch, heads * (blocks - 2), b, size)
+    middle, probs = attend(middle_q, look_up(k_BNSD), look_up(v_BNSD), hide, output_attentions=output_attentions)
+    ends_q = torch.cat([q_BNSD[:, :, :b], q_BNSD[:, :, -b:]], 2)
+    ends, end_probs = attend(ends_q, k_BNSD, v_BNSD, hide_B11S, output_attentions=output_attentions)
+    middle_BNSD = middle.view(batch, heads, length - 2 * b, size)
+    context_BNSD = torch.cat([ends[:, :, :b], middle_BNSD, ends[:, :, b:]], 2)
+    if probs is None or end_probs is None:
+        return context_BNSD, None
+    to = list_NMP[None, :, :, None, :, None] * b + torch.arange(b, device=list_NMP.device)
+    to = to.expand(batch, -1, -1, b, -1, -1).flatten(4)
+    shown = q_BNSD.new_zeros(batch, heads, blocks - 2, b, length)
+    shown = shown.scatter_reduce(4, to, probs.view(to.shape), "amax")
+    return context_BNSD, torch.cat([end_probs[:, :, :b], shown.flatten(2, 3), end_probs[:, :, b:]], 2)
+
+
+def _lists(random_NMR: Tensor) -> tuple[Tensor, Tensor]:
+    """The blocks every block but the global two looks at. -> their numbers (N, M, P), which of them count (M, P)
+
+    First, its window, last, random ones; a block beside a global one has that in its window already.
+    """
+    heads, middle, num_random = random_NMR.shape
+    at_M1 = torch.arange(1, middle + 1, device=random_NMR.device)[:, None]
+    fixed = torch.cat([torch.zeros_like(at_M1), at_M1 - 1, at_M1, at_M1 + 1, torch.full_like(at_M1, middle + 1)], 1)
+    counts = torch.ones(middle, 5 + num_random, dtype=torch.bool, device=random_NMR.device)
+    counts[0, 0] = counts[-1, 4] = False
+    return torch.cat([fixed.expand(heads, -1, -1), random_NMR], 2), counts
+
+
+@lru_cache(maxsize=256)
+def random_blocks(
+    num_blocks: int, num_random: int, num_heads: int, *, block_size: int, max_length: int, seed: int | None
+) -> NDArray[np.int64]:
+    """The blocks that every block but the first and the last sees at random, for each head. -> (N, M, R)
+
+    The same numbers as `transformers` (modeling_big_bird.py) draws from numpy's global generator, here from one of its
+    own. seed None: all zeros, what evaluation uses. max_length: positions of the model.
+    """
+    if seed is None:
+        return np.zeros((num_heads, num_blocks - 2, num_random), np.int64)
+    draw = np.random.RandomState(seed)
+    chosen = np.zeros((num_heads, num_blocks - 2, num_random), np.int64)
+    if num_blocks * block_size in PAPER_LENGTHS:  # one head after the other, over all blocks the model has
+        of_model = max_length // block_size
+        last = (1024 // block_size if block_size < 512 else of_model) - 1
+        for head in range(num_heads):
+            rows = [draw.permutation(_allowed_in_paper(row, of_model, last)) for row in range(1, of_model - 1)]
+            chosen[head] = [_first(row, num_random, block_size) for row in rows[: num_blocks - 2]]
+    else:
+        among = 2 * num_random + 5
+        for row in range(1, num_blocks - 1):
+            for head in range(num_heads):
+                drawn = [block for block in draw.permutation(np.arange(among)) if block not in _seen(row, among)]
+                chosen[head, row - 1] = _first(drawn, num_random, block_size)
+    return chosen
+
+
+def _allowed_in_paper(row: int, num_blocks: int, last: int) -> NDArray[np.int64]:
+    """The blocks of the first 1,024 tokens a block draws from; that it sees some of them anyway is the release's."""
+    inner = np.arange(1, num_blocks - 1)
+    if row <= 2:
+        return inner[row + 1 : last]
+    if row >= num_blocks - 3 or row - 2 > last:
+        return inner[:last]
+    if row + 1 == last:
+        return inner[: row - 2]
+    return np.concatenate((inner[: row - 2], inner[row + 1 : last]))
+
+
+def _seen(row: int, among: int) -> set[int]:
+    """Of the first so many blocks those a block does not draw: the ends, its neighbours, what sees it anyway."""
+    across = {1: {among - 2}, among - 2: {1}}.get(row, set())
+    return {0, row - 1, row, row + 1, among - 1} | across
+
+
+def _first(
+    drawn: Sequence[int] | NDArray[np.int64], num_random: int, block_size: int
+) -> Sequence[int] | NDArray[np.int64]:
+    if len(drawn) < num_random:
+        raise UsageError(
+            f"Blocks of {block_size} tokens are too few to draw {num_random} at random; make them smaller."
+        )
+    return drawn[:num_random]

@@ -1,0 +1,175 @@
+"""Attention to a window around each token, and to a few tokens that all see and that see all. Beltagy et al. 2020, 3.1.
+
+The sequence is cut into chunks as long as the window's radius w; a chunk's queries meet the keys of three chunks, of
+which a band is let through. So time and memory grow with S w, not with S^2:
+
+    keys       . . . . | c c c c | . . . .          query 0 of the chunk sees  - - - - # - - - -
+    band w=4   # # # # | # . . .                    one dilated by 2 sees every other token: the same band over
+                 # # # | # # . .    and so on       the even tokens by themselves, and over the odd ones
+
+B sequences · S longest sequence · N heads · D head size · H = N D · G global tokens, of the sequence that has most
+C chunks of w tokens · W = 2 w + 1 the window
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertie.nn.attention import SelfAttention, attend, lowest_where, split_heads
+from bertie.nn.layout import Layout
+from bertie.nn.linear import Linear
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Which tokens there are, and which of them are global.
+
+    mask_BS bool: real tokens. global_BS bool: those of them that are global. at_BG int64: positions of global tokens
+    where is_BG bool is true, else of others. G = 0 where there is no global token.
+    """
+
+    mask_BS: Tensor
+    global_BS: Tensor
+    at_BG: Tensor
+    is_BG: Tensor
+
+
+def sight(layout: Layout, global_attention_mask: Tensor | None) -> Sight:
+    """global_attention_mask: as input_ids, true or 1 on global tokens; None: there are none."""
+    mask_BS = layout.mask()
+    if global_attention_mask is None:
+        none_B0 = mask_BS[:, :0]
+        return Sight(mask_BS, torch.zeros_like(mask_BS), none_B0.long(), none_B0)
+    global_BS = layout.rectangle(global_attention_mask).bool() & mask_BS
+    most = int(global_BS.sum(1).max())
+    at_BG = global_BS.long().argsort(dim=1, descending=True, stable=True)[:, :most]
+    return Sight(mask_BS, global_BS, at_BG, global_BS.gather(1, at_BG))
+
+
+class WindowProbs(NamedTuple):
+    """What a layer attended to, as Longformer's public code shows it.
+
+    window (B, N, S, G + W): each token's attention to the global tokens, then to its window from left to right; zeros
+    where it is global itself. of_global (B, N, S, G): how much each global token attends to each token.
+    """
+
+    window: Tensor
+    of_global: Tensor
+
+
+class WindowAttention(SelfAttention):
+    """Sliding-window attention with global tokens, which have projections of their own.
+
+    radius: tokens seen to each side; dilation: every how manieth token of those.
+    """
+
+    def __init__(
+        self, hidden_size: int, num_heads: int, *, radius: int, dilation: int = 1, dropout_p: float = 0.0
+    ) -> None:
+        super().__init__(hidden_size, num_heads, dropout_p=dropout_p)
+        self.radius, self.dilation = radius, dilation
+        self.qkv_global = Linear(hidden_size, 3 * hidden_size)
+
+    def forward(  # type: ignore[override]
+        self, hidden: Tensor, layout: Layout, bias: Sight, *, output_attentions: bool = False
+    ) -> tuple[Tensor, WindowProbs | None]:
+        """hidden (T, H) or (B, S, H) -> the same shape, and what was attended to when asked for."""
+        q_BNSD, k_BNSD, v_BNSD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
+        dropout_p = self.dropout_p if self.training else 0.0
+        context_BNSD, probs = window_attention(
+            q_BNSD,
+            k_BNSD,
+            v_BNSD,
+            bias,
+            radius=self.radius,
+            dilation=self.dilation,
+            dropout_p=dropout_p,
+            output_attentions=output_attentions,
+        )
+        context_BSH = context_BNSD.transpose(1, 2).flatten(2)
+        of_global = None
+        if bias.at_BG.shape[1]:
+            context_BSH, of_global = self._put_global(context_BSH, hidden, layout, bias, dropout_p, output_attentions)
+        shown = None
+        if probs is not None:
+            of_global = probs[..., :0] if of_global is None else of_global.mT
+            shown = WindowProbs(probs.masked_fill((bias.global_BS | ~bias.mask_BS)[:, None, :, None], 0), of_global)
+        return self.output(layout.flat(context_BSH)), shown
+
+    def _put_global(
+        self, context_BSH: Tensor, hidden: Tensor, layout: Layout, seen: Sight, dropout_p: float, show: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """What the global tokens see in place of what stands at them, and the probabilities (B, N, G, S)."""
+        size = context_BSH.shape[-1]
+        weight, bias = self.qkv_global.weight.to(hidden.dtype), self.qkv_global.bias.to(hidden.dtype)
+        at_BGH = seen.at_BG[..., None].expand(-1, -1, size)
+        hidden_BGH = layout.rectangle(hidden).gather(1, at_BGH)
+        (q_BNGD,) = split_heads(F.linear(hidden_BGH, weight[:size], bias[:size]), 1, self.num_heads)
+        kv = layout.rectangle(F.linear(hidden, weight[size:], bias[size:]))
+        k_BNSD, v_BNSD = split_heads(kv, 2, self.num_heads)
+        hide = lowest_where(~seen.mask_BS[:, None, None], hidden.dtype)
+        context_BNGD, probs = attend(q_BNGD, k_BNSD, v_BNSD, hide, dropout_p=dropout_p, output_attentions=show)
+        context_BGH = context_BNGD.transpose(1, 2).flatten(2)
+        context_BGH = torch.where(seen.is_BG[..., None], context_BGH, context_BSH.gather(1, at_BGH))
+        return context_BSH.scatter(1, at_BGH, context_BGH), probs
+
+
+def window_attention(
+    q_BNSD: Tensor,
+    k_BNSD: Tensor,
+    v_BNSD: Tensor,
+    seen: Sight,
+    *,
+    radius: int,
+    dilation: int = 1,
+    dropout_p: float = 0.0,
+    output_attentions: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """Each token's attention to its window and to the global tokens, in one softmax. -> context (B, N, S, D)
+
+    And the probabilities (B, N, S, G + W) when asked for. A global token stands among the global ones alone, not in
+    windows again. Rows of padding and of global tokens mean nothing.
+    """
+    batch, heads, length, _ = q_BNSD.shape
+    w = min(radius, max(1, -(-length // dilation) - 1))  # what reaches beyond the sequence need not be computed
+    chunks = -(-length // (w * dilation))
+
+    def interleaved(x: Tensor) -> Tensor:  # (B, N, S, D) -> (B * dilation, N, C * w, D): every so manieth token
+        x = F.pad(x, (0, 0, 0, chunks * w * dilation - length))
+        return x.reshape(*x.shape[:2], chunks * w, dilation, -1).movedim(3, 1).flatten(0, 1)
+
+    def windows(x: Tensor) -> Tensor:  # (B', N, C * w, D) -> (B' * C, N, 3 w, D): a chunk with both its neighbours
+        x = F.pad(x, (0, 0, w, w)).unfold(-2, 3 * w, w).movedim(-3, 1)
+        return x.flatten(0, 1).mT
+
+    def everywhere(x: Tensor) -> Tensor:  # (B, ...) -> (B' * C, ...)
+        return x.repeat_interleave(dilation * chunks, 0)
+
+    q = interleaved(q_BNSD).view(batch * dilation, heads, chunks, w, -1).movedim(2, 1).flatten(0, 1)
+    at_BNGD = seen.at_BG[:, None, :, None].expand(-1, heads, -1, q_BNSD.shape[-1])
+    k = torch.cat([everywhere(k_BNSD.gather(2, at_BNGD)), windows(interleaved(k_BNSD))], 2)
+    v = torch.cat([everywhere(v_BNSD.gather(2, at_BNGD)), windows(interleaved(v_BNSD))], 2)
+    local = seen.mask_BS & ~seen.global_BS
+    local = windows(interleaved(local[:, None, :, None])).mT  # (B' * C, 1, 1, 3 w)
+    step = torch.arange(3 * w, device=q.device) - torch.arange(w, device=q.device)[:, None]  # 0 ... 2 w in the band
+    visible = local & (step >= 0) & (step <= 2 * w)
+    visible = torch.cat([everywhere(seen.is_BG)[:, None, None].expand(-1, -1, w, -1), visible], -1)
+    context, probs = attend(
+        q, k, v, lowest_where(~visible, q.dtype), dropout_p=dropout_p, output_attentions=output_attentions
+    )
+
+    def in_order(x: Tensor) -> Tensor:  # (B' * C, N, w, D) -> (B, N, S, D)
+        x = x.view(batch, dilation, chunks, heads, w, -1).permute(0, 3, 2, 4, 1, 5)
+        return x.reshape(batch, heads, chunks * w * dilation, -1)[:, :, :length]
+
+    if probs is None:
+        return in_order(context), None
+    num_global = seen.at_BG.shape[1]
+    band = (torch.arange(w, device=q.device)[:, None] + torch.arange(2 * w + 1, device=q.device)).expand(
+        *q.shape[:2], -1, -1
+    )
+    in_window = F.pad(probs[..., num_global:].gather(-1, band), (radius - w, radius - w))
+    return in_order(context), in_order(torch.cat([probs[..., :num_global], in_window], -1))

@@ -1,0 +1,71 @@
+"""BigBird: 4,096 tokens; blocks of them see their neighbours, first and last, some at random. Zaheer et al. 2020."""
+
+from dataclasses import replace
+
+from bertie.models.variant import Variant, same
+from bertie.models.weights import WeightTable
+from bertie.variants.bert import BASE as BERT_BASE
+from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, size
+from bertie.variants.bert import TABLE as BERT_TABLE
+
+BASE = replace(
+    BERT_BASE,
+    vocab_size=50_358,
+    hidden_act="gelu_tanh",
+    max_position_embeddings=4_096,
+    attention_type="block_sparse",
+    dropout_before_norm=True,
+    sep_token_id=66,
+    sequence_act="hidden_act",
+    span_layer=True,
+)
+
+HEAD = "qa_classifier"
+TABLE = WeightTable(
+    base="bert.",
+    rows=(
+        *(row for row in encoder_rows("bert.") if row[0] != "encoder.pooler.*"),
+        ("encoder.pooler.*", "bert.pooler.*"),
+        *(row for row in BERT_TABLE.rows if row[0].startswith(("heads.mlm.", "heads.pair."))),
+        ("heads.sequence.dense.*", "classifier.dense.*"),
+        ("heads.sequence.classifier.*", "classifier.out_proj.*"),
+        *(row for row in LABEL_ROWS if not row[0].startswith("heads.span.")),
+        ("heads.span.layer.up.*", f"{HEAD}.intermediate.dense.*"),
+        ("heads.span.layer.down.*", f"{HEAD}.output.dense.*"),
+        ("heads.span.layer.norm.*", f"{HEAD}.output.LayerNorm.*"),
+        ("heads.span.classifier.*", f"{HEAD}.qa_outputs.*"),
+    ),
+    old=BERT_TABLE.old,
+    ignored=BUFFERS,
+)
+
+BIGBIRD = Variant(
+    model_type="big_bird",
+    about="4,096 tokens in blocks of 64: neighbours, first and last, three at random; cost grows with the length.",
+    source="Zaheer et al. 2020, arXiv:2007.14062",
+    tokenizer="unigram",
+    base=BASE,
+    presets={"bigbird-roberta-base": BASE, "bigbird-roberta-large": size(24, 1024, BASE)},
+    table=TABLE,
+    architectures={
+        "BigBirdModel": (),
+        "BigBirdForPreTraining": ("mlm", "pair"),
+        "BigBirdForMaskedLM": ("mlm",),
+        "BigBirdForSequenceClassification": ("sequence",),
+        "BigBirdForMultipleChoice": ("choice",),
+        "BigBirdForTokenClassification": ("token",),
+        "BigBirdForQuestionAnswering": ("span",),
+    },
+    keys={
+        **KEYS,
+        **same("attention_type", "block_size", "num_random_blocks", "rescale_embeddings", "sep_token_id"),
+        "attention_bias": "use_bias",
+    },
+    fixed=FIXED,
+    recipe={  # paper, appendix E.1, from RoBERTa's weights; the steps are not given
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
+        "max_length": 4_096,
+        "optim": {"lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},
+        "train": {"batch_size": 256},
+    },
+)

@@ -1,0 +1,53 @@
+"""Longformer: RoBERTa on 4,096 tokens; a window for each, and a few tokens that see all. Beltagy et al. 2020."""
+
+from dataclasses import replace
+
+from bertie.models.variant import same
+from bertie.variants.bert import size
+from bertie.variants.roberta import PUBLISHED as ROBERTA_PUBLISHED
+from bertie.variants.roberta import ROBERTA, architectures
+from bertie.variants.roberta import TABLE as ROBERTA_TABLE
+
+# transformers' defaults where config.json says nothing
+BASE = replace(ROBERTA.base, vocab_size=30_522, sep_token_id=2, attention_window=512)
+PUBLISHED = replace(ROBERTA_PUBLISHED, sep_token_id=2, attention_window=512, max_position_embeddings=4_098)
+
+ATTENTION = "longformer.encoder.layer.{}.attention.self"
+TABLE = replace(
+    ROBERTA_TABLE,
+    base="longformer.",
+    rows=(
+        *(
+            (
+                ours,
+                theirs.replace("roberta.", "longformer.")
+                if isinstance(theirs, str)
+                else tuple(name.replace("roberta.", "longformer.") for name in theirs),
+            )
+            for ours, theirs in ROBERTA_TABLE.rows
+        ),
+        (
+            "encoder.layers.{}.attention.qkv_global.*",
+            (f"{ATTENTION}.query_global.*", f"{ATTENTION}.key_global.*", f"{ATTENTION}.value_global.*"),
+        ),
+    ),
+    old=tuple((pattern, name.replace("roberta.", "longformer.")) for pattern, name in ROBERTA_TABLE.old),
+)
+
+LONGFORMER = replace(
+    ROBERTA,
+    model_type="longformer",
+    about="RoBERTa on 4,096 tokens: a window of 512 around each token, and global tokens; cost grows with the length.",
+    source="Beltagy et al. 2020, arXiv:2004.05150",
+    base=BASE,
+    presets={"longformer-base-4096": PUBLISHED, "longformer-large-4096": size(24, 1024, PUBLISHED)},
+    table=TABLE,
+    architectures=architectures("Longformer"),
+    keys={**ROBERTA.keys, **same("attention_window", "attention_dilation", "sep_token_id")},
+    recipe={  # paper, section 5: RoBERTa's weights, positions copied eight times, 65,000 steps of 64 x 4,096 tokens
+        **ROBERTA.recipe,
+        "max_length": 4_096,
+        "optim": {**ROBERTA.recipe["optim"], "lr": 3e-5, "warmup": 500},
+        "train": {"steps": 65_000, "batch_size": 64},
+    },
+)

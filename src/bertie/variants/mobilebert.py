@@ -1,0 +1,110 @@
+"""MobileBERT: as deep as BERT-LARGE, a quarter as wide inside, taught layer by layer. Sun et al. 2020."""
+
+from dataclasses import replace
+
+from bertie.models.variant import Variant, same
+from bertie.models.weights import Row, WeightTable
+from bertie.variants.bert import BASE as BERT_BASE
+from bertie.variants.bert import BUFFERS, KEYS, LABEL_ROWS, old_names
+
+BASE = replace(  # paper, table 1
+    BERT_BASE,
+    embedding_size=128,
+    hidden_size=512,
+    bottleneck_size=128,
+    num_hidden_layers=24,
+    num_attention_heads=4,
+    intermediate_size=512,
+    num_feedforward_networks=4,
+    hidden_act="relu",
+    hidden_dropout_prob=0.0,
+    affine_norm=True,
+    trigram_embeddings=True,
+    mlm_widened=True,
+)
+
+LAYER = "mobilebert.encoder.layer.{}"
+
+
+def _normed(ours: str, our_norm: str, theirs: str) -> tuple[Row, Row]:
+    return (f"{ours}.*", f"{theirs}.dense.*"), (f"{our_norm}.*", f"{theirs}.LayerNorm.*")
+
+
+TABLE = WeightTable(
+    base="mobilebert.",
+    rows=(
+        ("encoder.embeddings.word.*", "mobilebert.embeddings.word_embeddings.*"),
+        ("encoder.embeddings.position.*", "mobilebert.embeddings.position_embeddings.*"),
+        ("encoder.embeddings.segment.*", "mobilebert.embeddings.token_type_embeddings.*"),
+        ("encoder.embeddings.projection.*", "mobilebert.embeddings.embedding_transformation.*"),
+        ("encoder.embeddings.norm.*", "mobilebert.embeddings.LayerNorm.*"),
+        *_normed("encoder.layers.{}.input", "encoder.layers.{}.input_norm", f"{LAYER}.bottleneck.input"),
+        *_normed("encoder.layers.{}.shared", "encoder.layers.{}.shared_norm", f"{LAYER}.bottleneck.attention"),
+        ("encoder.layers.{}.attention.qk.*", (f"{LAYER}.attention.self.query.*", f"{LAYER}.attention.self.key.*")),
+        ("encoder.layers.{}.attention.value.*", f"{LAYER}.attention.self.value.*"),
+        *_normed("encoder.layers.{}.attention.output", "encoder.layers.{}.attention_norm", f"{LAYER}.attention.output"),
+        ("encoder.layers.{}.ffn.{}.up.*", f"{LAYER}.ffn.{{}}.intermediate.dense.*"),
+        *_normed("encoder.layers.{}.ffn.{}.down", "encoder.layers.{}.ffn.{}.norm", f"{LAYER}.ffn.{{}}.output"),
+        ("encoder.layers.{}.up.*", f"{LAYER}.intermediate.dense.*"),
+        *_normed("encoder.layers.{}.down", "encoder.layers.{}.output_norm", f"{LAYER}.output"),
+        *_normed("encoder.layers.{}.widen", "encoder.layers.{}.widen_norm", f"{LAYER}.output.bottleneck"),
+        ("encoder.pooler.*", "mobilebert.pooler.dense.*"),
+        ("heads.mlm.columns", "cls.predictions.dense.weight"),
+        ("heads.mlm.dense.*", "cls.predictions.transform.dense.*"),
+        ("heads.mlm.norm.*", "cls.predictions.transform.LayerNorm.*"),
+        ("heads.mlm.bias", "cls.predictions.bias"),
+        ("heads.pair.classifier.*", "cls.seq_relationship.*"),
+        ("heads.sequence.classifier.*", "classifier.*"),
+        *LABEL_ROWS,
+    ),
+    old=(
+        *old_names("mobilebert."),
+        (r"^cls\.predictions\.decoder\.weight$", "mobilebert.embeddings.word_embeddings.weight"),  # a copy
+        (r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),
+    ),
+    ignored=BUFFERS,
+)
+
+MOBILEBERT = Variant(
+    model_type="mobilebert",
+    about="24 narrow layers between wide vectors, no layer norm: 25 million parameters for a phone.",
+    source="Sun et al. 2020, arXiv:2004.02984",
+    tokenizer="wordpiece",
+    base=BASE,
+    presets={
+        "mobilebert-uncased": BASE,
+        # paper, table 1: narrow attention, half the feed-forward networks; its weights were not published
+        "mobilebert-tiny": replace(BASE, num_feedforward_networks=2, bottleneck_attention=True),
+    },
+    table=TABLE,
+    architectures={
+        "MobileBertModel": (),
+        "MobileBertForPreTraining": ("mlm", "pair"),
+        "MobileBertForMaskedLM": ("mlm",),
+        "MobileBertForNextSentencePrediction": ("pair",),
+        "MobileBertForSequenceClassification": ("sequence",),
+        "MobileBertForMultipleChoice": ("choice",),
+        "MobileBertForTokenClassification": ("token",),
+        "MobileBertForQuestionAnswering": ("span",),
+    },
+    keys={
+        **KEYS,
+        **same("embedding_size", "num_feedforward_networks"),
+        "bottleneck_size": "intra_bottleneck_size",
+        "bottleneck_attention": "use_bottleneck_attention",
+        "pooler_dense": "classifier_activation",
+    },
+    fixed={
+        "tie_word_embeddings": True,
+        "use_bottleneck": True,
+        "key_query_shared_bottleneck": True,
+        "trigram_input": True,
+        "normalization_type": "no_norm",
+    },
+    recipe={  # paper, 4.2, which uses LAMB after 240,000 steps of learning from the teacher's layers
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": {}},
+        "max_length": 512,
+        "optim": {"lr": 1.5e-3, "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},
+        "train": {"steps": 500_000, "batch_size": 2_048},
+    },
+)
