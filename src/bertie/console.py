@@ -30,10 +30,13 @@ verbosity = Verbosity()
 
 
 def stderr() -> "Console":
-    """The rich console all chatter goes to."""
+    """The rich console all chatter goes to; that of the bar while one is shown, so that lines go above it."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _bar_console or Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+_bar_console: "Console | None" = None
 
 
 def say(message: str, *, level: int = 0) -> None:
@@ -94,6 +97,7 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
         TimeRemainingColumn,
     )
 
+    global _bar_console
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=28),
@@ -104,15 +108,19 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
         TextColumn("<"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=stderr()) as bar:
-        task = bar.add_task(description, total=total, completed=int(done), info="")
+    _bar_console = stderr()
+    try:
+        with Progress(*columns, console=_bar_console) as bar:
+            task = bar.add_task(description, total=total, completed=int(done), info="")
 
-        def advance(amount: float = 1, **info: Any) -> None:
-            bar.update(task, advance=amount)
-            if info:
-                bar.update(task, info=_shown(info))
+            def advance(amount: float = 1, **info: Any) -> None:
+                bar.update(task, advance=amount)
+                if info:
+                    bar.update(task, info=_shown(info))
 
-        yield advance
+            yield advance
+    finally:
+        _bar_console = None
 
 
 def _plain_lines(description: str, total: float | None, done: float, unit: str) -> Iterator[Advance]:

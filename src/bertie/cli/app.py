@@ -14,7 +14,7 @@ import typer
 import typer.core
 
 from bertie import console
-from bertie.errors import BertieError
+from bertie.errors import BertieError, Stopped
 
 
 class _Group(typer.core.TyperGroup):
@@ -97,7 +97,8 @@ def main() -> None:
     except BertieError as error:
         from rich.markup import escape
 
-        console.stderr().print(f"[red]error:[/] {escape(str(error))}")
+        kind = "[yellow]stopped:[/]" if isinstance(error, Stopped) else "[red]error:[/]"
+        console.stderr().print(f"{kind} {escape(str(error))}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

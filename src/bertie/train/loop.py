@@ -275,9 +275,9 @@ class _Loop:
         if self.saved_at != step:
             self._save(step)
         self.world.add_counts({STOP: 1})
-        reason = self.request.name or "another rank"
+        reason = self.request.name or "Another rank asked to,"
         raise Stopped(
-            f"Stopped by {reason} after step {step:,}. {self.run}/checkpoint-{step} is saved; "
+            f"{reason} after step {step:,}. {self.run}/checkpoint-{step} is saved; "
             "the same command goes on from there."
         )
 
