@@ -1,0 +1,232 @@
+"""`bertie pretrain`, from files to a model folder, on text that this file makes up."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import bertie
+from bertie import config as configs
+from bertie import objectives, variants
+from bertie.config import PretrainConfig
+from bertie.data import corpus
+from bertie.errors import DataError, UsageError
+from bertie.runs.pretrain import flops_per_token, plan, pretrain
+from bertie.text.normalize import Normalizer
+from bertie.text.vocabulary import count_words, train
+from bertie.train import checkpoint, log
+from nano import one_thread
+
+WORDS = "the a small old red cat dog bird house river sees likes finds leaves near under over and but".split()
+NANO = ["hidden_size=64", "num_hidden_layers=2", "num_attention_heads=2", "intermediate_size=128"]
+
+
+def documents(count, sentences=6, seed=0):
+    chance = random.Random(seed)
+    sentence = lambda: " ".join(chance.choices(WORDS, k=chance.randint(4, 12))).capitalize() + "."  # noqa: E731
+    return ["\n".join(sentence() for _ in range(sentences)) for _ in range(count)]
+
+
+def make_corpus(folder, texts):
+    file = folder.with_suffix(".txt")
+    file.write_text("\n\n".join(texts), encoding="utf-8")
+    corpus.build([file], folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    """A folder with a corpus and a tokenizer."""
+    home = tmp_path_factory.mktemp("home")
+    make_corpus(home / "corpus", documents(60))
+    tokenizer = train(count_words(corpus.texts(home / "corpus")), size=60, normalizer=Normalizer(lowercase=True))
+    tokenizer.save(home / "tokenizer")
+    return home
+
+
+@pytest.fixture(autouse=True)
+def thread():
+    with one_thread():
+        yield
+
+
+def settings(home, *overrides, **values):
+    values = {"corpus": str(home / "corpus"), "tokenizer": str(home / "tokenizer"), **values}
+    nano = [f"model_overrides.{override}" for override in NANO]
+    short = ["max_length=32", "train.steps=6", "train.batch_size=8", "train.save_every=3", "train.eval_every=3"]
+    return configs.load(PretrainConfig, None, [*nano, *short, "train.device=cpu", *overrides], **values)
+
+
+def test_a_corpus_and_a_tokenizer_become_a_model(home, tmp_path):
+    run = tmp_path / "run"
+    results = pretrain(settings(home), run)
+    assert results["step"] == 6
+    assert {"loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"} <= set(results["valid"])
+    assert configs.load(PretrainConfig, run / "run.yaml") == settings(home)
+    assert {line["kind"] for line in log.read(run)} == {"train", "valid"}
+    assert checkpoint.latest(run).step == 6
+
+    model = bertie.load(run / "model")
+    assert set(model.heads) == {"mlm", "pair"}
+    saved = checkpoint.latest(run).tensors(checkpoint.MODEL)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, saved[name]), name
+    assert not torch.equal(saved["encoder.embeddings.word.weight"], fresh_word_embeddings(model))
+
+
+def fresh_word_embeddings(model):
+    return variants.build(model.config).word_embeddings
+
+
+def test_the_same_call_again_reads_the_results_and_another_one_is_refused(home, tmp_path, capsys):
+    run = tmp_path / "run"
+    first = pretrain(settings(home), run)
+    files = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert pretrain(settings(home), run) == json.loads(json.dumps(first))
+    assert "finished already" in capsys.readouterr().err.replace("\n", " ")
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+
+    with pytest.raises(UsageError, match=r"optim.lr: 0.0001 -> 0.0002\n.*--allow-change optim.lr"):
+        pretrain(settings(home, "optim.lr=2e-4"), run)
+    longer = pretrain(settings(home, "train.steps=8"), run, allow_change=("train.steps",))
+    assert longer["step"] == 8
+    assert pretrain(settings(home, "train.steps=2"), run, overwrite=True)["step"] == 2
+
+
+def test_a_moved_corpus_is_the_same_corpus_and_a_changed_one_is_not(home, tmp_path):
+    run = tmp_path / "run"
+    pretrain(settings(home), run)
+    moved = tmp_path / "moved"
+    make_corpus(moved, documents(60))
+    assert pretrain(settings(home, corpus=str(moved)), run)["step"] == 6
+    other = tmp_path / "other"
+    make_corpus(other, documents(60, seed=1))
+    with pytest.raises(UsageError, match="corpus: "):
+        pretrain(settings(home, corpus=str(other)), run)
+
+
+def test_a_model_folder_is_gone_on_from(home, tmp_path):
+    pretrain(settings(home, "train.steps=2"), tmp_path / "a")
+    plain = ["max_length=32", "train.steps=1", "train.batch_size=8", "train.device=cpu", "optim.lr=1e-30"]
+    config = configs.load(
+        PretrainConfig,
+        None,
+        plain,
+        corpus=str(home / "corpus"),
+        tokenizer=str(home / "tokenizer"),
+        model=str(tmp_path / "a" / "model"),
+    )
+    pretrain(config, tmp_path / "b")
+    a, b = (bertie.load(tmp_path / run / "model") for run in "ab")
+    torch.testing.assert_close(a.word_embeddings, b.word_embeddings, rtol=0, atol=1e-6)
+
+
+def test_next_sentence_prediction_can_be_left_out(home, tmp_path):
+    results = pretrain(settings(home, "objectives.nsp=null"), tmp_path / "run")
+    assert "nsp_loss" not in results["valid"]
+    assert set(bertie.load(tmp_path / "run" / "model").heads) == {"mlm"}
+
+
+# Bad input -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "message"),
+    [
+        (["train.batch_size=100000"], DataError, "fewer than one batch"),
+        (["max_length=600"], UsageError, "512 positions"),
+        (["model=bert-tinny"], UsageError, "Did you mean 'bert-tiny'"),
+        (["objectives.nsb={}"], UsageError, "Did you mean 'nsp'"),
+        (["model_overrides.num_layers=3"], UsageError, "no field 'num_layers'"),
+        (["train.device=cuda:7"], UsageError, "not in this machine"),
+        (["corpus=/nowhere"], DataError, "/nowhere"),
+        (["tokenizer=/nowhere"], DataError, "/nowhere"),
+    ],
+)
+def test_what_cannot_work_is_one_clear_error_and_leaves_no_folder(home, tmp_path, overrides, error, message):
+    with pytest.raises(error, match=message):
+        pretrain(settings(home, *overrides), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_document_cannot_teach_next_sentence_prediction(home, tmp_path):
+    make_corpus(tmp_path / "one", documents(1, sentences=300))
+    with pytest.raises(DataError, match=r"objectives\.nsp=null"):
+        pretrain(settings(home, corpus=str(tmp_path / "one")), tmp_path / "run")
+    assert pretrain(settings(home, "objectives.nsp=null", corpus=str(tmp_path / "one")), tmp_path / "run")["step"] == 6
+
+
+# Plans and the command line ------------------------------------------------------------------------------------------
+
+
+def test_the_plan_is_what_the_run_does(home):
+    planned = plan(settings(home))
+    assert planned["steps"] == 6
+    model = variants.build(
+        "bert-tiny", vocab_size=60, hidden_size=64, num_attention_heads=2, intermediate_size=128, heads={}
+    )
+    assert planned["parameters"] > sum(parameter.numel() for parameter in model.parameters())
+    assert planned["epochs"] == pytest.approx(6 * 8 / planned["instances_per_epoch"], abs=0.01)
+
+
+def test_flops_are_those_counted_by_hand():
+    """BERT-BASE at length 128 with 15 % predicted: 545 MFLOP per token in training, three times the forward pass."""
+    config = variants.config("bert-base")
+    assert 3 * flops_per_token(config, length=128, predicted=0.15) == pytest.approx(545e6, rel=0.01)
+    assert 3 * flops_per_token(config, length=128, predicted=1.0) == pytest.approx(668e6, rel=0.01)
+
+
+def test_the_command_prints_one_json_line_and_chats_on_stderr(home, tmp_path):
+    config = tmp_path / "nano.yaml"
+    configs.save(settings(home), config)
+    command = [sys.executable, "-m", "bertie", "pretrain", "-c", str(config), "-o", str(tmp_path / "run")]
+    done = subprocess.run([*command, "train.steps=2", "--json"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["step"] == 2
+    assert "example 1" in done.stderr
+
+
+def test_dry_run_shows_the_plan_and_makes_no_folder(home, tmp_path):
+    from bertie.cli import commands
+    from bertie.cli.app import app
+
+    assert commands
+    config = tmp_path / "nano.yaml"
+    configs.save(settings(home), config)
+    result = CliRunner().invoke(app, ["pretrain", "-c", str(config), "-o", str(tmp_path / "run"), "--dry-run"])
+    assert result.exit_code == 0
+    assert "plan: 6 steps of 8 sequences" in result.output
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["bert-base", "bert-base-512", "small-cpu"])
+def test_recipes_are_configs(name):
+    recipe = Path(__file__).parents[2] / "recipes" / f"pretrain-{name}.yaml"
+    config = configs.load(PretrainConfig, recipe, corpus="c", tokenizer="t")
+    objectives.build(config.objectives)
+    if not config.model.startswith("runs/"):
+        variants.config(config.model, **config.model_overrides)
+
+
+def test_the_published_recipe_has_the_published_numbers():
+    base = configs.load(
+        PretrainConfig, Path(__file__).parents[2] / "recipes/pretrain-bert-base.yaml", corpus="c", tokenizer="t"
+    )
+    long = configs.load(
+        PretrainConfig, Path(__file__).parents[2] / "recipes/pretrain-bert-base-512.yaml", corpus="c", tokenizer="t"
+    )
+    assert (base.train.batch_size, base.optim.lr, base.optim.warmup, base.optim.weight_decay) == (
+        256,
+        1e-4,
+        10000,
+        0.01,
+    )
+    assert base.train.steps + long.train.steps == 1_000_000
+    assert (base.max_length, long.max_length) == (128, 512)
+    assert long.objectives["nsp"] == base.objectives["nsp"] == {"form": "original", "duplicates": 10}
