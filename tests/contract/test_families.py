@@ -10,7 +10,7 @@ import torch
 from bertie import variants
 from bertie.config import PretrainConfig
 from bertie.errors import BertieError
-from bertie.models.config import EncoderConfig
+from bertie.models.config import MOST, EncoderConfig
 from bertie.models.heads import HEADS, LABELLED
 from bertie.models.model import Model
 from bertie.models.variant import Variant
@@ -36,7 +36,8 @@ CLASSES = [
 
 def small(variant: Variant) -> EncoderConfig:
     narrow = {name: 16 for name in ("embedding_size", "bottleneck_size") if getattr(variant.base, name)}
-    return variant.base.replace(**SIZES, **narrow)
+    written = variant.public(variant.base.replace(**SIZES, **narrow), {})  # less what the family does not choose
+    return variant.config(json.loads(json.dumps(written)), "a small one")
 
 
 def built(variant: Variant, architecture: str = "") -> Model:
@@ -93,6 +94,8 @@ def test_every_weight_has_one_public_name(variant: Variant) -> None:
 def test_too_long_is_refused(variant: Variant) -> None:
     model = built(variant)
     most = model.config.max_length
+    if most == MOST:
+        return  # any length has its distances
     model.encoder(torch.full((1, most), 7))
     with pytest.raises(BertieError, match=f"{most}"):
         model.encoder(torch.full((1, most + 1), 7))

@@ -10,17 +10,18 @@ from bertie import console, variants
 from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.models import count
-from bertie.models.encoder import Encoder
 from bertie.models.heads import SequenceHead
 
 assert commands  # registers `info`
 
 
-@pytest.mark.parametrize("preset", list(variants.PRESETS))
-def test_counted_parameters_are_those_of_the_built_encoder(preset):
+@pytest.mark.parametrize(
+    ("variant", "preset"), [(variant, preset) for _, variant in variants.VARIANTS.items() for preset in variant.presets]
+)
+def test_counted_parameters_are_those_of_the_built_encoder(variant, preset):
     config = variants.config(preset)
     with torch.device("meta"):
-        built = sum(parameter.numel() for parameter in Encoder(config).parameters())
+        built = sum(parameter.numel() for parameter in variant.encoder(config).parameters())
     assert sum(count.parameters(config).values()) == built
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from bertie import variants
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import Encoder
-from bertie.models.heads import HEADS
+from bertie.models.heads import HEADS, VOCABULARY
 from bertie.models.model import Model
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
@@ -62,7 +61,7 @@ def check(
 ) -> Model:
     """Everything a class of `transformers` promises holds here, for one random model of it. Returns ours."""
     torch.manual_seed(1)
-    config.num_labels = 2 if architecture.endswith(("QuestionAnswering", "PreTraining")) else 3
+    config.num_labels = 2 if "QuestionAnswering" in architecture or architecture.endswith("PreTraining") else 3
     config._attn_implementation = "eager"  # the one that shows attentions
     theirs = getattr(transformers, architecture)(config).eval()
     with torch.no_grad():
@@ -154,7 +153,7 @@ def _packed_as_padded(ours: Model, batch: Mapping[str, Tensor]) -> None:
         padded = ours.encoder(**batch)
     close(packed.last_hidden_state, padded.last_hidden_state[real], "packed")
     for name, head in ours.heads.items():
-        if name != "mlm":
+        if name not in VOCABULARY:
             close(head(packed), _real(head(padded), batch), f"packed {name}")
 
 
@@ -176,7 +175,7 @@ def published(
     variant = variants.VARIANTS[model_type]
     config = variant.presets[preset].replace(pooler=pooler)
     with torch.device("meta"):
-        model = Model(Encoder(config), {name: HEADS[name](config, 2) for name in heads})
+        model = Model(variant.encoder(config), {name: HEADS[name](config, 2) for name in heads})
     ours = {name: tuple(x.shape) for name, x in public_state(dict(model.named_parameters()), variant.table, base=True)}
     today = {variant.table.today(name): shape for name, shape in recorded.items()}
     today.pop(None, None)
@@ -185,8 +184,9 @@ def published(
 
 def parameters(preset: str, **changes: Any) -> int:
     """How many the bare encoder of a preset has."""
+    variant = next(variant for _, variant in variants.VARIANTS.items() if preset in variant.presets)
     with torch.device("meta"):
-        return sum(p.numel() for p in Encoder(variants.config(preset, **changes)).parameters())
+        return sum(p.numel() for p in variant.encoder(variants.config(preset, **changes)).parameters())
 
 
 def both(name: str, *shape: int) -> dict[str, tuple[int, ...]]:

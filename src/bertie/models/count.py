@@ -1,11 +1,16 @@
 """What a config costs, counted without building it: parameters by part, bytes, operations. Imports no torch.
 
+An encoder of another kind (xlnet.py, elmo.py) registers what its own class of config costs.
+
 L layers · h hidden size · s tokens a sequence · p share of positions with a prediction · V vocabulary
 """
+
+from functools import singledispatch
 
 from bertie.models.config import EncoderConfig
 
 
+@singledispatch
 def parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of the encoder by part; those of shared layers count once."""
     h = config.hidden_size
@@ -45,6 +50,7 @@ def _layer(config: EncoderConfig) -> int:
     return narrow + attention + feed_forward + _linear(b, h) + 2 * h
 
 
+@singledispatch
 def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
     """Floating-point operations of a forward pass per real token, by part; training is three times as many.
 

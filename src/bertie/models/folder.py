@@ -11,8 +11,7 @@ from torch import nn
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes, write_json
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import Encoder
-from bertie.models.heads import HEADS, LABELLED
+from bertie.models.heads import HEADS, LABELLED, VOCABULARY
 from bertie.models.model import Model
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public, write_labels
 from bertie.models.weights import WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights
@@ -42,7 +41,7 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     """A model with random weights: the same seed gives the same encoder, whatever its heads."""
     modules = _make(heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
-    model = Model(Encoder(config), modules, variant=variant)
+    model = Model(variant.encoder(config), modules, variant=variant)
     initialize(model, std=config.initializer_range, seed=seed)
     return model
 
@@ -61,7 +60,7 @@ def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) 
         with torch.device("meta"):
             modules = _make(_own_heads(variant, public, weights, labels, where) if heads is None else heads, config)
             config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
-            model = Model(Encoder(config), modules, variant=variant, public=public)
+            model = Model(variant.encoder(config), modules, variant=variant, public=public)
         std = config.initializer_range
         report = load_weights(model, weights, std=std, seed=seed, may_be_fresh=MAY_BE_FRESH)
     if heads is None:
@@ -133,7 +132,7 @@ def _guessed_heads(variant: Variant, weights: WeightsFolder) -> tuple[str, ...]:
     """The heads whose weights are in the file; of those that share their names (a classifier's), the first."""
     found: dict[str, str] = {}
     for name, _ in HEADS.items():
-        if _stored(variant, mark := f"heads.{name}.{'bias' if name == 'mlm' else 'classifier.bias'}", weights):
+        if _stored(variant, mark := f"heads.{name}.{'bias' if name in VOCABULARY else 'classifier.bias'}", weights):
             found.setdefault(_public(variant, mark), name)
     return tuple(found.values())
 
@@ -204,6 +203,7 @@ def default_card(model: Model, variant: Variant, public: Mapping[str, Any], labe
         "span": "question-answering",
         "choice": "multiple-choice",
         "mlm": "fill-mask",
+        "plm": "text-generation",
     }
     tag = next((pipeline[head] for head in pipeline if head in model.heads), "feature-extraction")
     parameters = sum(parameter.numel() for parameter in model.parameters())

@@ -54,6 +54,22 @@ class MaskedLMHead(nn.Module):
         return word_embeddings if self.columns is None else torch.cat([word_embeddings, self.columns.T], 1)
 
 
+class PermutationLMHead(nn.Module):
+    """Which vocabulary entry stands at a position, by the word embeddings and a bias alone. Yang et al. 2019, 2.2."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(zeros(config.vocab_size))
+
+    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
+        """hidden (..., H), word_embeddings (V, H) -> logits (..., V)"""
+        return F.linear(hidden, word_embeddings.to(hidden.dtype), self.bias.to(hidden.dtype))
+
+    def loss(self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """hidden (N, H), word_embeddings (V, H), targets (N,) int64 -> summed cross-entropy in nats, correct."""
+        return linear_cross_entropy(hidden, word_embeddings, self.bias, targets)
+
+
 class ReplacedTokenHead(nn.Module):
     """Whether a generator put a token there: one logit a token, above 0 if it did. Clark et al. 2020, 2."""
 
@@ -180,6 +196,7 @@ HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
     "head",
     [
         ("mlm", lambda config, _: MaskedLMHead(config)),
+        ("plm", lambda config, _: PermutationLMHead(config)),
         ("rtd", lambda config, _: ReplacedTokenHead(config)),
         ("pair", lambda config, _: PairHead(config)),
         ("sequence", SequenceHead),
@@ -191,3 +208,5 @@ HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
 """Head name -> what makes it from a config and a number of labels."""
 LABELLED = ("sequence", "token")
 """The heads whose outputs have names in config.json."""
+VOCABULARY = ("mlm", "plm")
+"""The heads over the vocabulary, which are given hidden states and the word embeddings."""

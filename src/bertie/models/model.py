@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
+from bertie.models.heads import VOCABULARY
 from bertie.models.variant import Variant
 from bertie.nn.layout import Layout
 
@@ -90,7 +91,7 @@ class Model(nn.Module):
         """
         output: EncoderOutput = self.encoder(input_ids, attention_mask=attention_mask, **inputs)
         return {
-            name: head(output.last_hidden_state, self.word_embeddings) if name == "mlm" else head(output)
+            name: head(output.last_hidden_state, self.word_embeddings) if name in VOCABULARY else head(output)
             for name, head in self.heads.items()
         }
 

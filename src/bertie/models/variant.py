@@ -4,7 +4,7 @@ What config.json says beyond what we understand is kept and written back as it w
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from bertie.errors import DataError
 from bertie.files import read_json
 from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder
 from bertie.models.weights import WeightTable
 
 CONFIG = "config.json"
@@ -50,6 +51,7 @@ class Variant:
     keys: Mapping[str, str]  # field of EncoderConfig -> key of config.json
     fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
     recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
+    encoder: Callable[[Any], Any] = Encoder  # what makes the encoder from a config; others answer as Encoder does
 
     def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
         """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
@@ -63,7 +65,7 @@ class Variant:
             fields["hidden_act"] = self._activation(fields["hidden_act"], where)
         fields = {**asdict(self.base), **fields}
         try:
-            return TypeAdapter(EncoderConfig).validate_json(json.dumps(fields), strict=True)
+            return TypeAdapter(type(self.base)).validate_json(json.dumps(fields), strict=True)
         except ValidationError as error:
             first = error.errors()[0]
             field, shown = str(first["loc"][0]), repr(first["input"])[:80]

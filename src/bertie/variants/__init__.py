@@ -25,10 +25,11 @@ from bertie.variants.longformer import LONGFORMER
 from bertie.variants.mobilebert import MOBILEBERT
 from bertie.variants.roberta import ROBERTA
 from bertie.variants.xlmr import XLMR
+from bertie.variants.xlnet import XLNET
 
 __all__ = ["PRESETS", "VARIANTS", "build", "config", "load", "save"]
 
-FAMILIES = (BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD)
+FAMILIES = (BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD, XLNET)
 VARIANTS: Registry[Variant] = Registry("model_type", [(variant.model_type, variant) for variant in FAMILIES])
 PRESETS: Registry[EncoderConfig] = Registry(
     "preset", [row for _, variant in VARIANTS.items() for row in variant.presets.items()]

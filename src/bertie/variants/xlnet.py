@@ -1,0 +1,106 @@
+"""XLNet: predicts tokens in a random order, so that it reads both sides and its text has no masks. Yang et al. 2019.
+
+Fine-tuning uses the content stream alone; `perm_mask` and `target_positions` bring the second (models/xlnet.py).
+Memory of earlier segments is left out. So is the beam-searching question head (`XLNetForQuestionAnswering`).
+"""
+
+from dataclasses import replace
+
+from bertie.models.variant import Variant, same
+from bertie.models.weights import WeightTable
+from bertie.models.xlnet import XLNetConfig, XLNetEncoder
+
+BASE = XLNetConfig(  # xlnet-large-cased, and transformers' defaults
+    vocab_size=32_000,
+    hidden_size=1024,
+    num_hidden_layers=24,
+    num_attention_heads=16,
+    intermediate_size=4096,
+    type_vocab_size=3,  # A, B, and <cls>, which belongs to neither
+    pad_token_id=5,
+    pooler=False,
+    classifier_dropout=0.0,  # what the encoder gives has been dropped out already
+    sequence_dropout=0.1,
+)
+
+ATTENTION = "transformer.layer.{}.rel_attn"
+TABLE = WeightTable(
+    base="transformer.",
+    rows=(
+        ("encoder.embeddings.word.*", "transformer.word_embedding.*"),
+        ("encoder.mask_embedding", "transformer.mask_emb"),
+        ("encoder.layers.{}.attention.query", f"{ATTENTION}.q"),
+        ("encoder.layers.{}.attention.key", f"{ATTENTION}.k"),
+        ("encoder.layers.{}.attention.value", f"{ATTENTION}.v"),
+        ("encoder.layers.{}.attention.output", f"{ATTENTION}.o"),
+        ("encoder.layers.{}.attention.distance", f"{ATTENTION}.r"),
+        ("encoder.layers.{}.attention.ask_content", f"{ATTENTION}.r_w_bias"),
+        ("encoder.layers.{}.attention.ask_distance", f"{ATTENTION}.r_r_bias"),
+        ("encoder.layers.{}.attention.ask_segment", f"{ATTENTION}.r_s_bias"),
+        ("encoder.layers.{}.attention.segment", f"{ATTENTION}.seg_embed"),
+        ("encoder.layers.{}.attention_norm.*", f"{ATTENTION}.layer_norm.*"),
+        ("encoder.layers.{}.up.*", "transformer.layer.{}.ff.layer_1.*"),
+        ("encoder.layers.{}.down.*", "transformer.layer.{}.ff.layer_2.*"),
+        ("encoder.layers.{}.output_norm.*", "transformer.layer.{}.ff.layer_norm.*"),
+        ("encoder.pooler.*", "sequence_summary.summary.*"),
+        ("heads.plm.bias", "lm_loss.bias"),
+        ("heads.sequence.classifier.*", "logits_proj.*"),
+        ("heads.choice.classifier.*", "logits_proj.*"),
+        ("heads.token.classifier.*", "classifier.*"),
+        ("heads.span.classifier.*", "qa_outputs.*"),
+    ),
+    old=(
+        (r"^(word_embedding|mask_emb|layer)\b", r"transformer.\1"),  # an encoder saved without heads
+        (r"^lm_loss\.weight$", "transformer.word_embedding.weight"),  # a copy of what is tied
+    ),
+)
+
+XLNET = Variant(
+    model_type="xlnet",
+    about="Predicts in random order what BERT predicts behind masks; distances in place of positions, no longest text.",
+    source="Yang et al. 2019, arXiv:1906.08237",
+    tokenizer="unigram",
+    base=BASE,
+    presets={
+        "xlnet-base-cased": replace(
+            BASE, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
+        ),
+        "xlnet-large-cased": BASE,
+    },
+    table=TABLE,
+    architectures={
+        "XLNetModel": (),
+        "XLNetLMHeadModel": ("plm",),
+        "XLNetForSequenceClassification": ("sequence",),
+        "XLNetForMultipleChoice": ("choice",),
+        "XLNetForTokenClassification": ("token",),
+        "XLNetForQuestionAnsweringSimple": ("span",),
+    },
+    keys={
+        **same("vocab_size", "initializer_range", "layer_norm_eps", "pad_token_id"),
+        "hidden_size": "d_model",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "intermediate_size": "d_inner",
+        "hidden_act": "ff_activation",
+        "hidden_dropout_prob": "dropout",
+        "attention_probs_dropout_prob": "dropout",
+        "sequence_dropout": "summary_last_dropout",
+    },
+    fixed={
+        "attn_type": "bi",
+        "bi_data": False,
+        "clamp_len": -1,
+        "summary_type": "last",
+        "summary_use_proj": True,
+        "summary_activation": "tanh",
+        "tie_word_embeddings": True,
+    },
+    recipe={  # paper, A.4.1 (large): a sixth of the tokens predicted, in spans; Adam
+        "objectives": {"mlm": None, "nsp": None, "plm": {}},
+        "max_length": 512,
+        "optim": {"lr": 4e-4, "eps": 1e-6, "weight_decay": 0.01, "warmup": 40_000},
+        "train": {"steps": 500_000, "batch_size": 8_192},
+    },
+    encoder=XLNetEncoder,
+)
