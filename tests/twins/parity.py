@@ -94,7 +94,7 @@ def _same_encoder(ours: Model, theirs: Any, batch: Mapping[str, Tensor]) -> None
         close(a[real], b[real], f"hidden state {i}")
     for i, (a, b) in enumerate(zip(mine.attentions, other.attentions, strict=True)):
         close(a.transpose(1, 2)[real], b.transpose(1, 2)[real], f"attention {i}")
-    if mine.global_attentions is not None:
+    if other.get("global_attentions") is not None:
         counts = batch["global_attention_mask"].sum(1)
         for i, (a, b) in enumerate(zip(mine.global_attentions, other.global_attentions, strict=True)):
             for row, (n, length) in enumerate(zip(counts, real.sum(1), strict=True)):

@@ -38,3 +38,61 @@ def test_its_own_choices(changes: dict[str, Any], tmp_path: Path) -> None:
     for architecture in ("MobileBertForPreTraining", "MobileBertModel"):
         config = transformers.MobileBertConfig(**TINY | changes)
         parity.check(architecture, config, tmp_path / architecture)
+
+
+def test_a_sequence_ends_where_its_padding_begins(tmp_path: Path) -> None:
+    """In a batch as alone; `transformers` lets the last token see [PAD]'s vector where there is padding."""
+    theirs = transformers.MobileBertModel(transformers.MobileBertConfig(**TINY)).eval()
+    with torch.no_grad():
+        theirs.embeddings.word_embeddings.weight[0] = 1.0  # as the published one, which was trained with padding
+    theirs.save_pretrained(tmp_path)
+    ours, _ = variants.load(tmp_path)
+    batch = parity.inputs(ours.config)
+    with torch.no_grad():
+        together = ours.encoder(**batch).last_hidden_state
+        for i, length in enumerate(parity.LENGTHS):
+            alone = theirs(**{name: x[i : i + 1, :length] for name, x in batch.items()}).last_hidden_state[0]
+            parity.close(together[i, :length], alone, "alone")
+
+
+def test_sizes() -> None:
+    """As `transformers` counts its default, which has a pooler; the published model reads the first token itself."""
+    assert parity.parameters("mobilebert-uncased", pooler_dense=True) == 24_844_544
+    assert parity.parameters("mobilebert-uncased") == 24_844_544 - (512 * 512 + 512)
+
+
+def test_published_names() -> None:
+    """google/mobilebert-uncased, a MobileBertForPreTraining, as `transformers`' conversion from TensorFlow names it."""
+
+    def normed(name: str, outputs: int, inputs: int) -> dict[str, tuple[int, ...]]:
+        return {**parity.both(f"{name}.dense", outputs, inputs), **parity.both(f"{name}.LayerNorm", outputs)}
+
+    layer = {
+        **parity.both("attention.self.query", 128, 128),
+        **parity.both("attention.self.key", 128, 128),
+        **parity.both("attention.self.value", 128, 512),
+        **normed("attention.output", 128, 128),
+        **parity.both("intermediate.dense", 512, 128),
+        **normed("output", 128, 512),
+        **normed("output.bottleneck", 512, 128),
+        **normed("bottleneck.input", 128, 512),
+        **normed("bottleneck.attention", 128, 512),
+    }
+    for i in range(3):
+        layer |= {**parity.both(f"ffn.{i}.intermediate.dense", 512, 128), **normed(f"ffn.{i}.output", 128, 512)}
+    recorded = {
+        "mobilebert.embeddings.position_ids": (1, 512),
+        "mobilebert.embeddings.word_embeddings.weight": (30_522, 128),
+        "mobilebert.embeddings.position_embeddings.weight": (512, 512),
+        "mobilebert.embeddings.token_type_embeddings.weight": (2, 512),
+        **parity.both("mobilebert.embeddings.embedding_transformation", 512, 384),
+        **parity.both("mobilebert.embeddings.LayerNorm", 512),
+        **{f"mobilebert.encoder.layer.{i}.{name}": shape for i in range(24) for name, shape in layer.items()},
+        "cls.predictions.bias": (30_522,),
+        **parity.both("cls.predictions.transform.dense", 512, 512),
+        **parity.both("cls.predictions.transform.LayerNorm", 512),
+        "cls.predictions.dense.weight": (384, 30_522),
+        **parity.both("cls.predictions.decoder", 30_522, 128),
+        **parity.both("cls.seq_relationship", 2, 512),
+    }
+    parity.published("mobilebert", "mobilebert-uncased", ("mlm", "pair"), recorded, pooler=True)

@@ -3,7 +3,7 @@
 N predictions · T tokens · B sequences · H hidden size · V vocabulary
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +13,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.layout import Layout
 from bertie.nn.linear import LayerNorm, Linear
 from bertie.nn.loss import linear_cross_entropy
 from bertie.registry import Registry
@@ -210,3 +211,25 @@ LABELLED = ("sequence", "token")
 """The heads whose outputs have names in config.json."""
 VOCABULARY = ("mlm", "plm")
 """The heads over the vocabulary, which are given hidden states and the word embeddings."""
+
+
+def seen_by_all(heads: Iterable[str], input_ids: Tensor, layout: Layout, sep_token_id: int) -> Tensor | None:
+    """Where attention is windowed, the tokens that are global for the sake of a head. -> bool, as input_ids, or None
+
+    The first token of what is classified, the question (up to the first separator) for which a span is sought, the
+    answer (what follows the question's separators) that is one of a choice. Beltagy et al. 2020, 3.1 and 6.
+    """
+    heads = set(heads) & {"sequence", "span", "choice"}
+    if not heads:
+        return None
+    mask_BS, at_S = layout.mask(), torch.arange(layout.max_seqlen, device=input_ids.device)
+    ends_BS = (layout.rectangle(input_ids) == sep_token_id) & mask_BS
+    two_texts_B1, end_B1 = ends_BS.any(1, keepdim=True), ends_BS.int().argmax(1, keepdim=True)
+    global_BS = torch.zeros_like(mask_BS)
+    if "sequence" in heads:
+        global_BS = global_BS | (at_S == 0)
+    if "span" in heads:
+        global_BS = global_BS | (two_texts_B1 & (at_S < end_B1))
+    if "choice" in heads:
+        global_BS = global_BS | (two_texts_B1 & (at_S > end_B1 + 1))
+    return layout.flat(global_BS)

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads import VOCABULARY
+from bertie.models.heads import VOCABULARY, seen_by_all
 from bertie.models.variant import Variant
-from bertie.nn.layout import Layout
+from bertie.nn.layout import Layout, Padded
 
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
@@ -80,20 +80,33 @@ class Model(nn.Module):
         self.encoder.compute_dtype = dtype
 
     def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
-        """Run the encoder on a batch; `flags` are those of `Encoder.forward`."""
-        output: EncoderOutput = self.encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
-        return output
+        """Run the encoder on a batch; `flags` are those of `Encoder.forward`.
+
+        Where attention is windowed and no global_attention_mask is among them, the heads say which tokens all see.
+        """
+        return self._encode(batch.input_ids, batch.token_type_ids, batch.layout, flags)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **inputs: Any) -> dict[str, Tensor]:
         """Every head's logits by head name: "mlm" at all positions, (B, S, V). Inputs as of `Encoder.forward`.
 
         For a look at a model, and for export; training and prediction call `encode` and the one head they need.
         """
-        output: EncoderOutput = self.encoder(input_ids, attention_mask=attention_mask, **inputs)
+        types, layout = inputs.pop("token_type_ids", None), inputs.pop("layout", None)
+        if layout is None:
+            layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+        output = self._encode(input_ids, types, layout, inputs)
         return {
             name: head(output.last_hidden_state, self.word_embeddings) if name in VOCABULARY else head(output)
             for name, head in self.heads.items()
         }
+
+    def _encode(
+        self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, flags: dict[str, Any]
+    ) -> EncoderOutput:
+        if self.config.attention_window is not None and flags.get("global_attention_mask") is None:
+            flags["global_attention_mask"] = seen_by_all(self.heads, input_ids, layout, self.config.sep_token_id)
+        output: EncoderOutput = self.encoder(input_ids, token_type_ids, layout, **flags)
+        return output
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Write a model folder in the public layout; `options` are those of `models.folder.save`."""

@@ -71,11 +71,7 @@ MOBILEBERT = Variant(
     source="Sun et al. 2020, arXiv:2004.02984",
     tokenizer="wordpiece",
     base=BASE,
-    presets={
-        "mobilebert-uncased": BASE,
-        # paper, table 1: narrow attention, half the feed-forward networks; its weights were not published
-        "mobilebert-tiny": replace(BASE, num_feedforward_networks=2, bottleneck_attention=True),
-    },
+    presets={"mobilebert-uncased": replace(BASE, pooler_dense=False)},
     table=TABLE,
     architectures={
         "MobileBertModel": (),
