@@ -215,18 +215,13 @@ def test_recipes_are_configs(name):
 
 
 def test_the_published_recipe_has_the_published_numbers():
-    base = configs.load(
-        PretrainConfig, Path(__file__).parents[2] / "recipes/pretrain-bert-base.yaml", corpus="c", tokenizer="t"
+    recipes = Path(__file__).parents[2] / "recipes"
+    base, long = (
+        configs.load(PretrainConfig, recipes / f"pretrain-{name}.yaml", corpus="c", tokenizer="t")
+        for name in ("bert-base", "bert-base-512")
     )
-    long = configs.load(
-        PretrainConfig, Path(__file__).parents[2] / "recipes/pretrain-bert-base-512.yaml", corpus="c", tokenizer="t"
-    )
-    assert (base.train.batch_size, base.optim.lr, base.optim.warmup, base.optim.weight_decay) == (
-        256,
-        1e-4,
-        10000,
-        0.01,
-    )
+    assert base.train.batch_size == 256
+    assert (base.optim.lr, base.optim.warmup, base.optim.weight_decay) == (1e-4, 10_000, 0.01)
     assert base.train.steps + long.train.steps == 1_000_000
     assert (base.max_length, long.max_length) == (128, 512)
     assert long.objectives["nsp"] == base.objectives["nsp"] == {"form": "original", "duplicates": 10}

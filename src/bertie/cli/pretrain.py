@@ -44,6 +44,7 @@ def pretrain(
     """
     from bertie import config as configs
     from bertie.runs import pretrain as run
+    from bertie.train.distributed import is_main
 
     settings = configs.load(
         configs.PretrainConfig,
@@ -59,6 +60,8 @@ def pretrain(
     if output is None:
         raise UsageError("Where shall the run go? -o RUN")
     results = run.pretrain(settings, output, resume=resume, overwrite=overwrite, allow_change=tuple(allow_change or ()))
+    if not is_main():
+        return
     if console.verbosity.json:
         emit(results)
         return

@@ -27,6 +27,7 @@ from bertie.models.model import Model
 from bertie.objectives.source import PretrainingSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
+from bertie.train.distributed import is_main
 from bertie.train.figures import measure
 from bertie.train.loop import fit
 from bertie.train.resume import changes, flatten
@@ -52,9 +53,12 @@ def pretrain(
     folder that holds a run with other settings; Stopped: to be resumed by the same call.
     """
     run = Path(run)
+    if not is_main():
+        console.verbosity.level = -1
     ready = Ready(config)
     if overwrite:
-        new_folder(run, overwrite=True)
+        if is_main():  # the others wait for it where they meet, in fit
+            new_folder(run, overwrite=True)
     elif done := _finished(run, ready.identity, allow_change):
         console.say(f"{escape(str(run))} is finished already; its results are read. --overwrite starts again.")
         return done
@@ -85,7 +89,8 @@ def pretrain(
         "plan": planned,
         "identity": ready.identity,
     }
-    write_json(run / RESULTS, results)
+    if is_main():
+        write_json(run / RESULTS, results)
     return results
 
 

@@ -77,6 +77,11 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
+def is_main() -> bool:
+    """Whether this process is the one that writes and speaks, before and after it has met the others."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 @contextmanager
 def world(device: torch.device) -> Iterator[World]:
     """Join the other ranks torchrun started, if it did, and part from them at the end. Raises UsageError, Stopped."""
@@ -89,7 +94,7 @@ def world(device: torch.device) -> Iterator[World]:
             "WORLD_SIZE is set but RANK is not. Start with: torchrun --nproc-per-node 2 -m bertie pretrain"
         )
     rank = int(os.environ["RANK"])
-    if rank:
+    if not is_main():
         console.verbosity.level = -1
     if device.type == "cuda":
         torch.cuda.set_device(device)

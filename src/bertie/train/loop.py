@@ -28,6 +28,7 @@ from bertie import console
 from bertie.config import Config, OptimConfig, TrainConfig
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.models.model import Model
+from bertie.nn.memory import keep_memory
 from bertie.train import checkpoint, distributed, log, precision
 from bertie.train.base import Learns, Source
 from bertie.train.checkpoint import Checkpoint
@@ -82,6 +83,8 @@ def fit(
     run.mkdir(parents=True, exist_ok=True)
     device = precision.choose_device(train.device)
     dtype = precision.choose_dtype(train.precision, device)
+    if device.type == "cpu":
+        keep_memory()
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         world = stack.enter_context(distributed.world(device))
@@ -277,8 +280,7 @@ class _Loop:
         self.world.add_counts({STOP: 1})
         reason = self.request.name or "Another rank asked to,"
         raise Stopped(
-            f"{reason} after step {step:,}. {self.run}/checkpoint-{step} is saved; "
-            "the same command goes on from there."
+            f"{reason} after step {step:,}. {self.run}/checkpoint-{step} is saved; the same command goes on from there."
         )
 
     def _load(self, found: Checkpoint) -> None:
