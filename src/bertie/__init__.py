@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bertie.models.encoder import Encoder
     from bertie.models.model import Model
     from bertie.runs.finetune import finetune
+    from bertie.runs.pretrain import pretrain
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -26,6 +27,7 @@ _HOMES = {
     "finetune": "bertie.runs.finetune",
     "fit": "bertie.train.loop",
     "predict": "bertie.evaluate.predict",
+    "pretrain": "bertie.runs.pretrain",
     "score": "bertie.evaluate.predict",
 }
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "fit",
     "load",
     "predict",
+    "pretrain",
     "score",
 ]
 

@@ -39,4 +39,5 @@ def demo(
         emit({"report": str(report)})
     else:
         console.show(f"The report is in {report}")
-        console.say(f"Try the model: bertie fill-mask {output / 'pretrain/model'} 'Return the [MASK] of the array.'")
+        text = "Return the [MASK] of the array." if corpus is None else "A sentence with one [MASK]."
+        console.say(f"Try the model: bertie fill-mask {output / 'pretrain/model'} '{text}'")

@@ -48,17 +48,17 @@ def look(
 
 def of_documents(documents: Iterable[Sequence[str]], tokenizer: Tokenizer, count: int) -> list[tuple[str, str]]:
     """Up to `count` sentences of some documents, each with one word hidden that the vocabulary has whole."""
-    found: list[tuple[str, str]] = []
+    found: dict[str, str] = {}
     for words in (sentence.split() for document in documents for sentence in document):
         inner = [
             i for i, w in enumerate(words[1:], 1) if len(w) > 1 and w.isalpha() and len(tokenizer.ids([w])[0]) == 1
         ]
         if 6 <= len(words) <= 16 and inner:
             hidden = inner[len(inner) // 2]
-            found.append((" ".join([*words[:hidden], MASK, *words[hidden + 1 :]]), words[hidden]))
+            found[" ".join([*words[:hidden], MASK, *words[hidden + 1 :]])] = words[hidden]
         if len(found) == count:
             break
-    return found
+    return list(found.items())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -248,7 +248,9 @@ class Road:
     def predictions(self, seed: int) -> None:
         """What one seed's pre-trained model says of a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
-        model, _ = variants.load(self.run / f"finetune/pretrained-{seed}/model")
+        folder = self.run / f"finetune/pretrained-{seed}/model"
+        model, _ = variants.load(folder)
+        model.tokenizer = Tokenizer.load(folder)
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
         found = Predictor(model).predict(texts)
         shown = [
