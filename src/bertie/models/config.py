@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from bertie.errors import DataError, UsageError, nearest
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "geglu", "reglu", "swiglu"]
 HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "hidden_act"]  # the last: whatever that is
 MOST = 2**28  # of anything; whoever asks for more has a damaged file, and a product of two still counts in 64 bits
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "span_dropout")
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dropout", "span_dropout")
 MOST_LAYERS = 10_000  # shared layers cost no memory, so nothing else would stop a file that asks for a billion
 
 
@@ -58,6 +58,20 @@ class EncoderConfig:
     rescale_embeddings: bool = False  # token vectors by the root of hidden_size
     dropout_before_norm: bool = False  # of the embeddings
     sep_token_id: int = 102  # ends the question, which all tokens see where attention is windowed
+    # what GPT and T5 do in another way
+    embedding_norm: bool = True
+    embedding_dropout: float | None = None  # None: hidden_dropout_prob
+    norm_type: Literal["layer", "rms"] = "layer"
+    bias: bool = True  # of every linear layer
+    attention_head_size: int | None = None  # None: hidden_size / num_attention_heads
+    scale_attention: bool = True  # scores by the root of the head size
+    positions: Literal["learned", "relative"] = "learned"  # relative: a bias to the scores by distance, in buckets
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    dropout_inside: bool = False  # also inside the feed-forward network and behind the last norm (T5)
+    num_decoder_layers: int | None = None  # of an encoder-decoder model
+    decoder_start_token_id: int = 0
+    eos_token_id: int | None = None  # ends what a model writes
     # heads
     mlm_widened: bool = False  # the decoder has columns of its own beside narrow word embeddings (MobileBERT)
     mlm_act: Activation | None = None  # None: hidden_act
@@ -68,25 +82,34 @@ class EncoderConfig:
     choice_act: HeadActivation | None = None  # as sequence_act
     span_dropout: float = 0.0
     span_layer: bool = False  # a feed-forward layer of the span head's own (BigBird)
+    sequence_last: bool = False  # the sequence head is one matrix on the last token (GPT)
+    lm_transform: bool = True  # the next-token head is built as the masked-LM head; False: a matrix alone (GPT, T5)
+    lm_tied: bool = True  # that matrix is the word embeddings
+    lm_scale: bool = False  # what it reads is first divided by the root of hidden_size (T5)
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         for name in sizes:
             _within(name, getattr(self, name), 1, MOST)
-        for name in ("type_vocab_size", "pad_token_id", "sep_token_id", "num_random_blocks"):
+        for name in ("type_vocab_size", "pad_token_id", "sep_token_id", "num_random_blocks", "decoder_start_token_id"):
             _within(name, getattr(self, name), 0, MOST)
+        _within("eos_token_id", self.eos_token_id or 0, 0, MOST)
+        _within("num_decoder_layers", self.num_decoder_layers or 0, 0, MOST_LAYERS)
+        _within("relative_attention_num_buckets", self.relative_attention_num_buckets, 4, MOST)
+        fewest = self.relative_attention_num_buckets // 2 + 1  # beyond those that have a bucket of their own
+        _within("relative_attention_max_distance", self.relative_attention_max_distance, fewest, MOST)
         _within("num_hidden_layers", self.num_hidden_layers, 0, MOST_LAYERS)
         for name in ("inner_group_num", "num_feedforward_networks"):
             _within(name, getattr(self, name), 1, MOST_LAYERS)
         _within("block_size", self.block_size, 1, MOST)
-        for name in ("embedding_size", "num_hidden_groups", "bottleneck_size"):
+        for name in ("embedding_size", "num_hidden_groups", "bottleneck_size", "attention_head_size"):
             _within(name, 1 if (value := getattr(self, name)) is None else value, 1, MOST)
         for name in (*DROPOUTS, "classifier_dropout", "sequence_dropout"):
             _within(name, getattr(self, name) or 0.0, 0.0, 0.999)
         for name in ("initializer_range", "layer_norm_eps"):
             _within(name, getattr(self, name), 0.0, 10.0)
-        width = self.attention_size
-        if width % self.num_attention_heads:
+        width = self.bottleneck_size or self.hidden_size
+        if self.attention_head_size is None and width % self.num_attention_heads:
             name = "hidden_size" if self.bottleneck_size is None else "bottleneck_size"
             raise DataError(f"{name} {width} does not divide into num_attention_heads {self.num_attention_heads}.")
         self._check_windows()
@@ -117,6 +140,8 @@ class EncoderConfig:
     @property
     def attention_size(self) -> int:
         """Width of all attention heads together."""
+        if self.attention_head_size is not None:
+            return self.num_attention_heads * self.attention_head_size
         return self.bottleneck_size or self.hidden_size
 
     @property
@@ -141,7 +166,7 @@ class EncoderConfig:
     @property
     def max_length(self) -> int:
         """The most tokens a sequence can have."""
-        return self.max_position_embeddings - self.position_offset
+        return MOST if self.positions == "relative" else self.max_position_embeddings - self.position_offset
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

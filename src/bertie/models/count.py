@@ -9,6 +9,9 @@ from functools import singledispatch
 
 from bertie.models.config import EncoderConfig
 
+GATED = ("geglu", "reglu", "swiglu")
+NORM = {"layer": 2, "rms": 1}  # parameters a feature
+
 
 @singledispatch
 def parameters(config: EncoderConfig) -> dict[str, int]:
@@ -23,31 +26,42 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
     read = 3 * e if config.trigram_embeddings else e
     return {
         "word embeddings": config.vocab_size * e,
-        "position embeddings": config.max_position_embeddings * summed,
+        **(
+            {"position embeddings": config.max_position_embeddings * summed}
+            if config.positions == "learned"
+            else {"relative positions": config.relative_attention_num_buckets * config.num_attention_heads}
+        ),
         "segment embeddings": config.type_vocab_size * summed,
-        "embedding norm": 2 * summed,
+        "embedding norm": 2 * summed * config.embedding_norm,
         **({"embedding projection": _linear(read, h)} if projected else {}),
         "layers": layers * _layer(config),
-        **({"final norm": 2 * h} if config.norm == "pre" else {}),
+        **({"final norm": NORM[config.norm_type] * h} if config.norm == "pre" else {}),
         **({"pooler": _linear(h, h)} if config.pooler and config.pooler_dense else {}),
     }
 
 
-def _linear(inputs: int, outputs: int) -> int:
-    return inputs * outputs + outputs
+def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
+    return inputs * outputs + outputs * bias
 
 
 def _layer(config: EncoderConfig) -> int:
     h, i, b = config.hidden_size, config.intermediate_size, config.bottleneck_size
     if b is None:
-        attention = 4 * _linear(h, h) - (0 if config.attention_bias else 3 * h)
+        bias, width = config.bias, config.attention_size
+        attention = 3 * _linear(h, width, bias and config.attention_bias) + _linear(width, h, bias)
         of_global = 0 if config.attention_window is None else 3 * _linear(h, h)
-        return attention + of_global + _linear(h, i) + _linear(i, h) + 2 * 2 * h
+        feed_forward = _ups(config) * _linear(h, i, bias) + _linear(i, h, bias)
+        return attention + of_global + feed_forward + 2 * NORM[config.norm_type] * h
     value = b if config.bottleneck_attention else h
     narrow = 2 * (_linear(h, b) + 2 * b)
     attention = 3 * _linear(b, b) + _linear(value, b) + 2 * b
     feed_forward = config.num_feedforward_networks * (_linear(b, i) + _linear(i, b) + 2 * b)
     return narrow + attention + feed_forward + _linear(b, h) + 2 * h
+
+
+def _ups(config: EncoderConfig) -> int:
+    """Matrices upwards in the feed-forward network: a gate is one more."""
+    return 2 if config.hidden_act in GATED else 1
 
 
 @singledispatch
@@ -60,15 +74,16 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
     h, rounds = config.hidden_size, config.num_hidden_layers * config.inner_group_num
     e, b = config.embedding_size or h, config.bottleneck_size
     width = config.attention_size
-    projections = 4 * h * h
+    projections = 4 * h * width
     if b is not None and config.bottleneck_attention:
         projections = h * b + 4 * b * b + b * h
     elif b is not None:
         projections = 2 * h * b + 3 * b * b + h * b + b * h
+    inside, networks = b or h, config.num_feedforward_networks
     decoded = h if config.mlm_widened else e
     return {
         "projections": 2 * rounds * projections,
-        "feed-forward": 2 * rounds * 2 * width * config.intermediate_size * config.num_feedforward_networks,
+        "feed-forward": 2 * rounds * (1 + _ups(config)) * inside * config.intermediate_size * networks,
         "attention": 4 * width * config.inner_group_num * _tokens_seen(config, length),
         "masked-LM head": predicted * (2 * h * decoded + 2 * decoded * config.vocab_size),
     }

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from bertie.errors import DataError
 from bertie.models.config import EncoderConfig
-from bertie.nn.attention import SelfAttention, attention_bias
-from bertie.nn.blocks import BlockSparseAttention
-from bertie.nn.bottleneck import BottleneckLayer
+from bertie.models.layers import final_norm, make_layer, relative_positions, with_distances
+from bertie.nn.attention import attention_bias
+from bertie.nn.cache import Cache
+from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings
-from bertie.nn.layer import ACTIVATIONS, Layer
 from bertie.nn.layout import Layout, Padded
-from bertie.nn.linear import LayerNorm, Linear
-from bertie.nn.window import Sight, WindowAttention, sight
+from bertie.nn.linear import Linear
+from bertie.nn.window import Sight, sight
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,12 @@ class EncoderOutput:
     last_hidden_state: Tensor
     layout: Layout
     pooler_output: Tensor | None = None  # (B, H)
-    hidden_states: tuple[Tensor, ...] | None = None  # the embeddings, then each layer: L + 1
+    hidden_states: tuple[Tensor, ...] | None = (
+        None  # the embeddings, then each layer: L + 1; the last is the first above
+    )
     attentions: tuple[Tensor, ...] | None = None  # one per layer; of windowed layers nn.window.WindowProbs' parts
     global_attentions: tuple[Tensor, ...] | None = None  # of windowed layers
+    cross_attentions: tuple[Tensor, ...] | None = None  # a decoder's, to the memory: (B, N, S, K), one per layer
 
 
 class Encoder(nn.Module):
@@ -51,25 +54,28 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(
             config.vocab_size,
             config.hidden_size,
-            max_positions=config.max_position_embeddings,
+            max_positions=config.max_position_embeddings if config.positions == "learned" else 0,
             num_segments=config.type_vocab_size,
             embedding_size=config.embedding_size,
             project=config.project_embeddings,
+            norm=config.embedding_norm,
             trigram=config.trigram_embeddings,
             affine_norm=config.affine_norm,
             rescale=config.rescale_embeddings,
             dropout_before_norm=config.dropout_before_norm,
             eps=config.layer_norm_eps,
-            dropout_p=config.hidden_dropout_prob,
+            dropout_p=config.hidden_dropout_prob if config.embedding_dropout is None else config.embedding_dropout,
         )
+        self.relative = relative_positions(config, both_sides=not config.causal)
         if config.num_hidden_groups is None:
-            self.layers = nn.ModuleList(_layer(config, i) for i in range(config.num_hidden_layers))
+            self.layers = nn.ModuleList(make_layer(config, i) for i in range(config.num_hidden_layers))
         else:
             self.layers = nn.ModuleList(
-                nn.ModuleList(_layer(config, i) for _ in range(config.inner_group_num))
+                nn.ModuleList(make_layer(config, i) for _ in range(config.inner_group_num))
                 for i in range(config.num_hidden_groups)
             )
-        self.final_norm = LayerNorm(config.hidden_size, config.layer_norm_eps) if config.norm == "pre" else None
+        self.final_norm = final_norm(config) if config.norm == "pre" else None
+        self.final_dropout_p = config.hidden_dropout_prob if config.dropout_inside else 0.0
         dense = config.pooler and config.pooler_dense
         self.pooler = Linear(config.hidden_size, config.hidden_size) if dense else None
 
@@ -82,6 +88,7 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
+        cache: Cache | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:
@@ -89,13 +96,15 @@ class Encoder(nn.Module):
 
         token_type_ids, position_ids: as input_ids; left out, they are zeros and 0, 1, 2 ... in every sequence.
         global_attention_mask: as input_ids, 1 on the tokens that see and are seen by all, where attention is windowed.
+        cache: of a causal model on a padded batch; the tokens are read as those after what it holds, and added to it.
         Raises DataError when a sequence is longer than the model has positions.
         """
         if layout is None:
             layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
-        self._check_length(layout)
+        positions = layout.position_ids() if cache is None else cache.extend(layout.mask())
+        self._check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
         if position_ids is None:
-            position_ids = layout.position_ids() + self.config.position_offset
+            position_ids = positions + self.config.position_offset
         hidden = self.embeddings(input_ids, token_type_ids, position_ids, layout)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
         windowed = self.config.attention_window is not None
@@ -103,16 +112,21 @@ class Encoder(nn.Module):
         if windowed:
             seen = sight(layout, global_attention_mask)
         else:
-            seen = attention_bias(layout, hidden.dtype, causal=self.config.causal)
+            seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
+            if self.relative is not None:
+                keys = layout.max_seqlen if cache is None else cache.mask().shape[1]
+                seen = with_distances(seen, self.relative(layout.max_seqlen, keys), hidden.dtype)
         hidden_states, attentions = [hidden], []
-        for layer in self._in_order():
-            hidden, probs = layer(hidden, layout, seen, output_attentions=output_attentions)
+        for i, layer in enumerate(self._in_order()):
+            reads = {} if cache is None else {"cache": cache.layer(i)}
+            hidden, probs = layer(hidden, layout, seen, output_attentions=output_attentions, **reads)
             if output_hidden_states:
                 hidden_states.append(hidden)
             if output_attentions:
                 attentions.append(probs)
         if self.final_norm is not None:
-            hidden = self.final_norm(hidden)
+            hidden = dropout(self.final_norm(hidden), self.final_dropout_p, self.training)
+            hidden_states[-1] = hidden
         return EncoderOutput(
             last_hidden_state=hidden,
             layout=layout,
@@ -136,55 +150,10 @@ class Encoder(nn.Module):
             for i in range(rounds):
                 yield from cast(nn.ModuleList, self.layers[i * groups // rounds])
 
-    def _check_length(self, layout: Layout) -> None:
-        longest, most = layout.max_seqlen, self.config.max_length
+    def _check_length(self, longest: int) -> None:
+        most = self.config.max_length
         if longest > most:
             raise DataError(
                 f"A sequence of {longest:,} tokens does not fit the model's {most:,} positions. "
                 f"Truncate or window it: max_length={most}."
             )
-
-
-def _layer(config: EncoderConfig, number: int) -> nn.Module:
-    if config.bottleneck_size is not None:
-        return BottleneckLayer(
-            config.hidden_size,
-            config.bottleneck_size,
-            config.num_attention_heads,
-            config.intermediate_size,
-            activation=ACTIVATIONS[config.hidden_act],
-            num_feedforward=config.num_feedforward_networks,
-            narrow_attention=config.bottleneck_attention,
-            affine_norm=config.affine_norm,
-            eps=config.layer_norm_eps,
-            dropout_p=config.hidden_dropout_prob,
-            attention_dropout_p=config.attention_probs_dropout_prob,
-        )
-    return Layer(
-        config.hidden_size,
-        config.intermediate_size,
-        attention=_attention(config, number),
-        activation=config.hidden_act,
-        norm=config.norm,
-        eps=config.layer_norm_eps,
-        dropout_p=config.hidden_dropout_prob,
-    )
-
-
-def _attention(config: EncoderConfig, number: int) -> SelfAttention:
-    size, heads, dropout_p = config.hidden_size, config.num_attention_heads, config.attention_probs_dropout_prob
-    if config.attention_window is not None:
-        radius, dilation = config.window(number)
-        return WindowAttention(size, heads, radius=radius, dilation=dilation, dropout_p=dropout_p)
-    if config.attention_type == "block_sparse":
-        return BlockSparseAttention(
-            size,
-            heads,
-            block_size=config.block_size,
-            num_random=config.num_random_blocks,
-            max_length=config.max_length,
-            seed=number,
-            bias=config.attention_bias,
-            dropout_p=dropout_p,
-        )
-    return SelfAttention(size, heads, bias=config.attention_bias, dropout_p=dropout_p)

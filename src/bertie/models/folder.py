@@ -21,6 +21,7 @@ Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Modu
 """Heads by name, or what makes them from a config (an objective's or task's `heads`)."""
 
 POOLER = "encoder.pooler.weight"
+OWN_DECODER = "heads.lm.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 
 
@@ -88,17 +89,32 @@ def _stored(variant: Variant, name: str, weights: WeightsFolder) -> bool:
 def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, where: str) -> EncoderConfig:
     """Compare the sizes config.json gives with those of the weights before a module of such sizes is made."""
     if config.num_hidden_groups is None:
-        _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.up.weight", weights), where)
+        _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.down.weight", weights), where)
     else:
-        _agree_on(config, "num_hidden_groups", _count(variant, "encoder.layers.{}.0.up.weight", weights), where)
-        _agree_on(config, "inner_group_num", _count(variant, "encoder.layers.0.{}.up.weight", weights), where)
+        _agree_on(config, "num_hidden_groups", _count(variant, "encoder.layers.{}.0.down.weight", weights), where)
+        _agree_on(config, "inner_group_num", _count(variant, "encoder.layers.0.{}.down.weight", weights), where)
+    if config.num_decoder_layers is not None:
+        found = _count(variant, "heads.decoder.layers.{}.down.weight", weights)
+        if found:  # 0: an encoder alone, whose config.json still speaks of the decoder it came from
+            _agree_on(config, "num_decoder_layers", found, where)
     word = _public(variant, "encoder.embeddings.word.weight")
     if word in weights and (rows := weights.shape(word)[:1]) != (config.vocab_size,):
         raise DataError(
             f"{where}: vocab_size is {config.vocab_size:,}; the weights have {rows[0] if rows else 0:,} rows. "
             "Use the config.json saved beside the weights."
         )
-    return config
+    return config.replace(lm_tied=_tied(variant, config, weights))
+
+
+def _tied(variant: Variant, config: EncoderConfig, weights: WeightsFolder) -> bool:
+    """Whether the next-token head is the word embeddings: where the file has a matrix for it, that decides."""
+    if not _stored(variant, OWN_DECODER, weights):
+        return config.lm_tied
+    own, word = (_public(variant, name) for name in (OWN_DECODER, "encoder.embeddings.word.weight"))
+    tied = word in weights and torch.equal(weights.read(own), weights.read(word))
+    if tied:
+        weights.stored[word] += weights.stored.pop(own)  # a copy
+    return tied
 
 
 def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
@@ -119,10 +135,10 @@ def _own_heads(
         names = () if public.get("architectures") else _guessed_heads(variant, weights)
     outputs = 0
     for name in set(LABELLED) & set(names):
-        bias = _public(variant, f"heads.{name}.classifier.bias")
-        if bias not in weights:
-            raise DataError(f"{where} names a classifier, but the weights have none ({bias}).")
-        outputs = weights.shape(bias)[0] if weights.shape(bias) else 0
+        weight = _public(variant, f"heads.{name}.classifier.weight")
+        if weight not in weights:
+            raise DataError(f"{where} names a classifier, but the weights have none ({weight}).")
+        outputs = weights.shape(weight)[0] if weights.shape(weight) else 0
         if labels and len(labels) != outputs:
             raise DataError(f"{where}: id2label names {len(labels):,} labels; the classifier has {outputs:,} outputs.")
     return lambda config: {name: HEADS[name](config, outputs) for name in names}
@@ -132,7 +148,7 @@ def _guessed_heads(variant: Variant, weights: WeightsFolder) -> tuple[str, ...]:
     """The heads whose weights are in the file; of those that share their names (a classifier's), the first."""
     found: dict[str, str] = {}
     for name, _ in HEADS.items():
-        if _stored(variant, mark := f"heads.{name}.{'bias' if name in VOCABULARY else 'classifier.bias'}", weights):
+        if _stored(variant, mark := f"heads.{name}.{'bias' if name in VOCABULARY else 'classifier.weight'}", weights):
             found.setdefault(_public(variant, mark), name)
     return tuple(found.values())
 
@@ -203,6 +219,8 @@ def default_card(model: Model, variant: Variant, public: Mapping[str, Any], labe
         "span": "question-answering",
         "choice": "multiple-choice",
         "mlm": "fill-mask",
+        "decoder": "text2text-generation",
+        "lm": "text-generation",
         "plm": "text-generation",
     }
     tag = next((pipeline[head] for head in pipeline if head in model.heads), "feature-extraction")

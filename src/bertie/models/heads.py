@@ -1,9 +1,11 @@
-"""Heads: what the encoder found -> logits. All but the masked-LM head read an `EncoderOutput` and pick what they need.
+"""Heads: what the encoder found -> logits. Those over the vocabulary are given hidden states; the others read an
+`EncoderOutput` and pick what they need.
 
 N predictions · T tokens · B sequences · H hidden size · V vocabulary
 """
 
 from collections.abc import Callable, Iterable
+from math import sqrt
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +13,7 @@ from torch import Tensor, nn, zeros
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
+from bertie.models.seq2seq import Decoder
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import Layout
@@ -53,6 +56,28 @@ class MaskedLMHead(nn.Module):
 
     def _decoder(self, word_embeddings: Tensor) -> Tensor:
         return word_embeddings if self.columns is None else torch.cat([word_embeddings, self.columns.T], 1)
+
+
+class NextTokenHead(nn.Module):
+    """Which vocabulary entry comes next, by a matrix alone: the word embeddings, or one of its own.
+
+    Radford et al. 2018, 3.1. With lm_scale what is compared is first divided by the root of H (T5 with tied weights).
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.divisor = sqrt(config.hidden_size) if config.lm_scale else 1.0
+        self.weight = None if config.lm_tied else nn.Parameter(zeros(config.vocab_size, config.hidden_size))
+
+    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
+        """hidden (..., H), word_embeddings (V, H) -> logits (..., V)"""
+        weight = word_embeddings if self.weight is None else self.weight
+        return F.linear(hidden / self.divisor, weight.to(hidden.dtype))
+
+    def loss(self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """hidden (N, H), word_embeddings (V, H), targets (N,) int64 -> summed cross-entropy in nats, correct."""
+        weight = word_embeddings if self.weight is None else self.weight
+        return linear_cross_entropy(hidden / self.divisor, weight, weight.new_zeros(len(weight)), targets)
 
 
 class PermutationLMHead(nn.Module):
@@ -120,12 +145,23 @@ class PairHead(_OnSequence):
 
 
 class SequenceHead(_OnSequence):
-    """One label, several or a number for a whole sequence. Devlin et al. 2018, 4.1."""
+    """One label, several or a number for a whole sequence. Devlin et al. 2018, 4.1; on the last token, Radford 2018."""
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         last_p = _sequence_dropout_p(config)
         first_p = last_p if config.sequence_input_dropout else 0.0
         super().__init__(config, num_labels, config.sequence_act, first_p=first_p, last_p=last_p)
+        self.last = config.sequence_last
+        if self.last:
+            self.reads_pooler = False
+            self.classifier = Linear(config.hidden_size, num_labels, bias=False)
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (B, num_labels)"""
+        if not self.last:
+            return super().forward(output)
+        logits: Tensor = self.classifier(output.layout.last(output.last_hidden_state))
+        return logits
 
 
 class ChoiceHead(_OnSequence):
@@ -197,6 +233,8 @@ HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
     "head",
     [
         ("mlm", lambda config, _: MaskedLMHead(config)),
+        ("lm", lambda config, _: MaskedLMHead(config) if config.lm_transform else NextTokenHead(config)),
+        ("decoder", lambda config, _: Decoder(config)),
         ("plm", lambda config, _: PermutationLMHead(config)),
         ("rtd", lambda config, _: ReplacedTokenHead(config)),
         ("pair", lambda config, _: PairHead(config)),
@@ -209,7 +247,7 @@ HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
 """Head name -> what makes it from a config and a number of labels."""
 LABELLED = ("sequence", "token")
 """The heads whose outputs have names in config.json."""
-VOCABULARY = ("mlm", "plm")
+VOCABULARY = ("mlm", "lm", "plm")
 """The heads over the vocabulary, which are given hidden states and the word embeddings."""
 
 

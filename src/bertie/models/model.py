@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import VOCABULARY, seen_by_all
@@ -86,19 +87,46 @@ class Model(nn.Module):
         """
         return self._encode(batch.input_ids, batch.token_type_ids, batch.layout, flags)
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **inputs: Any) -> dict[str, Tensor]:
+    def decode(self, memory: EncoderOutput, input_ids: Tensor, **flags: Any) -> EncoderOutput:
+        """Run the decoder on what it has written so far; `flags` are those of `Decoder.forward`.
+
+        Raises UsageError when the model has none.
+        """
+        if "decoder" not in self.heads:
+            raise UsageError(
+                "This model has no decoder. Load it with its own heads, or build it with the head 'decoder'."
+            )
+        output: EncoderOutput = self.heads["decoder"](input_ids, self.word_embeddings, memory, **flags)
+        return output
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        *,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        **inputs: Any,
+    ) -> dict[str, Tensor]:
         """Every head's logits by head name: "mlm" at all positions, (B, S, V). Inputs as of `Encoder.forward`.
 
+        With decoder_input_ids (B, Q) the heads are on the decoder, whose hidden states (B, Q, H) stand at "decoder".
         For a look at a model, and for export; training and prediction call `encode` and the one head they need.
         """
         types, layout = inputs.pop("token_type_ids", None), inputs.pop("layout", None)
         if layout is None:
             layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
         output = self._encode(input_ids, types, layout, inputs)
-        return {
-            name: head(output.last_hidden_state, self.word_embeddings) if name in VOCABULARY else head(output)
-            for name, head in self.heads.items()
-        }
+        heads, logits = dict(self.heads), dict[str, Tensor]()
+        if heads.pop("decoder", None) is not None:
+            if decoder_input_ids is None:
+                raise UsageError("A model with a decoder needs decoder_input_ids, what it is to go on from.")
+            output = self.decode(output, decoder_input_ids, attention_mask=decoder_attention_mask)
+            logits["decoder"] = output.last_hidden_state
+        for name, head in heads.items():
+            on_vocabulary = name in VOCABULARY
+            logits[name] = head(output.last_hidden_state, self.word_embeddings) if on_vocabulary else head(output)
+        return logits
 
     def _encode(
         self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, flags: dict[str, Any]

@@ -5,7 +5,7 @@ What config.json says beyond what we understand is kept and written back as it w
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,7 @@ ACTIVATIONS = (  # ours, public; the first public name of ours is written
     ("silu", "silu"),
     ("silu", "swish"),
 )
-Tokenization = Literal["wordpiece", "byte-bpe", "unigram"]
+Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram"]
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 
@@ -48,7 +48,9 @@ class Variant:
     presets: Mapping[str, EncoderConfig]  # by published name
     table: WeightTable
     architectures: Mapping[str, tuple[str, ...]]  # the class that opens the folder elsewhere -> our heads
-    keys: Mapping[str, str]  # field of EncoderConfig -> key of config.json
+    keys: Mapping[str, str]  # field of EncoderConfig -> key of config.json; several fields may share one
+    implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
+    activations: tuple[tuple[str, str], ...] = ACTIVATIONS
     fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
     recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
     encoder: Callable[[Any], Any] = Encoder  # what makes the encoder from a config; others answer as Encoder does
@@ -63,6 +65,9 @@ class Variant:
         fields = {ours: public[key] for ours, key in self.keys.items() if public.get(key) is not None}
         if "hidden_act" in fields:
             fields["hidden_act"] = self._activation(fields["hidden_act"], where)
+        for name, (times, other) in self.implied.items():
+            if name not in fields and isinstance(fields.get(other), int):
+                fields[name] = fields[other] if times == 1 else times * fields[other]
         fields = {**asdict(self.base), **fields}
         try:
             return TypeAdapter(type(self.base)).validate_json(json.dumps(fields), strict=True)
@@ -74,10 +79,10 @@ class Variant:
             raise DataError(f"{where}: {error}") from None
 
     def _activation(self, name: object, where: str) -> str:
-        for ours, public in ACTIVATIONS:
+        for ours, public in self.activations:
             if public == name:
                 return ours
-        known = ", ".join(public for _, public in ACTIVATIONS)
+        known = ", ".join(public for _, public in self.activations)
         raise DataError(f"{where}: {self.keys['hidden_act']} is {str(name)[:80]!r}. Known: {known}.")
 
     def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,7 +90,7 @@ class Variant:
         written: dict[str, Any] = {"model_type": self.model_type, **self.fixed, "dtype": "float32"}
         written |= {key: getattr(config, ours) for ours, key in self.keys.items()}
         if "hidden_act" in self.keys:
-            act = next(public for ours, public in ACTIVATIONS if ours == config.hidden_act)
+            act = next(public for ours, public in self.activations if ours == config.hidden_act)
             written[self.keys["hidden_act"]] = act
         if not original:
             return written

@@ -1,7 +1,8 @@
 """Weights in the public layout: two-column tables of names, read in both directions, and safetensors files.
 
 A row is (our name, public name). `*` stands for the last part (weight, bias), `{}` for a layer's number. Where the
-public layout keeps apart what we keep fused, the public side is a tuple, in the order of the fused rows. What older
+public layout keeps apart what we keep fused, the public side is a tuple, in the order of the fused rows; what it keeps
+transposed is named by a pattern. What older
 files called a thing is a row of a second table, (pattern, today's public name).
 
 Only safetensors is opened: a header is checked against its file before anything is allocated, and no file runs code.
@@ -37,12 +38,17 @@ FOREIGN = {  # formats we do not open, and why
 
 @dataclass(frozen=True)
 class WeightTable:
-    """How a family names its weights. `old`: (pattern, today's name); `ignored`: patterns of what is not a weight."""
+    """How a family names its weights.
+
+    `old`: (pattern, today's name); `ignored`: patterns of what is not a weight; `transposed`: pattern of the public
+    names whose matrices are stored the other way round, (in, out).
+    """
 
     rows: tuple[Row, ...]
     base: str = ""  # "bert.": stands before the encoder's names whenever there are heads
     old: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
+    transposed: str = ""
 
     def public(self, name: str) -> tuple[str, ...]:
         """Our name -> the public name, or names in fused order. Raises KeyError for a name no row knows."""
@@ -52,6 +58,10 @@ class WeightTable:
                 parts = (theirs,) if isinstance(theirs, str) else theirs
                 return tuple(_fill(part, found.groups()) for part in parts)
         raise KeyError(name)
+
+    def turned(self, public: str) -> bool:
+        """Whether the public layout stores this weight the other way round."""
+        return bool(self.transposed and re.search(self.transposed, public))
 
     def __contains__(self, name: object) -> bool:
         """Whether a row knows our name."""
@@ -134,8 +144,9 @@ class WeightsFolder:
         return public in self.stored
 
     def shape(self, public: str) -> tuple[int, ...]:
-        """The shape the file gives a weight; its numbers are not read."""
-        return self.stored[public][0].shape
+        """The shape the file gives a weight, the way round that we hold it; its numbers are not read."""
+        shape = self.stored[public][0].shape
+        return shape[::-1] if self.table.turned(public) else shape
 
     def read(self, public: str) -> Tensor:
         """A weight as float32. Raises DataError when copies of it disagree, as with a decoder that is not tied."""
@@ -147,7 +158,7 @@ class WeightsFolder:
                     f"{copy.path}: {copy.name} differs from {first.name}, which it should be a copy of (tied weights). "
                     "Models whose output weights are their own are not supported."
                 )
-        return tensor
+        return tensor.T if self.table.turned(public) else tensor
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -231,7 +242,7 @@ def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool)
     for name, tensor in named.items():
         publics = table.public(name)
         for public, part in zip(publics, tensor.detach().chunk(len(publics)), strict=True):
-            yield public if base else public.removeprefix(table.base), part
+            yield public if base else public.removeprefix(table.base), part.T if table.turned(public) else part
 
 
 def save_weights(model: nn.Module, path: Path, table: WeightTable, *, base: bool) -> None:

@@ -12,23 +12,30 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertie.nn.cache import Cache, LayerCache
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import Linear
 
 
-def attention_bias(layout: Layout, dtype: torch.dtype, *, causal: bool = False) -> Tensor | None:
+def attention_bias(
+    layout: Layout, dtype: torch.dtype, *, causal: bool = False, cache: Cache | None = None
+) -> Tensor | None:
     """What is added to the scores so that no query sees padding or, if causal, the future. -> (B or 1, 1, Q or 1, K)
+
+    With a cache (whose mask has the new tokens already) the keys are those before too.
 
     None where there is nothing to hide. The lowest finite number stands for minus infinity: a row without any token
     then averages over its padding and stays finite.
     """
     hidden_BNQK = None
-    if not layout.full:
-        hidden_BNQK = ~layout.mask()[:, None, None, :]
+    mask_BK = layout.mask() if cache is None else cache.mask()
+    if cache is not None or not layout.full:
+        hidden_BNQK = ~mask_BK[:, None, None, :]
     if causal:
-        size = layout.mask().shape[1]
-        future = torch.ones(size, size, dtype=torch.bool, device=layout.mask().device).triu(1)[None, None]
+        queries, keys = layout.max_seqlen, mask_BK.shape[1]
+        ones = torch.ones(queries, keys, dtype=torch.bool, device=mask_BK.device)
+        future = ones.triu(1 + keys - queries)[None, None]
         hidden_BNQK = future if hidden_BNQK is None else hidden_BNQK | future
     return None if hidden_BNQK is None else lowest_where(hidden_BNQK, dtype)
 
@@ -39,10 +46,10 @@ def lowest_where(hidden: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def formula(
-    q_BNQD: Tensor, k_BNKD: Tensor, v_BNKD: Tensor, bias: Tensor | None, *, dropout_p: float = 0.0
+    q_BNQD: Tensor, k_BNKD: Tensor, v_BNKD: Tensor, bias: Tensor | None, *, scaled: bool = True, dropout_p: float = 0.0
 ) -> tuple[Tensor, Tensor]:
     """Attention as the paper writes it. -> context (B, N, Q, D), probabilities after dropout (B, N, Q, K)"""
-    scores_BNQK = (q_BNQD / sqrt(q_BNQD.shape[-1])) @ k_BNKD.mT
+    scores_BNQK = (q_BNQD / sqrt(q_BNQD.shape[-1]) if scaled else q_BNQD) @ k_BNKD.mT
     if bias is not None:
         scores_BNQK = scores_BNQK + bias
     probs_BNQK = dropout(scores_BNQK.softmax(-1), dropout_p, training=True)
@@ -50,25 +57,104 @@ def formula(
 
 
 class SelfAttention(nn.Module):
-    """Self-attention with one fused projection for query, key and value (rows in that order) and one for the output."""
+    """Self-attention with one fused projection for query, key and value (rows in that order) and one for the output.
 
-    def __init__(self, hidden_size: int, num_heads: int, *, bias: bool = True, dropout_p: float = 0.0) -> None:
+    head_size: None where the heads together are as wide as the hidden states. bias: of query, key and value. scaled:
+    whether scores are divided by the root of the head size.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        head_size: int | None = None,
+        bias: bool = True,
+        output_bias: bool = True,
+        scaled: bool = True,
+        dropout_p: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.num_heads, self.dropout_p = num_heads, dropout_p
-        self.qkv = Linear(hidden_size, 3 * hidden_size, bias)
-        self.output = Linear(hidden_size, hidden_size)
+        self.num_heads, self.scaled, self.dropout_p = num_heads, scaled, dropout_p
+        size = num_heads * head_size if head_size else hidden_size
+        self.qkv = Linear(hidden_size, 3 * size, bias)
+        self.output = Linear(size, hidden_size, output_bias)
 
     def forward(
-        self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        bias: Tensor | None,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for."""
+        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for.
+
+        With a cache, hidden is what follows what the cache holds, and is added to it.
+        """
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
+        if cache is not None:
+            k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)
         dropout_p = self.dropout_p if self.training else 0.0
         context_BNQD, probs = attend(
-            q_BNQD, k_BNKD, v_BNKD, bias, dropout_p=dropout_p, output_attentions=output_attentions
+            q_BNQD, k_BNKD, v_BNKD, bias, scaled=self.scaled, dropout_p=dropout_p, output_attentions=output_attentions
         )
         context_BSH = context_BNQD.transpose(1, 2).flatten(2)
         return self.output(layout.flat(context_BSH)), probs
+
+
+class CrossAttention(nn.Module):
+    """Attention to another sequence, as a decoder's to what the encoder read. Vaswani et al. 2017, 3.2.3.
+
+    Options as of `SelfAttention`.
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        head_size: int | None = None,
+        bias: bool = True,
+        output_bias: bool = True,
+        scaled: bool = True,
+        dropout_p: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.num_heads, self.scaled, self.dropout_p = num_heads, scaled, dropout_p
+        size = num_heads * head_size if head_size else hidden_size
+        self.query = Linear(hidden_size, size, bias)
+        self.kv = Linear(hidden_size, 2 * size, bias)
+        self.output = Linear(size, hidden_size, output_bias)
+
+    def forward(
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        memory: Tensor,
+        memory_layout: Layout,
+        bias: Tensor | None,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """hidden (T, H) or (B, Q, H), memory (T', H) or (B, K, H) -> as hidden; probabilities (B, N, Q, K) when asked.
+
+        With a cache the memory is read once: its keys and values stay.
+        """
+        (q_BNQD,) = split_heads(layout.rectangle(self.query(hidden)), 1, self.num_heads)
+        if cache is not None and cache.memory is not None:
+            k_BNKD, v_BNKD = cache.memory
+        else:
+            k_BNKD, v_BNKD = split_heads(memory_layout.rectangle(self.kv(memory)), 2, self.num_heads)
+        if cache is not None:
+            cache.memory = k_BNKD, v_BNKD
+        dropout_p = self.dropout_p if self.training else 0.0
+        context_BNQD, probs = attend(
+            q_BNQD, k_BNKD, v_BNKD, bias, scaled=self.scaled, dropout_p=dropout_p, output_attentions=output_attentions
+        )
+        return self.output(layout.flat(context_BNQD.transpose(1, 2).flatten(2))), probs
 
 
 def split_heads(fused_BSPH: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
@@ -84,14 +170,16 @@ def attend(
     v_BNKD: Tensor,
     bias: Tensor | None,
     *,
+    scaled: bool = True,
     dropout_p: float = 0.0,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Attention by whichever way is quicker. -> context (B, N, Q, D), the probabilities (B, N, Q, K) when asked for"""
     if output_attentions or _slow_fused(q_BNQD):
-        context_BNQD, probs = formula(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p=dropout_p)
+        context_BNQD, probs = formula(q_BNQD, k_BNKD, v_BNKD, bias, scaled=scaled, dropout_p=dropout_p)
         return context_BNQD, probs if output_attentions else None
-    return F.scaled_dot_product_attention(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p), None
+    scale = None if scaled else 1.0
+    return F.scaled_dot_product_attention(q_BNQD, k_BNKD, v_BNKD, bias, dropout_p, scale=scale), None
 
 
 def _slow_fused(q: Tensor) -> bool:

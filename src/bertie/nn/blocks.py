@@ -53,7 +53,7 @@ class BlockSparseAttention(SelfAttention):
         self.block_size, self.num_random = block_size, num_random
         self.max_length, self.seed = max_length, seed
 
-    def forward(
+    def forward(  # type: ignore[override]  # keeps no cache: it is no left-to-right model's
         self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for."""

@@ -29,6 +29,7 @@ class Embeddings(nn.Module):
         embedding_size: int | None = None,
         project: bool = False,
         trigram: bool = False,
+        norm: bool = True,
         affine_norm: bool = False,
         rescale: bool = False,
         dropout_before_norm: bool = False,
@@ -41,18 +42,19 @@ class Embeddings(nn.Module):
         self.dropout_p, self.dropout_before_norm = dropout_p, dropout_before_norm
         self.trigram, self.scale = trigram, sqrt(size) if rescale else 1.0
         self.word = nn.Embedding(vocab_size, size)
-        self.position = nn.Embedding(max_positions, summed_size)
+        self.position = nn.Embedding(max_positions, summed_size) if max_positions else None
         self.segment = nn.Embedding(num_segments, summed_size) if num_segments else None
-        self.norm = Affine(summed_size) if affine_norm else LayerNorm(summed_size, eps)
+        self.norm = Affine(summed_size) if affine_norm else LayerNorm(summed_size, eps) if norm else nn.Identity()
         read = 3 * size if trigram else size
         self.projection = Linear(read, hidden_size) if project or trigram or size != hidden_size else None
 
     def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor, layout: Layout) -> Tensor:
         """input_ids, token_type_ids (...), position_ids that broadcast to them, int64 -> (..., hidden_size) float32"""
-        words = self.word(input_ids) if self.scale == 1 else self.word(input_ids) * self.scale
+        summed = self.word(input_ids) if self.scale == 1 else self.word(input_ids) * self.scale
         if self.trigram:
-            words = self._project(with_neighbours(words, layout))
-        summed = words + self.position(position_ids)
+            summed = self._project(with_neighbours(summed, layout))
+        if self.position is not None:
+            summed = summed + self.position(position_ids)
         if self.segment is not None:
             summed = summed + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
         if self.dropout_before_norm:

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertie.nn.dropout import add_dropout
+from bertie.nn.cache import LayerCache
+from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layout import Layout
-from bertie.nn.linear import LayerNorm, Linear
+from bertie.nn.linear import NORMS, Linear
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -17,12 +18,18 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "silu": F.silu,
 }
+GATES: dict[str, Callable[[Tensor], Tensor]] = {  # act(gate) * up, Shazeer 2020
+    "geglu": partial(F.gelu, approximate="tanh"),  # the tanh, as in T5 1.1
+    "reglu": F.relu,
+    "swiglu": F.silu,
+}
 
 
 class Layer(nn.Module):
     """A transformer encoder layer. norm "post": norm(x + f(x)), as BERT; "pre": x + f(norm(x)).
 
-    attention: which tokens see which (attention.py, window.py, blocks.py), which reads `seen`.
+    attention: which tokens see which (attention.py, window.py, blocks.py), which reads `seen`. dropout_inside: between
+    the feed-forward network's two matrices too.
     """
 
     def __init__(
@@ -33,28 +40,98 @@ class Layer(nn.Module):
         attention: nn.Module,
         activation: str = "gelu",
         norm: Literal["post", "pre"] = "post",
+        norm_type: Literal["layer", "rms"] = "layer",
         eps: float = 1e-12,
+        bias: bool = True,
         dropout_p: float = 0.1,
+        dropout_inside: bool = False,
     ) -> None:
         super().__init__()
         self.pre_norm, self.dropout_p = norm == "pre", dropout_p
-        self.activation = ACTIVATIONS[activation]
+        self.inner_dropout_p = dropout_p if dropout_inside else 0.0
+        self.gated = activation in GATES
+        self.activation = GATES[activation] if self.gated else ACTIVATIONS[activation]
         self.attention = attention
-        self.attention_norm = LayerNorm(hidden_size, eps)
-        self.up = Linear(hidden_size, intermediate_size)
-        self.down = Linear(intermediate_size, hidden_size)
-        self.output_norm = LayerNorm(hidden_size, eps)
+        self.attention_norm = NORMS[norm_type](hidden_size, eps)
+        if self.gated:
+            self.gate_up = Linear(hidden_size, 2 * intermediate_size, bias)
+        else:
+            self.up = Linear(hidden_size, intermediate_size, bias)
+        self.down = Linear(intermediate_size, hidden_size, bias)
+        self.output_norm = NORMS[norm_type](hidden_size, eps)
 
     def forward(
-        self, hidden: Tensor, layout: Layout, seen: object, *, output_attentions: bool = False
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        seen: object,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities when asked for."""
-        x = self.attention_norm(hidden) if self.pre_norm else hidden
-        x, probs = self.attention(x, layout, seen, output_attentions=output_attentions)
-        hidden = add_dropout(hidden, x, self.dropout_p, self.training)
-        hidden = hidden if self.pre_norm else self.attention_norm(hidden)
+        hidden, probs = self.attend(hidden, layout, seen, cache=cache, output_attentions=output_attentions)
+        return self.feed_forward(hidden), probs
 
-        x = self.output_norm(hidden) if self.pre_norm else hidden
-        x = self.down(self.activation(self.up(x)))
+    def attend(
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        seen: object,
+        *,
+        cache: LayerCache | None,
+        output_attentions: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The first half, as `forward`."""
+        x = self.attention_norm(hidden) if self.pre_norm else hidden
+        reads = {} if cache is None else {"cache": cache}  # full attention alone has one
+        x, probs = self.attention(x, layout, seen, output_attentions=output_attentions, **reads)
         hidden = add_dropout(hidden, x, self.dropout_p, self.training)
-        return hidden if self.pre_norm else self.output_norm(hidden), probs
+        return hidden if self.pre_norm else self.attention_norm(hidden), probs
+
+    def feed_forward(self, hidden: Tensor) -> Tensor:
+        """The second half. (..., H) -> (..., H)"""
+        x = self.output_norm(hidden) if self.pre_norm else hidden
+        if self.gated:
+            gate, up = self.gate_up(x).chunk(2, -1)
+            x = self.activation(gate) * up
+        else:
+            x = self.activation(self.up(x))
+        x = self.down(dropout(x, self.inner_dropout_p, self.training))
+        hidden = add_dropout(hidden, x, self.dropout_p, self.training)
+        return hidden if self.pre_norm else self.output_norm(hidden)
+
+
+class DecoderLayer(Layer):
+    """A layer that attends, between its halves, to what an encoder read (its memory). Pre-norm. Raffel et al. 2020."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, *, cross_attention: nn.Module, **options: Any) -> None:
+        super().__init__(hidden_size, intermediate_size, **options)
+        self.cross_attention = cross_attention
+        self.cross_norm = NORMS[options["norm_type"]](hidden_size, options["eps"])
+
+    def decode(
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        bias: Tensor | None,
+        memory: Tensor,
+        memory_layout: Layout,
+        memory_bias: Tensor | None,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """As `forward`, with the memory (B, K, H); the probabilities of both attentions when asked for."""
+        hidden, probs = self.attend(hidden, layout, bias, cache=cache, output_attentions=output_attentions)
+        x, cross_probs = self.cross_attention(
+            self.cross_norm(hidden),
+            layout,
+            memory,
+            memory_layout,
+            memory_bias,
+            cache=cache,
+            output_attentions=output_attentions,
+        )
+        hidden = add_dropout(hidden, x, self.dropout_p, self.training)
+        return self.feed_forward(hidden), probs, cross_probs

@@ -42,6 +42,11 @@ class Padded:
         """The hidden state of each sequence's first token, [CLS]. hidden (B, S, H) -> (B, H)"""
         return hidden[:, 0]
 
+    def last(self, hidden: Tensor) -> Tensor:
+        """The hidden state of each sequence's last token. hidden (B, S, H) -> (B, H)"""
+        ends = self.mask().sum(1) - 1
+        return hidden[torch.arange(len(ends), device=ends.device), ends]
+
     def mask(self) -> Tensor:
         """(B, S) bool, true on real tokens."""
         return self.attention_mask.bool()
@@ -112,6 +117,10 @@ class Packed:
     def first(self, hidden: Tensor) -> Tensor:
         """The hidden state of each sequence's first token, [CLS]. hidden (T, H) -> (B, H)"""
         return hidden[self.cu_seqlens[:-1].long()]
+
+    def last(self, hidden: Tensor) -> Tensor:
+        """The hidden state of each sequence's last token. hidden (T, H) -> (B, H)"""
+        return hidden[self.cu_seqlens[1:].long() - 1]
 
     def mask(self) -> Tensor:
         """(B, S) bool, true on real tokens."""

@@ -1,4 +1,4 @@
-"""Linear, LayerNorm and Affine that keep float32 master weights and compute in the dtype of what they are given.
+"""Linear and norms that keep float32 master weights and compute in the dtype of what they are given.
 
 So a model runs in bf16 from end to end as soon as its embeddings are cast, while the optimizer sees float32 parameters
 and gradients. torch.autocast would keep the residual stream and the norms in float32, twice the memory traffic.
@@ -38,3 +38,22 @@ class Affine(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""
         return x * self.weight.to(x.dtype) + self.bias.to(x.dtype)
+
+
+class RMSNorm(nn.Module):
+    """Divide by the root mean square, then scale; nothing is subtracted or added. Zhang and Sennrich 2019.
+
+    (..., H) -> (..., H) in x's dtype.
+    """
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
+
+
+NORMS = {"layer": LayerNorm, "rms": RMSNorm}

@@ -21,15 +21,20 @@ from bertie.variants.bigbird import BIGBIRD
 from bertie.variants.camembert import CAMEMBERT
 from bertie.variants.distilbert import DISTILBERT
 from bertie.variants.electra import ELECTRA
+from bertie.variants.gpt import GPT2, OPENAI_GPT
 from bertie.variants.longformer import LONGFORMER
 from bertie.variants.mobilebert import MOBILEBERT
 from bertie.variants.roberta import ROBERTA
+from bertie.variants.t5 import T5
 from bertie.variants.xlmr import XLMR
 from bertie.variants.xlnet import XLNET
 
 __all__ = ["PRESETS", "VARIANTS", "build", "config", "load", "save"]
 
-FAMILIES = (BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD, XLNET)
+FAMILIES = (
+    *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
+    *(XLNET, OPENAI_GPT, GPT2, T5),
+)
 VARIANTS: Registry[Variant] = Registry("model_type", [(variant.model_type, variant) for variant in FAMILIES])
 PRESETS: Registry[EncoderConfig] = Registry(
     "preset", [row for _, variant in VARIANTS.items() for row in variant.presets.items()]

@@ -1,0 +1,194 @@
+"""Writing: a left-to-right model, or an encoder-decoder, says token after token what comes next.
+
+    prompt -> next-token logits -> choose (the likeliest, one at random, or the best of several beams) -> ... -> the end
+
+Each token is read once: keys and values stay in a cache. Options have the names and the meaning they have in
+`transformers`, whose greedy and beam search this equals token for token.
+
+B prompts · N beams of each · R = B N rows · V vocabulary · L tokens
+"""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+from bertie.errors import UsageError
+from bertie.models.encoder import EncoderOutput
+from bertie.models.model import Model
+from bertie.nn.cache import Cache
+from bertie.nn.layout import Padded
+
+LOWEST = -1e9  # of a score, as good as never; scores below would make -inf - -inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """How to write. Raises UsageError for values that make no sense."""
+
+    max_new_tokens: int = 20
+    num_beams: int = 1
+    do_sample: bool = False  # draw from the distribution; with one beam
+    temperature: float = 1.0
+    top_k: int | None = None  # draw among the k likeliest
+    top_p: float | None = None  # draw among the likeliest that together have this probability
+    length_penalty: float = 1.0  # a beam's score is the sum of its log-probabilities over its length to this power
+    early_stopping: bool = False  # stop at num_beams finished texts, whether or not an open one might beat them
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1 or self.num_beams < 1:
+            raise UsageError("max_new_tokens and num_beams must be 1 or more.")
+        if self.do_sample and self.num_beams > 1:
+            raise UsageError("do_sample draws one text a prompt; use it with num_beams=1.")
+        if not self.temperature > 0:
+            raise UsageError(
+                f"temperature is {self.temperature}; it must be above 0. For the likeliest: do_sample=False."
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top_k is {self.top_k}; it must be 1 or more.")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise UsageError(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
+
+
+@torch.inference_mode()
+def generate(
+    model: Model,
+    input_ids: Tensor,
+    attention_mask: Tensor | None = None,
+    writing: Writing | None = None,
+    *,
+    generator: Generator | None = None,
+) -> Tensor:
+    """What the model writes. input_ids, attention_mask (B, S), padded on the right -> (B, L) int64.
+
+    L is at most max_new_tokens; a text ends with eos_token_id where it ended by itself, and pad_token_id fills up. The
+    prompt, or the decoder's start token, is not part of it. Raises UsageError for a model that cannot write.
+    """
+    writing = writing or Writing()
+    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    reader = _Reader(model, input_ids, mask.bool(), writing.num_beams)
+    if writing.num_beams == 1:
+        return _one_by_one(reader, writing, generator)
+    return _beams(reader, writing)
+
+
+class _Reader:
+    """Reads tokens into the cache and says what comes next, for both kinds of model."""
+
+    def __init__(self, model: Model, input_ids: Tensor, mask: Tensor, num_beams: int) -> None:
+        self.decodes = "decoder" in model.heads
+        if "lm" not in model.heads or not (self.decodes or model.config.causal):
+            raise UsageError(
+                "This model cannot write: it needs the head 'lm', and left-to-right attention or a decoder. "
+                "GPT-2 and T5 have both."
+            )
+        self.model, self.cache = model, Cache()
+        self.rows, self.beams = len(input_ids), num_beams
+        self.memory: EncoderOutput | None = None
+        if self.decodes:
+            memory = model.encoder(input_ids, attention_mask=mask)
+            self.memory = EncoderOutput(
+                memory.last_hidden_state.repeat_interleave(num_beams, 0), Padded(mask.repeat_interleave(num_beams, 0))
+            )
+            input_ids = torch.full_like(input_ids[:, :1], model.config.decoder_start_token_id)
+            mask = torch.ones_like(input_ids, dtype=torch.bool)
+        self.first = self._read(input_ids.repeat_interleave(num_beams, 0), mask.repeat_interleave(num_beams, 0))
+
+    def next(self, tokens: Tensor) -> Tensor:
+        """Read one more token in each row, (R,). -> logits of the next (R, V) float32"""
+        return self._read(tokens[:, None], torch.ones_like(tokens[:, None], dtype=torch.bool))
+
+    def _read(self, ids: Tensor, mask: Tensor) -> Tensor:
+        layout = Padded(mask)
+        if self.memory is None:
+            output: EncoderOutput = self.model.encoder(ids, layout=layout, cache=self.cache)
+        else:
+            output = self.model.decode(self.memory, ids, layout=layout, cache=self.cache)
+        logits: Tensor = self.model.heads["lm"](layout.last(output.last_hidden_state), self.model.word_embeddings)
+        return logits.float()
+
+
+def _one_by_one(reader: _Reader, writing: Writing, generator: Generator | None) -> Tensor:
+    config, logits_RV = reader.model.config, reader.first
+    ended_R = torch.zeros(reader.rows, dtype=torch.bool, device=logits_RV.device)
+    written = list[Tensor]()
+    while True:
+        tokens_R = _draw(logits_RV, writing, generator) if writing.do_sample else logits_RV.argmax(-1)
+        tokens_R = tokens_R.masked_fill(ended_R, config.pad_token_id)
+        written.append(tokens_R)
+        if config.eos_token_id is not None:
+            ended_R = ended_R | (tokens_R == config.eos_token_id)
+        if len(written) == writing.max_new_tokens or bool(ended_R.all()):
+            return torch.stack(written, 1)
+        logits_RV = reader.next(tokens_R)
+
+
+def _draw(logits_RV: Tensor, writing: Writing, generator: Generator | None) -> Tensor:
+    logits_RV = logits_RV / writing.temperature
+    if writing.top_k is not None:
+        kth = logits_RV.topk(min(writing.top_k, logits_RV.shape[1]))[0][:, -1:]
+        logits_RV = logits_RV.masked_fill(logits_RV < kth, -torch.inf)
+    if writing.top_p is not None:
+        probs, order = logits_RV.softmax(-1).sort(descending=True)
+        beyond = probs.cumsum(-1) - probs >= writing.top_p  # never the first
+        logits_RV = logits_RV.masked_fill(torch.zeros_like(beyond).scatter(1, order, beyond), -torch.inf)
+    return torch.multinomial(logits_RV.softmax(-1), 1, generator=generator)[:, 0]
+
+
+def _beams(reader: _Reader, writing: Writing) -> Tensor:
+    """The best of N beams a prompt. Each step keeps the N best open texts, and the N best that have ended."""
+    config, beams, most = reader.model.config, writing.num_beams, writing.max_new_tokens
+    logits_RV, device = reader.first, reader.first.device
+    prompts, vocab = reader.rows, logits_RV.shape[1]
+    first_row_B1 = torch.arange(prompts, device=device)[:, None] * beams
+    open_BNL = torch.full((prompts, beams, most), config.pad_token_id, device=device)
+    open_score_BN = torch.zeros(prompts, beams, device=device)
+    open_score_BN[:, 1:] = LOWEST  # the beams start equal: only one of them counts
+    done_BNL, done_score_BN = open_BNL.clone(), torch.full_like(open_score_BN, LOWEST)
+    is_done_BN = torch.zeros(prompts, beams, dtype=torch.bool, device=device)
+    hopeful_B1 = torch.ones(prompts, 1, dtype=torch.bool, device=device)  # an open text may still beat the ended ones
+    for length in range(1, most + 1):
+        score_BNV = F.log_softmax(logits_RV, -1).view(prompts, beams, vocab) + open_score_BN[..., None]
+        # twice as many as beams, so that N stay open should N end
+        score_BK, place_BK = score_BNV.flatten(1).topk(2 * beams)
+        beam_BK, token_BK = place_BK // vocab, place_BK % vocab
+        text_BKL = _pick(open_BNL, beam_BK)
+        text_BKL[..., length - 1] = token_BK
+        ends_BK = (
+            token_BK == config.eos_token_id if config.eos_token_id is not None else torch.zeros_like(beam_BK).bool()
+        )
+        ends_BK = ends_BK | (length == most)
+
+        ended_BK = ends_BK & (torch.arange(2 * beams, device=device) < beams)  # only what is among the best N counts
+        shut_B1 = ~hopeful_B1 | (is_done_BN.all(1, keepdim=True) & writing.early_stopping)
+        final_BK = score_BK / length**writing.length_penalty
+        final_BK = final_BK + LOWEST * (~ended_BK).float() + LOWEST * shut_B1.float()
+        done_score_BN, best_BN = torch.cat([done_score_BN, final_BK], 1).topk(beams)
+        done_BNL = _pick(torch.cat([done_BNL, text_BKL], 1), best_BN)
+        is_done_BN = torch.cat([is_done_BN, ended_BK], 1).gather(1, best_BN)
+
+        open_score_BN, kept_BN = (score_BK + LOWEST * ends_BK.float()).topk(beams)
+        open_BNL = _pick(text_BKL, kept_BN)
+
+        hope_B1 = open_score_BN[:, :1] / length**writing.length_penalty
+        worst_B1 = done_score_BN.min(1, keepdim=True)[0].where(is_done_BN, LOWEST)
+        hopeful_B1 = hopeful_B1 & (hope_B1 > worst_B1).any(1, keepdim=True)
+        full = writing.early_stopping and bool(is_done_BN.all())
+        if length == most or full or not bool(hopeful_B1.any()):
+            break
+        reader.cache.reorder((first_row_B1 + beam_BK.gather(1, kept_BN)).flatten())
+        logits_RV = reader.next(token_BK.gather(1, kept_BN).flatten())
+    return _trim(done_BNL[:, 0], config.pad_token_id, config.eos_token_id)
+
+
+def _pick(text_BNL: Tensor, which_BK: Tensor) -> Tensor:
+    return text_BNL.gather(1, which_BK[..., None].expand(-1, -1, text_BNL.shape[2]))
+
+
+def _trim(text_BL: Tensor, pad: int, eos: int | None) -> Tensor:
+    """Without the columns behind the longest text."""
+    if eos is None:
+        return text_BL
+    ended_BL = (text_BL == eos).cumsum(1) - (text_BL == eos).long() > 0  # behind an end
+    return text_BL.masked_fill(ended_BL, pad)[:, : max(1, int((~ended_BL).sum(1).max()))]

@@ -1,0 +1,51 @@
+"""Relative positions: a bias to the attention scores by distance. Raffel et al. 2020, section 2.1.
+
+Near distances have a bucket each, farther ones share wider and wider buckets, all beyond the last share one:
+
+    distance   0  1  2 ... 7 | 8-11 | 12-15 | 16-22 | ... | 91 and more
+
+Q, K query and key positions · N heads
+"""
+
+from math import log
+
+import torch
+from torch import Tensor, nn
+
+
+def relative_buckets(distance: Tensor, *, both_sides: bool, num_buckets: int, max_distance: int) -> Tensor:
+    """Key position minus query position, int64 -> bucket, the same shape.
+
+    both_sides: half of the buckets are for keys to the right; else these share the bucket of distance 0.
+    """
+    right = torch.zeros_like(distance)
+    if both_sides:
+        num_buckets //= 2
+        right = (distance > 0).long() * num_buckets
+        distance = distance.abs()
+    else:
+        distance = (-distance).clamp_min(0)
+    exact = num_buckets // 2
+    # float32 as in the release, where a border falls on the side that its rounding says
+    part = torch.log(distance.clamp_min(1).float() / exact) / log(max_distance / exact)
+    wide = (exact + (part * (num_buckets - exact)).long()).clamp_max(num_buckets - 1)
+    return right + torch.where(distance < exact, distance, wide)
+
+
+class RelativePositions(nn.Module):
+    """The bias of every distance; one table serves all layers."""
+
+    def __init__(self, num_heads: int, *, both_sides: bool, num_buckets: int = 32, max_distance: int = 128) -> None:
+        super().__init__()
+        self.both_sides, self.num_buckets, self.max_distance = both_sides, num_buckets, max_distance
+        self.bias = nn.Embedding(num_buckets, num_heads)
+
+    def forward(self, queries: int, keys: int) -> Tensor:
+        """-> (1, N, Q, K) float32; the queries are the last of the keys' positions"""
+        device = self.bias.weight.device
+        distance_QK = torch.arange(keys, device=device) - torch.arange(keys - queries, keys, device=device)[:, None]
+        buckets_QK = relative_buckets(
+            distance_QK, both_sides=self.both_sides, num_buckets=self.num_buckets, max_distance=self.max_distance
+        )
+        bias: Tensor = self.bias(buckets_QK).permute(2, 0, 1)[None]
+        return bias

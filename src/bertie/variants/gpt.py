@@ -1,0 +1,158 @@
+"""GPT and GPT-2: BERT's layers reading left to right, to say what comes next. Radford et al. 2018, 2019.
+
+GPT-1 is post-norm as BERT; GPT-2 norms before each half of a layer and once behind the last.
+"""
+
+from dataclasses import replace
+
+from bertie.models.config import EncoderConfig
+from bertie.models.variant import Variant, same
+from bertie.models.weights import Row, WeightTable
+
+BASE = EncoderConfig(
+    vocab_size=50_257,
+    max_position_embeddings=1024,
+    type_vocab_size=0,
+    hidden_act="gelu_tanh",
+    layer_norm_eps=1e-5,
+    embedding_norm=False,
+    embedding_dropout=0.1,
+    classifier_dropout=0.1,
+    norm="pre",
+    causal=True,
+    pooler=False,
+    sequence_last=True,
+    lm_transform=False,
+    eos_token_id=50_256,
+)
+
+
+def _size(layers: int, hidden: int) -> EncoderConfig:
+    """GPT-2's sizes; heads are 64 wide (release file model.py, and its checkpoints' hparams.json)."""
+    return replace(
+        BASE,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=hidden // 64,
+        intermediate_size=4 * hidden,
+    )
+
+
+LAYER = "transformer.h.{}"
+LAYER_ROWS: tuple[Row, ...] = (
+    ("encoder.layers.{}.attention.qkv.*", f"{LAYER}.attn.c_attn.*"),
+    ("encoder.layers.{}.attention.output.*", f"{LAYER}.attn.c_proj.*"),
+    ("encoder.layers.{}.attention_norm.*", f"{LAYER}.ln_1.*"),
+    ("encoder.layers.{}.up.*", f"{LAYER}.mlp.c_fc.*"),
+    ("encoder.layers.{}.down.*", f"{LAYER}.mlp.c_proj.*"),
+    ("encoder.layers.{}.output_norm.*", f"{LAYER}.ln_2.*"),
+    ("heads.sequence.classifier.*", "score.*"),
+    ("heads.token.classifier.*", "classifier.*"),
+    ("heads.span.classifier.*", "qa_outputs.*"),
+)
+MASKS = (r"\.attn\.(bias|masked_bias)$",)  # the triangle of what may be seen, in older files
+CONV1D = r"\.c_(attn|proj|fc)\.weight$"  # the release multiplies x W, not x W^T
+TABLE = WeightTable(
+    base="transformer.",
+    rows=(
+        ("encoder.embeddings.word.*", "transformer.wte.*"),
+        ("encoder.embeddings.position.*", "transformer.wpe.*"),
+        ("encoder.final_norm.*", "transformer.ln_f.*"),
+        *LAYER_ROWS,
+    ),
+    old=(
+        (r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),
+        (r"^lm_head\.weight$", "transformer.wte.weight"),  # a copy of what is tied
+    ),
+    ignored=MASKS,
+    transposed=CONV1D,
+)
+
+KEYS = {
+    **same("vocab_size", "initializer_range", "pad_token_id", "eos_token_id", "classifier_dropout"),
+    "hidden_size": "n_embd",
+    "num_hidden_layers": "n_layer",
+    "num_attention_heads": "n_head",
+    "max_position_embeddings": "n_positions",
+    "layer_norm_eps": "layer_norm_epsilon",
+    "hidden_dropout_prob": "resid_pdrop",
+    "embedding_dropout": "embd_pdrop",
+    "attention_probs_dropout_prob": "attn_pdrop",
+}
+
+GPT2 = Variant(
+    model_type="gpt2",
+    about="BERT's layers left to right, to say what comes next; norms before each half of a layer.",
+    source="Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
+    tokenizer="byte-bpe",
+    base=BASE,
+    presets={
+        "gpt2": BASE,
+        "gpt2-medium": _size(24, 1024),
+        "gpt2-large": _size(36, 1280),
+        "gpt2-xl": _size(48, 1600),
+        "distilgpt2": _size(6, 768),
+    },
+    table=TABLE,
+    architectures={
+        "GPT2Model": (),
+        "GPT2LMHeadModel": ("lm",),
+        "GPT2ForSequenceClassification": ("sequence",),
+        "GPT2ForTokenClassification": ("token",),
+        "GPT2ForQuestionAnswering": ("span",),
+    },
+    keys={**KEYS, "intermediate_size": "n_inner", "hidden_act": "activation_function"},
+    implied={"intermediate_size": (4, "hidden_size")},
+    fixed={
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+    },
+    recipe={  # the paper gives the batch (512) and the length; GPT-1's (section 4.1) are taken for the rest
+        "objectives": {"mlm": None, "nsp": None, "ltr": {}},
+        "max_length": 1024,
+        "optim": {"lr": 2.5e-4, "weight_decay": 0.01, "warmup": 2_000},
+        "train": {"batch_size": 512},
+    },
+)
+
+GPT1 = replace(BASE, vocab_size=40_478, max_position_embeddings=512, norm="post", eos_token_id=None)
+
+OPENAI_GPT = replace(
+    GPT2,
+    model_type="openai-gpt",
+    about="The first GPT: BERT's layers, its triangle of attention aside.",
+    source="Radford et al. 2018, Improving Language Understanding by Generative Pre-Training",
+    tokenizer="bpe",
+    base=GPT1,
+    presets={"openai-gpt": GPT1},
+    table=WeightTable(
+        base="transformer.",
+        rows=(
+            ("encoder.embeddings.word.*", "transformer.tokens_embed.*"),
+            ("encoder.embeddings.position.*", "transformer.positions_embed.*"),
+            *LAYER_ROWS,
+        ),
+        old=(
+            (r"^(tokens_embed|positions_embed|h)\.", r"transformer.\1."),
+            (r"^lm_head\.weight$", "transformer.tokens_embed.weight"),
+        ),
+        ignored=(*MASKS, r"position_ids$"),
+        transposed=CONV1D,
+    ),
+    architectures={
+        "OpenAIGPTModel": (),
+        "OpenAIGPTLMHeadModel": ("lm",),
+        "OpenAIGPTForSequenceClassification": ("sequence",),
+    },
+    keys={**KEYS, "hidden_act": "afn"},
+    activations=(("gelu_tanh", "gelu"), ("relu", "relu"), ("silu", "swish"), ("silu", "silu")),
+    fixed={"tie_word_embeddings": True},
+    recipe={  # paper, section 4.1
+        "objectives": {"mlm": None, "nsp": None, "ltr": {}},
+        "max_length": 512,
+        "optim": {"lr": 2.5e-4, "weight_decay": 0.01, "warmup": 2_000},
+        "train": {"batch_size": 64},
+    },
+)

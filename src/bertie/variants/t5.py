@@ -1,0 +1,154 @@
+"""T5: every task as text to text; an encoder as BERT's, and a decoder that writes. Raffel et al. 2020.
+
+Version 1.1 (and Flan-T5) gates the feed-forward network and gives the output a matrix of its own (Shazeer 2020; release
+notes of t5.1.1).
+"""
+
+from dataclasses import replace
+
+from bertie.models.config import EncoderConfig
+from bertie.models.variant import Variant, same
+from bertie.models.weights import WeightTable
+
+BASE = EncoderConfig(  # t5-small, and transformers' defaults
+    vocab_size=32_128,
+    hidden_size=512,
+    num_hidden_layers=6,
+    num_decoder_layers=6,
+    num_attention_heads=8,
+    attention_head_size=64,
+    intermediate_size=2048,
+    hidden_act="relu",
+    positions="relative",
+    type_vocab_size=0,
+    embedding_norm=False,
+    norm="pre",
+    norm_type="rms",
+    layer_norm_eps=1e-6,
+    bias=False,
+    scale_attention=False,
+    dropout_inside=True,
+    pooler=False,
+    lm_transform=False,
+    lm_scale=True,
+    eos_token_id=1,
+)
+GATED = replace(BASE, hidden_act="geglu", lm_tied=False, lm_scale=False)
+
+
+def _size(layers: int, hidden: int, heads: int, inner: int, base: EncoderConfig, head_size: int = 64) -> EncoderConfig:
+    return replace(
+        base,
+        num_hidden_layers=layers,
+        num_decoder_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+        attention_head_size=head_size,
+    )
+
+
+GATED_SIZES = {
+    "small": _size(8, 512, 6, 1024, GATED),
+    "base": _size(12, 768, 12, 2048, GATED),
+    "large": _size(24, 1024, 16, 2816, GATED),
+    "xl": _size(24, 2048, 32, 5120, GATED),
+    "xxl": _size(24, 4096, 64, 10_240, GATED),
+}
+
+
+def _layer(ours: str, theirs: str, halves: tuple[str, str]) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
+    """Rows of what a layer of either side has: attention and the feed-forward network stand at these of `layer.`"""
+    attention, feed_forward = (f"{theirs}.block.{{}}.layer.{half}" for half in halves)
+    return (
+        (
+            f"{ours}.layers.{{}}.attention.qkv.*",
+            tuple(f"{attention}.SelfAttention.{part}.*" for part in "qkv"),
+        ),
+        (f"{ours}.layers.{{}}.attention.output.*", f"{attention}.SelfAttention.o.*"),
+        (f"{ours}.layers.{{}}.attention_norm.*", f"{attention}.layer_norm.*"),
+        (f"{ours}.layers.{{}}.up.*", f"{feed_forward}.DenseReluDense.wi.*"),
+        (
+            f"{ours}.layers.{{}}.gate_up.*",
+            (f"{feed_forward}.DenseReluDense.wi_0.*", f"{feed_forward}.DenseReluDense.wi_1.*"),
+        ),
+        (f"{ours}.layers.{{}}.down.*", f"{feed_forward}.DenseReluDense.wo.*"),
+        (f"{ours}.layers.{{}}.output_norm.*", f"{feed_forward}.layer_norm.*"),
+        (f"{ours}.relative.bias.*", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.*"),
+        (f"{ours}.final_norm.*", f"{theirs}.final_layer_norm.*"),
+    )
+
+
+CROSS = "decoder.block.{}.layer.1"
+TABLE = WeightTable(
+    rows=(
+        ("encoder.embeddings.word.*", "shared.*"),
+        *_layer("encoder", "encoder", ("0", "1")),
+        *_layer("heads.decoder", "decoder", ("0", "2")),
+        ("heads.decoder.layers.{}.cross_attention.query.*", f"{CROSS}.EncDecAttention.q.*"),
+        (
+            "heads.decoder.layers.{}.cross_attention.kv.*",
+            (f"{CROSS}.EncDecAttention.k.*", f"{CROSS}.EncDecAttention.v.*"),
+        ),
+        ("heads.decoder.layers.{}.cross_attention.output.*", f"{CROSS}.EncDecAttention.o.*"),
+        ("heads.decoder.layers.{}.cross_norm.*", f"{CROSS}.layer_norm.*"),
+        ("heads.lm.weight", "lm_head.weight"),
+    ),
+    old=((r"^(encoder|decoder)\.embed_tokens\.weight$", "shared.weight"),),  # copies of what is tied
+    ignored=(r"EncDecAttention\.relative_attention_bias\.weight$",),  # in the first files, read by nobody
+)
+
+T5 = Variant(
+    model_type="t5",
+    about="Every task as text to text: an encoder, and a decoder that writes.",
+    source="Raffel et al. 2020, arXiv:1910.10683",
+    tokenizer="unigram",
+    base=BASE,
+    presets={
+        "t5-small": BASE,
+        "t5-base": _size(12, 768, 12, 3072, BASE),
+        "t5-large": _size(24, 1024, 16, 4096, BASE),
+        "t5-3b": _size(24, 1024, 32, 16_384, BASE, 128),
+        "t5-11b": _size(24, 1024, 128, 65_536, BASE, 128),
+        **{f"t5-v1_1-{name}": config for name, config in GATED_SIZES.items()},
+        **{f"flan-t5-{name}": config for name, config in GATED_SIZES.items()},
+    },
+    table=TABLE,
+    architectures={
+        "T5EncoderModel": (),
+        "T5Model": ("decoder",),
+        "T5ForConditionalGeneration": ("decoder", "lm"),
+    },
+    keys={
+        **same("vocab_size", "num_decoder_layers", "pad_token_id", "eos_token_id", "decoder_start_token_id"),
+        **same("relative_attention_num_buckets", "relative_attention_max_distance"),
+        "hidden_size": "d_model",
+        "num_hidden_layers": "num_layers",
+        "num_attention_heads": "num_heads",
+        "attention_head_size": "d_kv",
+        "intermediate_size": "d_ff",
+        "hidden_act": "feed_forward_proj",
+        "hidden_dropout_prob": "dropout_rate",
+        "attention_probs_dropout_prob": "dropout_rate",
+        "layer_norm_eps": "layer_norm_epsilon",
+        "lm_tied": "tie_word_embeddings",
+        "lm_scale": "scale_decoder_outputs",
+    },
+    implied={"num_decoder_layers": (1, "num_hidden_layers"), "lm_scale": (1, "lm_tied")},
+    activations=(
+        ("relu", "relu"),
+        ("gelu", "gelu"),
+        ("gelu_tanh", "gelu_new"),
+        ("silu", "silu"),
+        ("geglu", "gated-gelu"),
+        ("reglu", "gated-relu"),
+        ("swiglu", "gated-silu"),
+    ),
+    fixed={},
+    recipe={  # paper, 3.1.2 and 3.1.4; Adafactor there, at 1 / sqrt(max(step, 10,000))
+        "objectives": {"mlm": None, "nsp": None, "span": {}},
+        "max_length": 512,
+        "optim": {"lr": 1e-2, "warmup": 10_000},
+        "train": {"steps": 2**19, "batch_size": 128},
+    },
+)
