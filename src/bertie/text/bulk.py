@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from bertie.text.engine import without_added_tokens
+from bertie.text.engine import spelled_out
 
 CACHED_CHUNKS = 1 << 20  # some 300 MB when full; then it starts again
 # White space to Python's str.split, but to BERT control characters, which it deletes without a gap.
@@ -36,7 +36,7 @@ class BulkEncoder:
     """Ids of many texts, no special tokens added and none recognised in the text."""
 
     def __init__(self, engine: tokenizers.Tokenizer) -> None:
-        self._engine = without_added_tokens(engine)
+        self._engine = spelled_out(engine)
         self._json = self._engine.to_str()
         tree = json.loads(self._json)
         splits = (tree["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"

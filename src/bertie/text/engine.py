@@ -5,9 +5,10 @@ every failure of the library, its panics too, becomes a DataError that names the
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
@@ -88,8 +89,15 @@ def read_engine(path: Path) -> tokenizers.Tokenizer:
     if size > MAX_FILE_BYTES:
         raise DataError(f"{path} has {size:,} bytes; no tokenizer is larger than {MAX_FILE_BYTES:,}.")
     read_json(path)  # refuses what is no JSON or nested too deep, before the engine sees it
-    try:
+    with guarded(path):
         return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+
+
+@contextmanager
+def guarded(path: Path) -> Iterator[None]:
+    """Turn whatever the engine raises over what a file holds into a DataError that names the file."""
+    try:
+        yield
     except Exception as error:
         raise DataError(f"{path} is not a tokenizer the engine can read ({error}).") from None
     except BaseException as error:  # the engine's panics are not Exceptions
@@ -110,12 +118,20 @@ def check_same(vocabulary: dict[str, int], engine: tokenizers.Tokenizer, folder:
             )
 
 
-def special_token(settings: Mapping[str, Any], name: str) -> str:
-    """What tokenizer_config.json calls the pad, unk, cls, sep or mask token; BERT's name when it does not say."""
+@overload
+def special_token(settings: Mapping[str, Any], name: str) -> str: ...
+@overload
+def special_token(settings: Mapping[str, Any], name: str, default: str) -> str: ...
+@overload
+def special_token(settings: Mapping[str, Any], name: str, default: str | None) -> str | None: ...
+def special_token(settings: Mapping[str, Any], name: str, default: str | None = "") -> str | None:
+    """What tokenizer_config.json calls the pad, unk, cls ... token; when it does not say, `default` or BERT's name."""
     value = settings.get(f"{name}_token")
     if isinstance(value, dict):  # as transformers writes added tokens
         value = value.get("content")
-    return value if isinstance(value, str) else SPECIAL_TOKENS[name]
+    if isinstance(value, str):
+        return value
+    return SPECIAL_TOKENS[name] if default == "" else default
 
 
 def public_settings(engine: tokenizers.Tokenizer) -> dict[str, Any]:
@@ -146,3 +162,17 @@ def without_added_tokens(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """A copy that sees no special tokens in a text and adds none: its pieces are those of the vocabulary alone."""
     tree = json.loads(engine.to_str())
     return tokenizers.Tokenizer.from_str(json.dumps({**tree, "added_tokens": [], "post_processor": None}))
+
+
+def spelled_out(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """`without_added_tokens`, and a text that spells a special token is cut into other pieces.
+
+    Only a Unigram vocabulary could choose it; its special pieces are given names that no text has.
+    """
+    tree = json.loads(engine.to_str())
+    if tree["model"]["type"] == "Unigram":
+        special = {token["content"] for token in tree["added_tokens"] if token["special"]}
+        for i, piece in enumerate(tree["model"]["vocab"]):
+            if piece[0] in special and i != tree["model"]["unk_id"]:
+                piece[0] = f"\U0010fffe{piece[0]}"
+    return without_added_tokens(tokenizers.Tokenizer.from_str(json.dumps(tree)))

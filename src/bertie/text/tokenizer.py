@@ -21,17 +21,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, write_bytes, write_json
+from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder
 from bertie.text.engine import (
-    SPECIAL_TOKENS,
-    bert_engine,
     check_same,
     public_settings,
     read_engine,
     read_vocabulary,
-    special_token,
     state,
 )
+from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find, guess, names
+from bertie.text.frame import Frame, frames
 from bertie.text.korean import Morphemes
 
 Truncation = Literal["longest_first", "only_first", "only_second", "error"]
@@ -79,36 +79,85 @@ class Tokenizer:
     """A vocabulary and the rules that cut text into its pieces.
 
     `settings` is what tokenizer_config.json says beside the engine's own file; the key "bertie" records how the
-    vocabulary was made. Raises DataError when a special token is not in the vocabulary.
+    vocabulary was made. `format` is the family's (formats.py), by default the one its special tokens suggest; `files`
+    are written back as they are. `frames` tell where special tokens stand around one text and around two.
+    Raises DataError when a special token is not in the vocabulary.
     """
 
-    def __init__(self, engine: tokenizers.Tokenizer, *, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        engine: tokenizers.Tokenizer,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        format: Format | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
         engine.no_truncation()
         engine.no_padding()
         self.engine = engine
         self.settings: dict[str, Any] = dict(settings or {})
-        self.special_tokens = {name: special_token(self.settings, name) for name in SPECIAL_TOKENS}
-        found = {name: engine.token_to_id(token) for name, token in self.special_tokens.items()}
-        if missing := [self.special_tokens[name] for name, i in found.items() if i is None]:
-            raise DataError(
-                f"The vocabulary of {engine.get_vocab_size():,} pieces has no {', '.join(missing)}. BERT needs "
-                f"{', '.join(self.special_tokens.values())}; name others in tokenizer_config.json (cls_token, ...)."
-            )
-        named = [i for i in found.values() if i is not None]
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = named
         self._vocabulary: dict[str, int] = engine.get_vocab()
+        self.format = format or guess(self._vocabulary)
+        self.files = dict(files or {})
+        self.special_tokens = names(self.settings, self.format)
+        self._special = {role: engine.token_to_id(token) for role, token in self.special_tokens.items()}
+        if missing := [self.special_tokens[role] for role, i in self._special.items() if i is None]:
+            raise DataError(
+                f"The vocabulary of {engine.get_vocab_size():,} pieces has no {', '.join(missing)}. A "
+                f"{self.format.model_types[0]} needs {', '.join(dict.fromkeys(self.special_tokens.values()))}; name "
+                "others in tokenizer_config.json (cls_token, ...)."
+            )
         self.vocab_size: int = 1 + max(self._vocabulary.values())
         if self.vocab_size > 2 * len(self._vocabulary) + 1024:
             raise DataError(
                 f"The vocabulary has {len(self._vocabulary):,} pieces but its largest id is {self.vocab_size - 1:,}: "
                 "the file is damaged or was not made for a model."
             )
+        self.frames: tuple[Frame, Frame] = frames(engine, self._special.get("cls"), self._special.get("sep"))
         added = engine.get_added_tokens_decoder()
         special = {i for i, token in added.items() if token.special}
-        self.special_ids: frozenset[int] = frozenset(special.union(named))
+        self.special_ids: frozenset[int] = frozenset(special.union(i for i in self._special.values() if i is not None))
         self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
         self._morphemes = Morphemes() if self._facts.get("morphemes") == "kiwi" else None
         self._composes = bool(engine.normalizer) and '"NFC"' in json.dumps(state(engine.normalizer))
+
+    def special_id(self, role: str) -> int | None:
+        """The id of the "pad", "unk", "cls", "sep", "mask", "bos" or "eos" token; None where there is none."""
+        return self._special.get(role)
+
+    def _needed(self, role: str) -> int:
+        found = self._special.get(role)
+        if found is None:
+            raise UsageError(
+                f"This tokenizer ({self.format.model_types[0]}) has no {role} token; it has "
+                f"{', '.join(f'{role} {token}' for role, token in self.special_tokens.items())}."
+            )
+        return found
+
+    @property
+    def pad_id(self) -> int:
+        """The id of the token that fills up. As all of these, raises UsageError when the family has no such token."""
+        return self._needed("pad")
+
+    @property
+    def unk_id(self) -> int:
+        """The id of what is not in the vocabulary."""
+        return self._needed("unk")
+
+    @property
+    def cls_id(self) -> int:
+        """The id of the token whose vector stands for the whole sequence."""
+        return self._needed("cls")
+
+    @property
+    def sep_id(self) -> int:
+        """The id of the token between and after texts."""
+        return self._needed("sep")
+
+    @property
+    def mask_id(self) -> int:
+        """The id of the token that hides another."""
+        return self._needed("mask")
 
     @property
     def _facts(self) -> dict[str, Any]:
@@ -117,50 +166,66 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
-        """Open a folder with tokenizer.json, or with vocab.txt as BERT published it; tokenizer_config.json is obeyed.
+        """Open a folder with tokenizer.json, or with the files its family is published in (formats.py).
 
-        Raises DataError when neither is there, when a file is damaged, or when the two disagree.
+        tokenizer_config.json is obeyed. Raises DataError when no such file is there, when one is damaged, or when two
+        of them disagree.
         """
         folder = Path(folder)
-        config = folder / "tokenizer_config.json"
-        settings = read_json(config) if config.exists() else {}
-        if not isinstance(settings, dict):
-            raise DataError(f"{config} holds a {type(settings).__name__}; an object of settings was expected.")
-        file, vocabulary = folder / "tokenizer.json", folder / "vocab.txt"
+        config, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
+        settings = {**_settings(older), **_settings(config)}
+        format, file = find(folder, settings), folder / "tokenizer.json"
         if file.exists():
             engine = read_engine(file)
-            if vocabulary.exists():
-                check_same(read_vocabulary(vocabulary), engine, folder)
-        elif vocabulary.exists():
-            engine = bert_engine(read_vocabulary(vocabulary), settings, vocabulary)
+            if (folder / VOCABULARY).exists():
+                check_same(read_vocabulary(folder / VOCABULARY), engine, folder)
+            kept = [name for name in (format.files if format else ()) if name.endswith(".model")]
         else:
-            there = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
-            raise DataError(f"{folder} has no tokenizer.json and no vocab.txt (there: {there or 'nothing'}).")
+            engine, format, kept = build(folder, settings, format)
+        files = {name: (folder / name).read_bytes() for name in kept if (folder / name).is_file()}
         try:
-            return cls(engine, settings=settings)
+            return cls(engine, settings=settings, format=format, files=files)
         except DataError as error:
             raise DataError(f"{folder}: {error}") from None
 
     def save(self, folder: str | Path) -> None:
-        """Write tokenizer.json, vocab.txt (WordPiece), tokenizer_config.json and special_tokens_map.json."""
+        """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json, and the files its family is read from.
+
+        These are vocab.txt, vocab.json with merges.txt, or the SentencePiece model it came from.
+        """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = {f"{name}_token": token for name, token in self.special_tokens.items()}
+        for name, data in self._family_files().items():
+            write_bytes(folder / name, data)
+        write_bytes(folder / "tokenizer.json", (self.engine.to_str(pretty=True) + "\n").encode())
+        called = {f"{role}_token": self._named(token) for role, token in self.special_tokens.items()}
+        settings = {**public_settings(self.engine), "model_max_length": 512}
+        if self.format.classes[0] != "BertTokenizer":
+            settings = {"tokenizer_class": self.format.classes[0], "model_max_length": 512}
+        settings = {**settings, **self.settings, **called}
+        settings.pop("auto_map", None)  # would name code to run
+        write_json(folder / "tokenizer_config.json", settings)
+        write_json(folder / "special_tokens_map.json", called)
+
+    def _family_files(self) -> dict[str, bytes]:
         model = state(self.engine.model)
         pieces = {i: token for token, i in self._vocabulary.items()}
         if model["type"] == "WordPiece" and len(pieces) == self.vocab_size:
-            text = "".join(f"{pieces[i]}\n" for i in range(self.vocab_size))
-            write_bytes(folder / "vocab.txt", text.encode())
-        write_bytes(folder / "tokenizer.json", (self.engine.to_str(pretty=True) + "\n").encode())
-        settings = {**public_settings(self.engine), "model_max_length": 512, **self.settings, **names}
-        settings.pop("auto_map", None)  # would name code to run
-        write_json(folder / "tokenizer_config.json", settings)
-        write_json(folder / "special_tokens_map.json", names)
+            return {VOCABULARY: "".join(f"{pieces[i]}\n" for i in range(self.vocab_size)).encode()}
+        return byte_files(self.engine) if BYTE_VOCABULARY in self.format.files else self.files
+
+    def _named(self, token: str) -> str | dict[str, Any]:
+        """A special token as tokenizer_config.json has it: by its name, or with its ways where it has any."""
+        added = self.engine.get_added_tokens_decoder().get(self._vocabulary[token])
+        if added is None or not (added.lstrip or added.rstrip or added.single_word):
+            return token
+        flags = {name: getattr(added, name) for name in FLAGS}
+        return {"__type": "AddedToken", "content": token, **flags, "special": True}
 
     def encode(
         self, a: str, b: str | None = None, *, max_length: int | None = None, truncation: Truncation = "longest_first"
     ) -> Encoding:
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP] with type ids 0 and 1, at most `max_length` pieces.
+        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as the family has it, at most `max_length` pieces.
 
         Special tokens written in the text ("the [MASK] sat") are read as such. Raises DataError under
         truncation="error" when the text is too long.
@@ -192,7 +257,7 @@ class Tokenizer:
         run_squad.py); the last window ends with the text. `overflow` of each counts the pieces outside it.
         """
         head, body = self._pieces([a, b]) if b is not None else (None, self._pieces([a])[0])
-        room = max_length - (2 if head is None else 3 + len(head.ids))
+        room = max_length - (self.frames[0].size if head is None else self.frames[1].size + len(head.ids))
         if room < 1 or stride < 1:
             raise DataError(
                 f"No window of {max_length} pieces has room beside {max_length - room} that must stand in it."
@@ -244,14 +309,23 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides the ids of a text, 32 hex digits."""
-        decides = [self.engine.to_str(), self.special_tokens, bool(self._morphemes)]
+        decides = [self._rules(), self.special_tokens, bool(self._morphemes)]
         return xxhash.xxh3_128(json.dumps(decides).encode()).hexdigest()
+
+    def _rules(self) -> str:
+        """The engine's own file; a Unigram piece's score to nine digits: the engine misreads the last of seventeen."""
+        rules = str(self.engine.to_str())
+        if not isinstance(self.engine.model, tokenizers.models.Unigram):
+            return rules
+        tree = json.loads(rules)
+        tree["model"]["vocab"] = [[piece, float(f"{score:.9g}")] for piece, score in tree["model"]["vocab"]]
+        return json.dumps(tree)
 
     @cached_property
     def _continues(self) -> NDArray[np.bool_]:
         model = state(self.engine.model)
         prefix = model.get("continuing_subword_prefix")
-        starts = {"BPE": "Ġ", "Unigram": "▁"}.get(model["type"], "")
+        starts = "Ġ" if self.engine.pre_tokenizer and "ByteLevel" in str(self.engine.pre_tokenizer) else "▁"
         table = np.zeros(self.vocab_size, np.bool_)
         for token, i in self._vocabulary.items():
             table[i] = token.startswith(prefix) if prefix else not token.startswith(starts)
@@ -287,7 +361,7 @@ class Tokenizer:
 
     def _lengths(self, a: int, b: int | None, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
         """How many pieces of each text are kept."""
-        special = 2 if b is None else 3
+        special = self.frames[b is not None].size
         b = b or 0
         excess = 0 if max_length is None else a + b + special - max_length
         if excess <= 0:
@@ -309,27 +383,18 @@ class Tokenizer:
         return kept
 
     def _layout(self, a: _Pieces, b: _Pieces | None, overflow: int) -> Encoding:
-        cls, sep = [self.cls_id], [self.sep_id]
-        cls_token, sep_token = [self.special_tokens["cls"]], [self.special_tokens["sep"]]
-        n = len(a.ids)
-        if b is None:
-            return Encoding(
-                ids=cls + a.ids + sep,
-                type_ids=[0] * (n + 2),
-                tokens=cls_token + a.tokens + sep_token,
-                offsets=[(0, 0), *a.offsets, (0, 0)],
-                word_ids=[None, *a.word_ids, None],
-                sequence_ids=[None, *[0] * n, None],
-                overflow=overflow,
-            )
-        m = len(b.ids)
+        parts = [a] if b is None else [a, b]
+        frame = self.frames[len(parts) - 1]
+        special = [[self.id_to_token(i) for i in gap] for gap in frame.gaps]
+        places = [[(0, 0)] * len(gap) for gap in frame.gaps]
+        none: list[list[int | None]] = [[None] * len(gap) for gap in frame.gaps]
         return Encoding(
-            ids=cls + a.ids + sep + b.ids + sep,
-            type_ids=[0] * (n + 2) + [1] * (m + 1),
-            tokens=cls_token + a.tokens + sep_token + b.tokens + sep_token,
-            offsets=[(0, 0), *a.offsets, (0, 0), *b.offsets, (0, 0)],
-            word_ids=[None, *a.word_ids, None, *b.word_ids, None],
-            sequence_ids=[None, *[0] * n, None, *[1] * m, None],
+            ids=frame.ids([part.ids for part in parts]),
+            type_ids=frame.types([len(part.ids) for part in parts]),
+            tokens=frame.around(special, [part.tokens for part in parts]),
+            offsets=frame.around(places, [part.offsets for part in parts]),
+            word_ids=frame.around(none, [part.word_ids for part in parts]),
+            sequence_ids=frame.around(none, [[number] * len(part.ids) for number, part in enumerate(parts)]),
             overflow=overflow,
         )
 
@@ -343,6 +408,13 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
     if a <= half_a:
         return a, min(b, room - a)
     return (room - b, b) if b <= half_b else (half_a, half_b)
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    settings = read_json(path) if path.exists() else {}
+    if not isinstance(settings, dict):
+        raise DataError(f"{path} holds a {type(settings).__name__}; an object of settings was expected.")
+    return settings
 
 
 def whole_characters(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -1,0 +1,199 @@
+"""An engine from the files a family is published in: the format's row (formats.py) says how.
+
+vocab.txt                     WordPiece, as BERT
+vocab.json and merges.txt     pieces of bytes, as GPT-2 and RoBERTa
+spiece.model ...              SentencePiece, as ALBERT, XLM-R, T5
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import tokenizers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+
+from bertie.errors import DataError
+from bertie.files import read_json
+from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
+from bertie.text.formats import (
+    BERT,
+    BYTE_VOCABULARY,
+    MERGES,
+    MODEL_FILES,
+    VOCABULARY,
+    Format,
+    Settings,
+    guess,
+    names,
+)
+from bertie.text.sentencepiece import SentencePieceModel, read_model
+
+FLAGS = ("lstrip", "rstrip", "normalized", "single_word")  # of an added token
+
+
+def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format, list[str]]:
+    """The engine of a folder without tokenizer.json, its format, and the files it came from that cannot be remade.
+
+    Raises DataError: no vocabulary there, one that is damaged, or nothing that says which family it is of.
+    """
+    there = [name for name in (row.files if row else (VOCABULARY, BYTE_VOCABULARY)) if (folder / name).is_file()]
+    if not there:
+        found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
+        if row is None and any((folder / name).is_file() for name in MODEL_FILES):
+            raise DataError(
+                f"{folder} has a SentencePiece model and does not say of which family. Name it in a config.json beside "
+                'it, {"model_type": "xlm-roberta"}, or a tokenizer_config.json, {"tokenizer_class": "AlbertTokenizer"}.'
+            )
+        wanted = " or ".join(row.files) if row else VOCABULARY
+        raise DataError(f"{folder} has no tokenizer.json and no {wanted} (there: {found or 'nothing'}).")
+    path = folder / there[0]
+    if path.name == VOCABULARY:
+        return bert_engine(read_vocabulary(path), settings, path), row or BERT, []
+    if path.name == BYTE_VOCABULARY:
+        engine, row = _byte_level(folder, settings, row)
+        kept = []
+    else:
+        assert row is not None
+        model = read_model(path)
+        with guarded(path):
+            engine = _sentencepiece(model, settings, row)
+        kept = [path.name]
+    _add_tokens(engine, folder, settings, row)
+    _set_template(engine, settings, row)
+    return engine, row, kept
+
+
+def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format]:
+    """vocab.json and merges.txt, as GPT-2's release: pieces of bytes, each written as a printable character."""
+    vocabulary, merges = read_json(folder / BYTE_VOCABULARY), folder / MERGES
+    if not isinstance(vocabulary, dict) or not all(
+        isinstance(i, int) and 0 <= i < 1 << 28 for i in vocabulary.values()
+    ):
+        raise DataError(f"{folder / BYTE_VOCABULARY} is not an object of pieces and their ids.")
+    if not merges.is_file():
+        raise DataError(f"{folder} has {BYTE_VOCABULARY} but no {MERGES}, which says what is joined first.")
+    if merges.stat().st_size > MAX_FILE_BYTES:
+        raise DataError(f"{merges} has {merges.stat().st_size:,} bytes; no list of merges is that large.")
+    try:
+        lines = merges.read_bytes().decode().split("\n")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{merges} is not UTF-8 text ({error}).") from None
+    lines = [line.rstrip("\r") for line in lines[lines[0].startswith("#version") :]]
+    pairs = [tuple(line.split(" ")) for line in lines if line]
+    if bad := [number for number, pair in enumerate(pairs) if len(pair) != 2]:
+        raise DataError(f"{merges}: pair {bad[0] + 1:,} ({' '.join(pairs[bad[0]])[:80]!r}) is not two pieces.")
+    space = bool(settings.get("add_prefix_space"))
+    with guarded(merges):
+        engine = tokenizers.Tokenizer(
+            models.BPE(vocabulary, pairs, continuing_subword_prefix="", end_of_word_suffix="")  # type: ignore[arg-type]
+        )
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
+    engine.decoder = decoders.ByteLevel()
+    return engine, row or guess(vocabulary)
+
+
+def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -> tokenizers.Tokenizer:
+    scored = [
+        (piece, score - 100 if row.split_numbers and piece[-1:] == "," and piece[-2:-1].isdigit() else score)
+        for piece, score in zip(model.pieces, model.scores, strict=True)
+    ]
+    pieces = [*row.first, *scored[row.skip :]]
+    names = {piece for piece, _ in pieces}
+    pieces += [(token, 0.0) for token in row.last if token not in names]
+    ids = {piece: i for i, (piece, _) in enumerate(pieces)}
+    unk = special_token(settings, "unk", row.special["unk"])
+    if unk not in ids:
+        raise DataError(f"the model has no piece {unk!r} for what it does not know")
+    algorithm: models.Model
+    if model.algorithm == "unigram":
+        algorithm = models.Unigram(pieces, unk_id=ids[unk], byte_fallback=model.byte_fallback)
+    else:
+        merges = [pair for pair in model.merges() if {*pair, "".join(pair)} <= ids.keys()]
+        algorithm = models.BPE(ids, merges, unk_token=unk, fuse_unk=True, byte_fallback=model.byte_fallback)
+    engine = tokenizers.Tokenizer(algorithm)
+    if (normalizer := row.normalize(settings, model.charsmap)) is not None:
+        engine.normalizer = normalizer
+    scheme = "always" if settings.get("add_prefix_space") is not False else "never"
+    spaces = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
+    split = [pre_tokenizers.WhitespaceSplit()] if row.split_spaces else []
+    engine.pre_tokenizer = pre_tokenizers.Sequence([*split, spaces])
+    engine.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
+    return engine
+
+
+def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: Settings, row: Format) -> None:
+    """Mark the special tokens; append what was added to the vocabulary later, at the ids it was given."""
+    added = _added(folder, settings)
+    for i, token in sorted(added.items()):
+        engine.add_special_tokens([token]) if token.special else engine.add_tokens([token])
+        if engine.token_to_id(token.content) != i:
+            raise DataError(
+                f"{folder}: {token.content!r} was added as piece {i:,} and is {engine.token_to_id(token.content):,} "
+                "now. A piece is missing from the vocabulary, or is in it twice."
+            )
+    already = {token.content for token in added.values()}
+    for role, content in names(settings, row).items():
+        if content not in already:
+            eager = role == "mask" and row.eager_mask
+            engine.add_special_tokens([_token(settings.get(f"{role}_token"), content, lstrip=eager)])
+            already.add(content)
+    more = settings.get("additional_special_tokens")
+    extra = [t for t in (more if isinstance(more, list) else row.extra) if isinstance(t, str) and t not in already]
+    engine.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in extra])
+
+
+def _token(named: object, content: str, *, lstrip: bool) -> AddedToken:
+    flags = {"lstrip": lstrip, "normalized": False}
+    if isinstance(named, dict):
+        flags = {name: bool(named.get(name)) for name in FLAGS}
+    return AddedToken(content, special=True, **flags)
+
+
+def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
+    """Tokens with ids of their own: tokenizer_config.json's added_tokens_decoder, or the older added_tokens.json."""
+    rows = settings.get("added_tokens_decoder")
+    if isinstance(rows, dict):
+        try:
+            return {
+                int(i): AddedToken(t["content"], special=bool(t.get("special")), **{n: bool(t.get(n)) for n in FLAGS})
+                for i, t in rows.items()
+            }
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{folder / 'tokenizer_config.json'}: added_tokens_decoder is damaged ({error}).") from None
+    path = folder / "added_tokens.json"
+    older = read_json(path) if path.is_file() else {}
+    if not isinstance(older, dict) or not all(isinstance(i, int) for i in older.values()):
+        raise DataError(f"{path} is not an object of tokens and their ids.")
+    return {i: AddedToken(token) for token, i in older.items()}
+
+
+def _set_template(engine: tokenizers.Tokenizer, settings: Settings, row: Format) -> None:
+    called, ids = names(settings, row), engine.get_vocab()
+    if row.template is None and "cls" in called and "sep" in called:
+        sep, cls = called["sep"], called["cls"]
+        trim, space = settings.get("trim_offsets") is not False, bool(settings.get("add_prefix_space"))
+        engine.post_processor = processors.RobertaProcessing(
+            (sep, ids[sep]), (cls, ids[cls]), trim_offsets=trim, add_prefix_space=space
+        )
+    elif row.template is not None:
+        single, pair = (_renamed(text, row.special, called) for text in row.template)
+        used = {part.split(":")[0] for part in pair.split(" ")} - {"$A", "$B"}
+        engine.post_processor = processors.TemplateProcessing(
+            single=single, pair=pair, special_tokens=[(token, ids[token]) for token in sorted(used)]
+        )
+
+
+def _renamed(template: str, usual: Mapping[str, str], called: Mapping[str, str]) -> str:
+    new = {usual[role]: called[role] for role in usual if role in called}
+    parts = (part.split(":") for part in template.split(" "))
+    return " ".join(":".join([new.get(name, name), *types]) for name, *types in parts)
+
+
+def byte_files(engine: tokenizers.Tokenizer) -> dict[str, bytes]:
+    """vocab.json and merges.txt of a byte-level engine, as the family publishes them."""
+    model = json.loads(engine.to_str())["model"]
+    pairs = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    return {
+        BYTE_VOCABULARY: json.dumps(model["vocab"], ensure_ascii=False).encode() + b"\n",
+        MERGES: "".join(f"{line}\n" for line in ["#version: 0.2", *pairs]).encode(),
+    }

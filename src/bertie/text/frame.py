@@ -1,0 +1,78 @@
+"""Where the special tokens stand around one text or two: [CLS] A [SEP] B [SEP], or <s> A </s></s> B </s>."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import tokenizers
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Special tokens before, between and after the texts, and the segment of each of those and of each text.
+
+    [CLS] A [SEP] B [SEP] is gaps ((cls,), (sep,), (sep,)), gap_types ((0,), (0,), (1,)), text_types (0, 1).
+    """
+
+    gaps: tuple[tuple[int, ...], ...]
+    gap_types: tuple[tuple[int, ...], ...]
+    text_types: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """How many special tokens there are."""
+        return sum(map(len, self.gaps))
+
+    def around(self, gaps: Sequence[Sequence[T]], texts: Sequence[Sequence[T]]) -> list[T]:
+        """What belongs to the gaps (ids, types, None ...) and what belongs to the texts, in the order they stand."""
+        joined = list(gaps[0])
+        for text, gap in zip(texts, gaps[1:], strict=True):
+            joined += [*text, *gap]
+        return joined
+
+    def ids(self, texts: Sequence[Sequence[int]]) -> list[int]:
+        """The whole sequence of some texts' ids."""
+        return self.around(self.gaps, texts)
+
+    def types(self, lengths: Sequence[int]) -> list[int]:
+        """The segment of each token of a sequence whose texts have these lengths."""
+        return self.around(self.gap_types, [[t] * n for t, n in zip(self.text_types, lengths, strict=True)])
+
+
+def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
+    """The frames of one and of two texts, as an engine's post-processor says; where it says nothing, BERT's."""
+    post = json.loads(engine.post_processor.__getstate__()) if engine.post_processor else {}
+    for part in post.get("processors", [post]):
+        if part.get("type") == "TemplateProcessing":
+            tokens = {name: tuple(token["ids"]) for name, token in part["special_tokens"].items()}
+            return _template(part["single"], tokens), _template(part["pair"], tokens)
+        if part.get("type") == "RobertaProcessing":
+            first, last = (part["cls"][1],), (part["sep"][1],)
+            gaps = (first, last + last, last)
+            return Frame((first, last), ((0,), (0,)), (0,)), Frame(gaps, ((0,), (0, 0), (0,)), (0, 0))
+        if part.get("type") == "BertProcessing":
+            cls, sep = part["cls"][1], part["sep"][1]
+    if cls is None or sep is None:
+        return Frame(((), ()), ((), ()), (0,)), Frame(((), (), ()), ((), (), ()), (0, 1))
+    c, s = (cls,), (sep,)
+    return Frame((c, s), ((0,), (0,)), (0,)), Frame((c, s, s), ((0,), (0,), (1,)), (0, 1))
+
+
+def _template(items: Sequence[dict[str, Any]], tokens: dict[str, tuple[int, ...]]) -> Frame:
+    gaps: list[tuple[int, ...]] = [()]
+    gap_types: list[tuple[int, ...]] = [()]
+    text_types: list[int] = []
+    for item in items:
+        ((kind, value),) = item.items()
+        if kind == "Sequence":
+            text_types.append(value["type_id"])
+            gaps.append(())
+            gap_types.append(())
+        else:
+            ids = tokens[value["id"]]
+            gaps[-1] += ids
+            gap_types[-1] += (value["type_id"],) * len(ids)
+    return Frame(tuple(gaps), tuple(gap_types), tuple(text_types))

@@ -1,0 +1,137 @@
+"""SentencePiece models (spiece.model, sentencepiece.bpe.model), read without the library that writes them.
+
+The file is a protocol buffer: fields of (number, kind, value). Four of its messages' fields decide how text is cut;
+all others are skipped. google/sentencepiece, src/sentencepiece_model.proto.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from bertie.errors import DataError
+
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
+MAX_BYTES = 256 << 20  # the largest published ones are some 15 MB
+MAX_PIECE_BYTES = 1 << 16
+
+Value = int | bytes
+
+
+@dataclass(frozen=True)
+class SentencePieceModel:
+    """Pieces in the order of their ids, with their log probabilities and kinds (NORMAL, CONTROL ...).
+
+    charsmap: the compiled normalization rules; empty: text is not normalized.
+    """
+
+    pieces: tuple[str, ...]
+    scores: tuple[float, ...]
+    kinds: tuple[int, ...]
+    algorithm: Literal["unigram", "bpe"]
+    unk_id: int
+    charsmap: bytes
+    byte_fallback: bool
+
+    def merges(self) -> list[tuple[str, str]]:
+        """The pairs BPE joins, first those whose result comes first: the model holds results alone."""
+        ids = {piece: i for i, piece in enumerate(self.pieces)}
+        found = []
+        for piece, i in ids.items():
+            if self.kinds[i] == NORMAL:
+                halves = ((piece[:cut], piece[cut:]) for cut in range(1, len(piece)))
+                known = [(ids[left], ids[right], left, right) for left, right in halves if left in ids and right in ids]
+                found += [(left, right) for _, _, left, right in sorted(known)]
+        return found
+
+
+def read_model(path: Path) -> SentencePieceModel:
+    """Read a model. Raises DataError: not one, damaged, or of an algorithm other than Unigram and BPE."""
+    if path.stat().st_size > MAX_BYTES:
+        raise DataError(f"{path} has {path.stat().st_size:,} bytes; no SentencePiece model is that large.")
+    try:
+        return _model(path.read_bytes())
+    except (ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
+        raise DataError(f"{path} is not a whole SentencePiece model ({error}). Was its copy cut short?") from None
+
+
+def _model(data: bytes) -> SentencePieceModel:
+    pieces: list[tuple[str, float, int]] = []
+    trainer: dict[int, Value] = {}
+    charsmap: Value = b""
+    for number, value in _fields(data):
+        if number == 1:
+            pieces.append(_piece(_message(value)))
+        elif number == 2:
+            trainer = dict(_fields(_message(value)))
+        elif number == 3:
+            charsmap = dict(_fields(_message(value))).get(2, b"")
+    if not pieces:
+        raise ValueError("it has no pieces")
+    if (algorithm := trainer.get(3, 1)) not in ALGORITHMS or not isinstance(algorithm, int):
+        raise ValueError("its algorithm is neither Unigram nor BPE")
+    names, scores, kinds = zip(*pieces, strict=True)
+    if len(set(names)) < len(names):
+        raise ValueError("a piece is in it twice")
+    return SentencePieceModel(
+        names,
+        scores,
+        kinds,
+        ALGORITHMS[algorithm],
+        unk_id=kinds.index(UNKNOWN) if UNKNOWN in kinds else 0,
+        charsmap=_message(charsmap),
+        byte_fallback=bool(trainer.get(35, 0)),
+    )
+
+
+def _piece(data: bytes) -> tuple[str, float, int]:
+    fields = dict(_fields(data))
+    text, score, kind = fields.get(1, b""), fields.get(2, b"\0\0\0\0"), fields.get(3, NORMAL)
+    if not isinstance(text, bytes) or not isinstance(score, bytes) or not isinstance(kind, int):
+        raise ValueError("a piece is not text, score and kind")
+    if len(text) > MAX_PIECE_BYTES:
+        raise ValueError(f"a piece has {len(text):,} bytes")
+    (number,) = struct.unpack("<f", score)
+    if not -1e30 < number < 1e30:  # also false for NaN
+        raise ValueError(f"the score of {text.decode()!r} is {number}")
+    return text.decode(), number, kind
+
+
+def _message(value: Value) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError("a number stands where a message was expected")
+    return value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """Each field's number and value: an integer, or bytes that are a text, a message or a packed number."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, wire = key >> 3, key & 7
+        if wire == 0:
+            value, at = _varint(data, at)
+            yield number, value
+            continue
+        if wire == 2:
+            size, at = _varint(data, at)
+        elif wire in (1, 5):
+            size = 8 if wire == 1 else 4
+        else:
+            raise ValueError(f"byte {at:,} begins no field")
+        if at + size > len(data):
+            raise ValueError(f"it ends inside a field that begins at byte {at:,}")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, seven bits a byte and the lowest first, and the place after it."""
+    value = 0
+    for place, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * place
+        if byte < 128:
+            return value, at + place + 1
+    raise ValueError(f"byte {at:,} begins no number")
