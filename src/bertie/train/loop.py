@@ -98,11 +98,11 @@ def fit(
         request = stack.enter_context(stop_on_signals())
         facts = {
             **flatten(settings),
-            "train.device": device.type,
+            **(identity or {}),
+            "train.device": device.type,  # what "auto" came to
             "train.precision": str(dtype).removeprefix("torch."),
             "world_size": world.size,
             "source": source.fingerprint,
-            **(identity or {}),
         }
         loop = _Loop(model.to(device), objective, source, train, optim, run, world, request, evaluate, facts)
         start = loop.start(resume, allow_change)
@@ -163,6 +163,8 @@ class _Loop:
         step, position = 0, 0
         if found is not None:
             check_identity(found, self.identity, allow_change)
+            if found.step > self.train.steps:
+                raise UsageError(f"{found.folder} is past the end: train.steps is {self.train.steps:,}.")
             self._load(found)
             step, position = found.step, found.state["metrics_bytes"]
             console.say(f"Resuming from {found.folder}.")
@@ -293,7 +295,9 @@ class _Loop:
             tensor.copy_(weights[name])
         load_state(self.optimizer, self.model, found.tensors(checkpoint.OPTIMIZER), str(found.folder))
         self.figures.window = Window(**found.state["window"])
-        self.before_s, self.saved_at = found.state["elapsed_s"], found.step
+        self.before_s = found.state["elapsed_s"]
+        if found.folder.resolve().parent == self.run.resolve():
+            self.saved_at = found.step
 
     def _tick(self) -> None:
         """Let the time since the last look at the clock count as training."""
