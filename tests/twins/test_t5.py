@@ -10,6 +10,7 @@ import transformers
 from parity import close
 
 from bertie import variants
+from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
@@ -95,6 +96,23 @@ def test_a_decoder_matrix_of_its_own(tmp_path: Path) -> None:
     again = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "ours")
     assert torch.equal(again.lm_head.weight, theirs.lm_head.weight)
     assert variants.config(tmp_path / "ours") == ours.config
+
+
+def test_a_whole_folder_opens_as_an_encoder(tmp_path: Path) -> None:
+    theirs = theirs_of("T5ForConditionalGeneration", tmp_path / "theirs")
+    ours, report = variants.load(tmp_path / "theirs", heads={})
+    assert not report.fresh
+    assert all(name.startswith("decoder.") for name in report.unused)
+    ours.save_pretrained(tmp_path / "ours")
+    again, info = transformers.T5EncoderModel.from_pretrained(tmp_path / "ours", output_loading_info=True)
+    assert not any(info.values()), info
+    batch = parity.inputs(ours.config)
+    with torch.no_grad():
+        alone = again.eval()(**batch).last_hidden_state
+        close(alone, theirs.encoder(**batch).last_hidden_state, "saved")
+        close(ours.encoder(**batch).last_hidden_state, alone, "opened")
+        with pytest.raises(UsageError, match="no decoder"):
+            ours.decode(ours.encoder(**batch), batch["input_ids"])
 
 
 def _same_numbers(ours: Model, theirs: Any) -> None:
