@@ -11,6 +11,7 @@ from bertie import variants
 from bertie.config import PretrainConfig
 from bertie.errors import BertieError
 from bertie.models.config import MOST, EncoderConfig
+from bertie.models.elmo import ElmoEncoder
 from bertie.models.heads import HEADS, LABELLED
 from bertie.models.model import Model
 from bertie.models.variant import Variant
@@ -36,14 +37,19 @@ CLASSES = [
 
 def small(variant: Variant) -> EncoderConfig:
     narrow = {name: 16 for name in ("embedding_size", "bottleneck_size") if getattr(variant.base, name)}
-    written = variant.public(variant.base.replace(**SIZES, **narrow), {})  # less what the family does not choose
+    letters = {"filters": ((1, 4), (3, 8))} if hasattr(variant.base, "filters") else {}
+    config = variant.base.replace(**SIZES, **narrow, **letters)
+    written = variant.public(config, {})  # less what the family does not choose
     return variant.config(json.loads(json.dumps(written)), "a small one")
 
 
 def built(variant: Variant, architecture: str = "") -> Model:
     names = variant.architectures.get(architecture, ())
     heads = lambda config: {name: HEADS[name](config, 3) for name in names}  # noqa: E731
-    return variants.build(small(variant), heads=heads, variant=variant.model_type).eval()
+    model = variants.build(small(variant), heads=heads, variant=variant.model_type).eval()
+    if isinstance(model.encoder, ElmoEncoder):
+        model.encoder.spell(map(str, range(101)))  # a word for every id
+    return model
 
 
 @pytest.mark.parametrize(("variant", "architecture"), CLASSES)

@@ -21,6 +21,7 @@ Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Modu
 """Heads by name, or what makes them from a config (an objective's or task's `heads`)."""
 
 POOLER = "encoder.pooler.weight"
+WORD = "encoder.embeddings.word.weight"
 OWN_DECODER = "heads.lm.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 
@@ -97,8 +98,8 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
         found = _count(variant, "heads.decoder.layers.{}.down.weight", weights)
         if found:  # 0: an encoder alone, whose config.json still speaks of the decoder it came from
             _agree_on(config, "num_decoder_layers", found, where)
-    word = _public(variant, "encoder.embeddings.word.weight")
-    if word in weights and (rows := weights.shape(word)[:1]) != (config.vocab_size,):
+    stored = _stored(variant, WORD, weights)
+    if stored and (rows := weights.shape(_public(variant, WORD))[:1]) != (config.vocab_size,):
         raise DataError(
             f"{where}: vocab_size is {config.vocab_size:,}; the weights have {rows[0] if rows else 0:,} rows. "
             "Use the config.json saved beside the weights."

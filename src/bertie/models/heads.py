@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn, zeros
 
 from bertie.models.config import EncoderConfig
+from bertie.models.elmo import BiLMHead
 from bertie.models.encoder import EncoderOutput
 from bertie.models.seq2seq import Decoder
 from bertie.nn.dropout import add_dropout, dropout
@@ -236,6 +237,7 @@ HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
         ("lm", lambda config, _: MaskedLMHead(config) if config.lm_transform else NextTokenHead(config)),
         ("decoder", lambda config, _: Decoder(config)),
         ("plm", lambda config, _: PermutationLMHead(config)),
+        ("bilm", lambda config, _: BiLMHead(config)),
         ("rtd", lambda config, _: ReplacedTokenHead(config)),
         ("pair", lambda config, _: PairHead(config)),
         ("sequence", SequenceHead),

@@ -27,7 +27,7 @@ ACTIVATIONS = (  # ours, public; the first public name of ours is written
     ("silu", "silu"),
     ("silu", "swish"),
 )
-Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram"]
+Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 

@@ -61,6 +61,7 @@ class XLNetEncoder(nn.Module):
                 activation=config.hidden_act,
                 eps=config.layer_norm_eps,
                 dropout_p=dropout_p,
+                dropout_inside=True,
             )
             for _ in range(config.num_hidden_layers)
         )
@@ -105,13 +106,13 @@ class XLNetEncoder(nn.Module):
             hidden, probs = layer(hidden, layout, seen, output_attentions=output_attentions)
             hidden_states.append(hidden)
             attentions.append(probs)
-        if target_positions is not None:
+        if two := target_positions is not None:
             hidden = hidden[:, seen.keys :]
         hidden = dropout(hidden, self.config.hidden_dropout_prob, self.training)
         return EncoderOutput(
             last_hidden_state=hidden,
             layout=layout,
-            pooler_output=None if self.pooler is None else torch.tanh(self.pooler(_last(hidden, layout))),
+            pooler_output=None if self.pooler is None or two else torch.tanh(self.pooler(layout.last(hidden))),
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
         )
@@ -145,13 +146,6 @@ class XLNetEncoder(nn.Module):
         relation = relations(hidden, positions, segments, keys=size, size=self.config.hidden_size, dtype=dtype)
         p = self.config.hidden_dropout_prob
         return replace(relation, distances=dropout(relation.distances, p, self.training))
-
-
-def _last(hidden: Tensor, layout: Layout) -> Tensor:
-    """The hidden state of each sequence's last token. (T, H) or (B, S, H) -> (B, H)"""
-    rectangle = layout.rectangle(hidden)
-    ends = layout.mask().sum(1) - 1
-    return rectangle[torch.arange(len(ends), device=ends.device), ends]
 
 
 @parameters.register

@@ -8,13 +8,26 @@ from typing import Any
 
 from bertie.errors import UsageError, nearest
 from bertie.objectives.base import LossReport, Objective, Part, Sum
+from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.registry import Registry
 
-__all__ = ["OBJECTIVES", "LossReport", "MaskedLM", "NextSentence", "Objective", "Part", "Sum", "build"]
+__all__ = [
+    "OBJECTIVES",
+    "BiLanguageModel",
+    "LossReport",
+    "MaskedLM",
+    "NextSentence",
+    "Objective",
+    "Part",
+    "Sum",
+    "build",
+]
 
-OBJECTIVES: Registry[type[Objective]] = Registry("objective", [("mlm", MaskedLM), ("nsp", NextSentence)])
+OBJECTIVES: Registry[type[Objective]] = Registry(
+    "objective", [("mlm", MaskedLM), ("nsp", NextSentence), ("bilm", BiLanguageModel)]
+)
 
 
 def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:

@@ -21,6 +21,7 @@ from bertie.variants.bigbird import BIGBIRD
 from bertie.variants.camembert import CAMEMBERT
 from bertie.variants.distilbert import DISTILBERT
 from bertie.variants.electra import ELECTRA
+from bertie.variants.elmo import ELMO
 from bertie.variants.gpt import GPT2, OPENAI_GPT
 from bertie.variants.longformer import LONGFORMER
 from bertie.variants.mobilebert import MOBILEBERT
@@ -33,7 +34,7 @@ __all__ = ["PRESETS", "VARIANTS", "build", "config", "load", "save"]
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
-    *(XLNET, OPENAI_GPT, GPT2, T5),
+    *(XLNET, ELMO, OPENAI_GPT, GPT2, T5),
 )
 VARIANTS: Registry[Variant] = Registry("model_type", [(variant.model_type, variant) for variant in FAMILIES])
 PRESETS: Registry[EncoderConfig] = Registry(

@@ -1,0 +1,248 @@
+"""ELMo: words from their characters, two LSTM language models above, and a mix of all layers that the task learns.
+
+    words -> characters -> CNN  ------------------------.
+                            |-> LSTMs, both ways -> + --|-> gamma * sum of softmax(s) x layer = a word's vector
+                                    |-> LSTMs -> + -----'
+
+It answers as `Encoder` does, with words in place of pieces, and is used for its vectors: `word_vectors`. What task
+models read of it is the mix; its own objective, `bilm`, reads the top layer. Peters et al. 2018, arXiv:1802.05365.
+
+B sequences · T words of the batch · S longest sequence · C characters a word · H = 2 P hidden size · V vocabulary
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn, ones, zeros
+
+from bertie.errors import DataError, UsageError
+from bertie.models.config import MOST, EncoderConfig, HeadActivation, _within
+from bertie.models.count import forward_flops, parameters
+from bertie.models.encoder import EncoderOutput
+from bertie.nn.bilstm import BiLSTM, mirror
+from bertie.nn.characters import CHARACTERS, CharacterCNN, character_ids
+from bertie.nn.dropout import dropout
+from bertie.nn.layout import Layout, Packed, Padded
+from bertie.nn.loss import linear_cross_entropy
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+MOST_FILTERS = 100  # kinds of them
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElmoConfig(EncoderConfig):
+    """hidden_size: both directions together; intermediate_size: cells a direction; vocab_size: words to choose from.
+
+    The defaults are the published original (options.json).
+    """
+
+    vocab_size: int = 793_471
+    hidden_size: int = 1024
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 1  # there is no attention
+    intermediate_size: int = 4096
+    type_vocab_size: int = 0
+    embedding_size: int | None = 16  # of a character
+    pooler: bool = False
+    sequence_act: HeadActivation | None = "tanh"
+    char_vocab_size: int = CHARACTERS
+    max_characters_per_token: int = 50
+    filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    num_highway_layers: int = 2
+    cell_clip: float = 3.0  # 0: none
+    state_clip: float = 3.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _within("char_vocab_size", self.char_vocab_size, CHARACTERS, MOST)
+        _within("max_characters_per_token", self.max_characters_per_token, 3, 10_000)
+        _within("num_highway_layers", self.num_highway_layers, 0, 1_000)
+        _within("number of filters", len(self.filters), 1, MOST_FILTERS)
+        for width, count in self.filters:
+            _within("filter width", width, 1, self.max_characters_per_token)
+            _within("filter count", count, 1, MOST)
+        for name in ("cell_clip", "state_clip"):
+            _within(name, getattr(self, name), 0.0, 1e6)
+        if self.hidden_size % 2:
+            raise DataError(f"hidden_size {self.hidden_size} does not halve into two directions.")
+
+    @property
+    def max_length(self) -> int:
+        """An LSTM reads on and on."""
+        return MOST
+
+
+class LayerMix(nn.Module):
+    """gamma * the average of all layers, weighted by a softmax. Peters et al. 2018, formula 1."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(ones(1))
+        self.scores = nn.ParameterList(nn.Parameter(zeros(1)) for _ in range(layers))
+
+    def forward(self, layers: Sequence[Tensor]) -> Tensor:
+        """(..., H) of each layer -> (..., H)"""
+        shares = torch.cat(list(self.scores)).softmax(0).to(layers[0].dtype)
+        mixed = sum((share * layer for share, layer in zip(shares, layers, strict=True)), start=zeros(()))
+        return self.gamma.to(mixed.dtype) * mixed
+
+
+class ElmoEncoder(nn.Module):
+    """Answers as `Encoder` does. last_hidden_state: the mix; hidden_states: the CNN's vector twice, each layer."""
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        assert config.embedding_size is not None
+        self.config = config
+        self.compute_dtype: torch.dtype | None = None  # as of Encoder
+        self.characters = CharacterCNN(
+            config.hidden_size // 2,
+            characters=config.char_vocab_size,
+            character_size=config.embedding_size,
+            filters=config.filters,
+            highways=config.num_highway_layers,
+        )
+        self.layers = nn.ModuleList(
+            BiLSTM(
+                config.hidden_size // 2,
+                config.intermediate_size,
+                cell_clip=config.cell_clip,
+                state_clip=config.state_clip,
+            )
+            for _ in range(config.num_hidden_layers)
+        )
+        self.mix = LayerMix(config.num_hidden_layers + 1)
+        self.spelling: Tensor | None = None
+
+    def spell(self, words: Iterable[str]) -> None:
+        """Say how the words of a vocabulary are spelled, so that their ids can be read too."""
+        self.spelling = character_ids(words, length=self.config.max_characters_per_token)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        layout: Layout | None = None,
+        *,
+        attention_mask: Tensor | None = None,
+        output_hidden_states: bool = True,
+        output_attentions: bool = False,
+    ) -> EncoderOutput:
+        """input_ids: characters, (T, C) packed or (B, S, C) padded; or, after `spell`, ids of words, (T,) or (B, S).
+
+        Segments are ignored; hidden states are always there, attentions never. Raises UsageError for ids of words whose
+        spelling is not known.
+        """
+        if layout is None:
+            mask = (
+                torch.ones(input_ids.shape[:2], device=input_ids.device) if attention_mask is None else attention_mask
+            )
+            layout = Padded(mask)
+        characters = self._characters(input_ids, layout)
+        word = self.characters(characters, self.compute_dtype)
+        hidden, mirror_BS = torch.cat([word, word], -1), mirror(layout)
+        hidden_states = [hidden]
+        for i, layer in enumerate(self.layers):
+            read = dropout(hidden, self.config.hidden_dropout_prob, self.training)
+            hidden = layer(read, layout, mirror_BS)
+            hidden = hidden + read if i else hidden  # the first reads what is no state
+            hidden_states.append(hidden)
+        return EncoderOutput(self.mix(hidden_states), layout, hidden_states=tuple(hidden_states))
+
+    def _characters(self, input_ids: Tensor, layout: Layout) -> Tensor:
+        if input_ids.ndim == (2 if isinstance(layout, Packed) else 3):
+            return input_ids
+        if self.spelling is None:
+            raise UsageError(
+                "ELMo reads characters: give it those of nn.characters.character_ids, or call spell first."
+            )
+        self.spelling = self.spelling.to(input_ids.device)
+        return self.spelling[input_ids]
+
+
+class BiLMHead(nn.Module):
+    """Which word comes next, and which came before: one matrix for both. Peters et al. 2018, 3.1."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dropout_p = config.hidden_dropout_prob
+        self.weight = nn.Parameter(zeros(config.vocab_size, config.hidden_size // 2))
+        self.bias = nn.Parameter(zeros(config.vocab_size))
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (T, 2, V) packed or (B, S, 2, V) padded: of the next word, of the one before"""
+        assert output.hidden_states is not None
+        directions = torch.stack(output.hidden_states[-1].chunk(2, -1), -2)
+        return F.linear(directions, self.weight.to(directions.dtype), self.bias.to(directions.dtype))
+
+    def loss(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """states (N, P) of either direction, targets (N,) int64 -> summed cross-entropy in nats, correct"""
+        states = dropout(states, self.dropout_p, self.training)
+        return linear_cross_entropy(states, self.weight, self.bias, targets)
+
+
+def word_vectors(
+    model: "Model", sentences: Sequence[Sequence[str]], *, layers: bool = False, batch_size: int = 32
+) -> list[Tensor]:
+    """A vector for every word of every sentence: the mix (words, H), or with `layers` each layer (L + 1, words, H).
+
+    Sentences are lists of words; marks of their starts and ends are added and taken away again. Raises UsageError for
+    a model of another family.
+    """
+    encoder = model.encoder
+    if not isinstance(encoder, ElmoEncoder):
+        raise UsageError("Only ELMo has vectors of words; other families read pieces of words.")
+    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # alike in length, little padding
+    vectors: dict[int, Tensor] = {}
+    device, training = next(encoder.parameters()).device, encoder.training
+    encoder.eval()
+    for start in range(0, len(order), batch_size):
+        chosen = order[start : start + batch_size]
+        marked = [["<S>", *sentences[i], "</S>"] for i in chosen]
+        characters = character_ids(
+            [word for words in marked for word in words], length=encoder.config.max_characters_per_token
+        )
+        lengths = [len(words) for words in marked]
+        with torch.inference_mode():
+            output = encoder(characters.to(device), layout=Packed.from_lengths(torch.tensor(lengths)).to(device))
+        found = torch.stack(output.hidden_states) if layers else output.last_hidden_state[None]
+        for i, part in zip(chosen, found.split(lengths, 1), strict=True):
+            vectors[i] = part[:, 1:-1] if layers else part[0, 1:-1]
+    encoder.train(training)
+    return [vectors[i] for i in range(len(sentences))]
+
+
+def _filters(config: ElmoConfig) -> int:
+    return sum(count for _, count in config.filters)
+
+
+@parameters.register
+def _(config: ElmoConfig) -> dict[str, int]:
+    p, c, f, e = config.hidden_size // 2, config.intermediate_size, _filters(config), config.embedding_size or 0
+    return {
+        "character embeddings": config.char_vocab_size * e,
+        "convolutions": sum(count * (e * width + 1) for width, count in config.filters),
+        "highway layers": config.num_highway_layers * (f * 2 * f + 2 * f),
+        "projection": f * p + p,
+        "LSTMs": config.num_hidden_layers * 2 * (2 * p * 4 * c + 4 * c + c * p),
+        "layer mix": config.num_hidden_layers + 2,
+    }
+
+
+@forward_flops.register
+def _(config: ElmoConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
+    """Of a word the batch has once; others skip the convolutions. Each word is predicted twice in training."""
+    p, c, f, e = config.hidden_size // 2, config.intermediate_size, _filters(config), config.embedding_size or 0
+    places = config.max_characters_per_token
+    return {
+        "convolutions": 2.0 * sum(count * e * width * (places - width + 1) for width, count in config.filters),
+        "highway layers": 2 * config.num_highway_layers * f * 2 * f,
+        "projection": 2 * f * p,
+        "LSTMs": 2 * config.num_hidden_layers * 2 * (2 * p * 4 * c + c * p),
+        "biLM head": 2 * predicted * 2 * p * config.vocab_size,
+    }

@@ -1,0 +1,58 @@
+"""Two language models: the next word from those before, and the one before from those after. Peters et al. 2018, 3.1.
+
+    <S> the cat sat </S>      the state at "cat", left to right, says "sat"; right to left, "the"
+
+Labels it adds to a batch, where they are not there yet: bilm_words, the ids of its words, as input_ids lie. (A batch of
+characters must bring them.) It corrupts nothing: no state has seen what it predicts.
+
+B sequences · S longest sequence · P half of the hidden size · N predictions
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from torch import nn
+
+from bertie.data.batch import Batch
+from bertie.data.draws import Draws
+from bertie.data.masking import Vocabulary
+from bertie.models.config import EncoderConfig
+from bertie.models.elmo import BiLMHead
+from bertie.objectives.base import LossReport, Objective, Part
+
+if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.model import Model
+
+
+@dataclass(frozen=True)
+class BiLanguageModel(Objective):
+    """Every word of a sequence is predicted from both sides but the first and the last, which have one."""
+
+    name: ClassVar[str] = "bilm"
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """The softmax over words, one for both directions."""
+        return {"bilm": BiLMHead(config)}
+
+    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+        """The batch with its own words as labels."""
+        return batch if "bilm_words" in batch.labels else batch.with_labels(bilm_words=batch.input_ids)
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """N"""
+        return {"bilm": 2 * int((batch.layout.mask().sum(1) - 1).clamp_min(0).sum())}
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+        """Cross-entropy of both directions, on the top layer's states."""
+        assert output.hidden_states is not None
+        words_BS = batch.layout.rectangle(batch.labels["bilm_words"])
+        forward_BSP, backward_BSP = batch.layout.rectangle(output.hidden_states[-1]).chunk(2, -1)
+        neighbours = batch.layout.mask()[:, 1:]  # where a word follows another
+        states_NP = torch.cat([forward_BSP[:, :-1][neighbours], backward_BSP[:, 1:][neighbours]])
+        targets_N = torch.cat([words_BS[:, 1:][neighbours], words_BS[:, :-1][neighbours]])
+        head = model.heads["bilm"]
+        assert isinstance(head, BiLMHead)
+        total, correct = head.loss(states_NP, targets_N)
+        return {"bilm": Part(total, len(targets_N), correct)}
