@@ -184,7 +184,7 @@ def published(
 
 def parameters(preset: str, **changes: Any) -> int:
     """How many the bare encoder of a preset has."""
-    variant = next(variant for _, variant in variants.VARIANTS.items() if preset in variant.presets)
+    variant = variants.family(preset)
     with torch.device("meta"):
         return sum(p.numel() for p in variant.encoder(variants.config(preset, **changes)).parameters())
 

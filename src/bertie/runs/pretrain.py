@@ -6,7 +6,7 @@ Devlin et al. 2018, 3.1 and A.2.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from bertie.data.shards import Shards
 from bertie.errors import UsageError
 from bertie.files import new_folder, read_json, write_json
 from bertie.models.config import EncoderConfig
+from bertie.models.elmo import ElmoEncoder
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.objectives.source import PretrainingSource
@@ -153,10 +154,9 @@ class Ready:
             overrides = {"vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
             shape = variants.config(config.model, **{**overrides, **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
-        if config.max_length > shape.max_position_embeddings:
+        if config.max_length > shape.max_length:
             raise UsageError(
-                f"max_length {config.max_length:,} is more than the {shape.max_position_embeddings:,} positions "
-                f"of {config.model}."
+                f"max_length {config.max_length:,} is more than the {shape.max_length:,} positions of {config.model}."
             )
         return shape
 
@@ -166,11 +166,22 @@ class Ready:
 
     def model(self) -> Model:
         """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
-        if not self._is_folder:
-            return variants.build(self.shape, heads=self.objective.heads, seed=self.config.train.seed)
-        model, report = variants.load(self.config.model, heads=self.objective.heads, seed=self.config.train.seed)
-        console.say(f"{escape(self.config.model)}: {escape(str(report))}")
+        heads, seed = self.objective.heads, self.config.train.seed
+        if self._is_folder:
+            model, report = variants.load(self.config.model, heads=heads, seed=seed)
+            console.say(f"{escape(self.config.model)}: {escape(str(report))}")
+        else:
+            family = variants.family(self.config.model).model_type
+            model = variants.build(self.shape, heads=heads, seed=seed, variant=family)
+        if isinstance(model.encoder, ElmoEncoder):
+            model.encoder.spell(self._spellings())
         return model
+
+    def _spellings(self) -> Iterator[str]:
+        """The vocabulary for a model that reads letters."""
+        marks = {self.tokenizer.cls_id: "<S>", self.tokenizer.sep_id: "</S>"}
+        for i in range(self.tokenizer.vocab_size):
+            yield marks.get(i) or self.tokenizer.id_to_token(i)
 
     def plan(self, model: Model) -> dict[str, Any]:
         """Sizes and costs. flops: of all steps, forward and backward, real tokens only."""

@@ -30,11 +30,11 @@ from bertie.variants.t5 import T5
 from bertie.variants.xlmr import XLMR
 from bertie.variants.xlnet import XLNET
 
-__all__ = ["PRESETS", "VARIANTS", "build", "config", "load", "save"]
+__all__ = ["PRESETS", "VARIANTS", "build", "config", "family", "load", "save"]
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
-    *(XLNET, ELMO, OPENAI_GPT, GPT2, T5),
+    *(OPENAI_GPT, GPT2, T5, ELMO, XLNET),
 )
 VARIANTS: Registry[Variant] = Registry("model_type", [(variant.model_type, variant) for variant in FAMILIES])
 PRESETS: Registry[EncoderConfig] = Registry(
@@ -54,6 +54,11 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), PRESETS)}")
 
 
+def family(name: str | Path) -> Variant:
+    """The family of a preset or of a model folder."""
+    return _find(name)[0]
+
+
 def config(name: str | Path, **overrides: Any) -> EncoderConfig:
     """The config of a preset or of a model folder, with fields changed: config("bert-tiny", vocab_size=8000)."""
     return _find(name)[1].replace(**overrides)
@@ -66,8 +71,8 @@ def build(
 
     heads: by name, or what makes them from a config. The same seed gives the same encoder, whatever its heads.
     """
-    family, shape = (VARIANTS[variant], what) if isinstance(what, EncoderConfig) else _find(what)
-    return folders.build(family, shape.replace(**overrides), heads=heads, seed=seed)
+    chosen, shape = (VARIANTS[variant], what) if isinstance(what, EncoderConfig) else _find(what)
+    return folders.build(chosen, shape.replace(**overrides), heads=heads, seed=seed)
 
 
 def load(folder: str | Path, *, heads: Heads = None, seed: int = 0) -> tuple[Model, LoadReport]:
@@ -75,5 +80,5 @@ def load(folder: str | Path, *, heads: Heads = None, seed: int = 0) -> tuple[Mod
 
     heads None: those the folder was saved with. Raises DataError as `models.folder.load` does.
     """
-    family = VARIANTS[read_public(Path(folder))["model_type"]]
-    return folders.load(family, Path(folder), heads=heads, seed=seed)
+    variant = VARIANTS[read_public(Path(folder))["model_type"]]
+    return folders.load(variant, Path(folder), heads=heads, seed=seed)
