@@ -84,6 +84,8 @@ def test_a_checkpoint_can_start_a_run_of_its_own_but_not_rewrite_history(tmp_pat
     assert_same_run(tmp_path / "a", tmp_path / "b", 12)
     with pytest.raises(UsageError, match="checkpoints of its own"):
         nano_fit(tmp_path / "b", resume=old)
+    with pytest.raises(UsageError, match="past the end"):
+        nano_fit(tmp_path / "a", steps=6, allow_change=["train.steps"])
 
 
 def start(run, **options):

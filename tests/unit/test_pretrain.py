@@ -69,7 +69,12 @@ def test_a_corpus_and_a_tokenizer_become_a_model(home, tmp_path):
     assert {"loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "nsp_accuracy"} <= set(results["valid"])
     assert configs.load(PretrainConfig, run / "run.yaml") == settings(home)
     assert {line["kind"] for line in log.read(run)} == {"train", "valid"}
-    assert checkpoint.latest(run).step == 6
+    last = checkpoint.latest(run)
+    assert last.step == 6
+    identity = last.state["identity"]
+    assert identity["train.device"] == "cpu"
+    assert identity["train.precision"] in ("float32", "bfloat16")  # what "auto" came to on this machine
+    assert identity["corpus"] == results["identity"]["corpus"] != settings(home).corpus
 
     model = bertie.load(run / "model")
     assert set(model.heads) == {"mlm", "pair"}
