@@ -30,7 +30,7 @@ CHOICE, REPLACEMENT, RANDOM_ID = 0, 1, 2
 @dataclass(frozen=True)
 class Vocabulary:
     """What masking must know of a tokenizer. special, unused, continues (V,): [CLS] and the like; rows no text uses,
-    "[unused17]"; pieces that continue a word, "##ing"."""
+    "[unused17]"; pieces that continue a word, "##ing". -1: there is no such token."""
 
     cls_id: int
     sep_id: int
@@ -45,12 +45,14 @@ class Vocabulary:
     def of(cls, tokenizer: "Tokenizer") -> "Vocabulary":
         """The facts of a tokenizer."""
         size = tokenizer.vocab_size
+        found = {role: tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask", "unk")}
+        ids = {role: -1 if i is None else i for role, i in found.items()}
         return cls(
-            tokenizer.cls_id,
-            tokenizer.sep_id,
-            tokenizer.pad_id,
-            tokenizer.mask_id,
-            tokenizer.unk_id,
+            ids["cls"],
+            ids["sep"],
+            ids["pad"],
+            ids["mask"],
+            ids["unk"],
             np.isin(np.arange(size), list(tokenizer.special_ids)),
             np.isin(np.arange(size), list(tokenizer.unused_ids)),
             np.asarray(tokenizer.continues_word(np.arange(size)), bool),
@@ -68,7 +70,8 @@ class Vocabulary:
     def structure(self) -> Bool:
         """(V,) tokens that are never predicted: the special ones, save [UNK], which is text like any other."""
         structure = self.special.copy()
-        structure[self.unk_id] = False
+        if self.unk_id >= 0:
+            structure[self.unk_id] = False
         return structure
 
 
@@ -153,6 +156,8 @@ def replacements(
     batch: Ragged, chosen_N: Int, vocabulary: Vocabulary, rng: Draws, *, replace: tuple[float, float, float]
 ) -> Int:
     """What stands at the chosen places: [MASK], a random token or the token itself, in the shares of `replace`."""
+    if vocabulary.mask_id < 0:
+        raise DataError("The tokenizer has no mask token, so words cannot be masked. Use one of BERT's kin.")
     rows, columns = batch.rows[chosen_N], batch.columns[chosen_N]
     draw = unit(rng.bits_at(REPLACEMENT, rows, columns))
     random_ids = vocabulary.random_ids

@@ -213,10 +213,12 @@ class Predictor:
 
     def _filled(self, text: str, spot: tuple[int, int], token_id: int, probability: float) -> Filled:
         token = self.tokenizer.id_to_token(token_id)
-        before, after = text[: spot[0]], text[spot[1] :]
+        before, masked, after = text[: spot[0]], text[slice(*spot)], text[spot[1] :]
+        written = self.tokenizer.written(token_id)
         if self.tokenizer.continues_word(token_id):
-            return Filled(token, probability, before.rstrip() + token.removeprefix("##") + after)
-        return Filled(token, probability, before + token + after)
+            return Filled(token, probability, before.rstrip() + written + after)
+        space = masked[: len(masked) - len(masked.lstrip())]  # a mask may have taken the space before it
+        return Filled(token, probability, before + space + written + after)
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:
         return encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)

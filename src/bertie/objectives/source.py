@@ -84,6 +84,7 @@ class PretrainingSource:
         self.seed = seed
         self.vocabulary = Vocabulary.of(tokenizer)
         self.pairing = objective.pairing or FullSentences()
+        self.frame = tokenizer.frames[self.pairing.segments - 1]
 
         lengths, bounds = shards.sentence_lengths(), shards.document_bounds()
         if not len(lengths) or not lengths.any():
@@ -167,14 +168,16 @@ class PretrainingSource:
         return [readable(self._batch(epochs[i : i + 1], instances[i : i + 1], i), self.tokenizer) for i in range(count)]
 
     def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
-        identity = repr((self.shards.fingerprint, self.pairing, self.max_length, seed, number, part))
+        # plans keep room for BERT's special tokens; a family may have more (</s></s>) or fewer
+        length = self.max_length - (self.frame.size - self.pairing.segments - 1)
+        identity = repr((self.shards.fingerprint, self.pairing, length, seed, number, part))
 
         def make() -> Plan:
             drawn = key(seed, number)
             if len(sentences) <= BLOCK:  # a second or so
-                return self.pairing.plan(sentences, max_length=self.max_length, seed=drawn)
+                return self.pairing.plan(sentences, max_length=length, seed=drawn)
             with progress("pairing", len(sentences), unit="sentences") as advance:
-                return self.pairing.plan(sentences, max_length=self.max_length, seed=drawn, advance=advance)
+                return self.pairing.plan(sentences, max_length=length, seed=drawn, advance=advance)
 
         return cached(make, self.shards.folder and self.shards.folder / "plans", identity)
 
@@ -194,21 +197,21 @@ class PretrainingSource:
         return self.objective.corrupt(batch, rng, self.vocabulary)
 
     def _assembled(self, rows: NDArray[Any], sample_ids: Int) -> Batch:
-        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row."""
-        a_B, b_B = rows["a_length"].astype(np.int64), rows["b_length"].astype(np.int64)
-        two = self.pairing.segments == 2
-        lengths_B = a_B + b_B + (3 if two else 2)
-        ids_T = np.full(int(lengths_B.sum()), self.vocabulary.sep_id, np.int64)
-        types_T = np.zeros_like(ids_T)
-        at = 0
+        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row, with the special tokens of the family."""
+        frame, two = self.frame, self.pairing.segments == 2
+        gaps = [np.array(gap, np.int64) for gap in frame.gaps]
+        gap_types = [np.array(types, np.int64) for types in frame.gap_types]
+        text_types = [np.full(self.max_length, segment) for segment in frame.text_types]
+        ids: list[NDArray[Any]] = []
+        types: list[NDArray[Any]] = []
         for a, b, a_length, b_length, _ in rows.tolist():
-            ids_T[at] = self.vocabulary.cls_id
-            ids_T[at + 1 : at + 1 + a_length] = self.shards.span(a, a + a_length)
-            at += a_length + 2
+            ids += [gaps[0], self.shards.span(a, a + a_length), gaps[1]]
+            types += [gap_types[0], text_types[0][:a_length], gap_types[1]]
             if two:
-                ids_T[at : at + b_length] = self.shards.span(b, b + b_length)
-                types_T[at : at + b_length + 1] = 1
-                at += b_length + 1
+                ids += [self.shards.span(b, b + b_length), gaps[2]]
+                types += [text_types[1][:b_length], gap_types[2]]
+        lengths_B = (rows["a_length"] + rows["b_length"]).astype(np.int64) + frame.size
+        ids_T, types_T = (np.concatenate(parts).astype(np.int64, copy=False) for parts in (ids, types))
         return packed(ids_T, types_T, lengths_B, sample_ids)
 
 

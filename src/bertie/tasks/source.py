@@ -30,13 +30,13 @@ Int = NDArray[np.int64]
 class Encoded:
     """E examples as token ids, end to end.
 
-    ids (T,) int32. starts (W + 1,): where each sequence begins. firsts (W,): how many of its tokens belong to the
-    first segment. windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit.
+    ids (T,) int32. types (T,) uint8: the segment of each token. starts (W + 1,): where each sequence begins.
+    windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit.
     """
 
     ids: NDArray[np.int32]
+    types: NDArray[np.uint8]
     starts: Int
-    firsts: Int
     windows: Int
     too_long: Int
 
@@ -59,15 +59,14 @@ class Encoded:
         windows = self.windows[: examples + 1]
         sequences, tokens = int(windows[-1]), int(self.starts[windows[-1]])
         long = self.too_long[self.too_long < examples]
-        return Encoded(self.ids[:tokens], self.starts[: sequences + 1], self.firsts[:sequences], windows, long)
+        return Encoded(self.ids[:tokens], self.types[:tokens], self.starts[: sequences + 1], windows, long)
 
     def batch(self, sequences: Int) -> Batch:
         """The packed batch of some sequences, in the order given; its sample_ids say which example each is part of."""
         lengths = self.lengths[sequences]
-        position = ranges(np.zeros_like(lengths), lengths)
-        type_ids = position >= np.repeat(self.firsts[sequences], lengths)
-        ids = self.ids[ranges(self.starts[sequences], self.starts[sequences + 1])]
-        return packed(ids.astype(np.int64), type_ids.astype(np.int64), lengths, self.example[sequences])
+        tokens = ranges(self.starts[sequences], self.starts[sequences + 1])
+        ids, types = self.ids[tokens].astype(np.int64), self.types[tokens].astype(np.int64)
+        return packed(ids, types, lengths, self.example[sequences])
 
 
 def encode(
@@ -79,23 +78,24 @@ def encode(
     caller, who knows where they come from, refuses those listed in `too_long`.
     """
     ids: list[NDArray[np.int32]] = []
-    lengths, firsts, windows, long = [], [], [0], []
+    types: list[NDArray[np.uint8]] = []
+    lengths, windows, long = [], [0], []
     for number, segments in enumerate(_ids(examples, tokenizer)):
         sizes = [len(segment) for segment in segments]
-        if sum(sizes) + len(sizes) + 1 > max_length:
+        frame = tokenizer.frames[len(segments) - 1]
+        if sum(sizes) + frame.size > max_length:
             long.append(number)
-        for parts in pieces(sizes, max_length=max_length, windows=too_long == "window"):
-            sequence = [tokenizer.cls_id]
-            for segment, part in zip(segments, parts, strict=True):
-                sequence += [*segment[part], tokenizer.sep_id]
-            firsts.append(2 + len(segments[0][parts[0]]))
+        for parts in pieces(sizes, max_length=max_length, special=frame.size, windows=too_long == "window"):
+            chosen = [segment[part] for segment, part in zip(segments, parts, strict=True)]
+            sequence = frame.ids(chosen)
+            types.append(np.array(frame.types([len(segment) for segment in chosen]), np.uint8))
             lengths.append(len(sequence))
             ids.append(np.array(sequence, np.int32))
         windows.append(len(lengths))
     return Encoded(
         np.concatenate(ids) if ids else np.zeros(0, np.int32),
+        np.concatenate(types) if types else np.zeros(0, np.uint8),
         np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        np.array(firsts, np.int64),
         np.array(windows, np.int64),
         np.array(long, np.int64),
     )
@@ -109,14 +109,17 @@ def _ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[lis
         yield from (list(itertools.islice(ids, len(example.texts))) for example in chunk)
 
 
-def pieces(sizes: Sequence[int], *, max_length: int, windows: bool = False) -> list[tuple[slice, ...]]:
+def pieces(
+    sizes: Sequence[int], *, max_length: int, special: int | None = None, windows: bool = False
+) -> list[tuple[slice, ...]]:
     """Which tokens of an example's one or two segments go into each sequence of at most `max_length` tokens.
 
-    sizes: tokens of each segment. Cutting takes tokens off the longer segment's end until both fit, as the release's
-    `_truncate_seq_pair`. Windows slide over the longer segment, each sharing a quarter with the next, the last one
-    ending where the text ends; the shorter segment stands in every window, in at most half of it.
+    sizes: tokens of each segment; special: how many more stand around them, by default BERT's. Cutting takes tokens
+    off the longer segment's end until both fit, as the release's `_truncate_seq_pair`. Windows slide over the longer
+    segment, each sharing a quarter with the next, the last one ending where the text ends; the shorter segment stands
+    in every window, in at most half of it.
     """
-    room = max_length - 1 - len(sizes)  # [CLS], and [SEP] after each segment
+    room = max_length - (1 + len(sizes) if special is None else special)  # [CLS], and [SEP] after each segment
     if sum(sizes) <= room:
         return [tuple(slice(0, size) for size in sizes)]
     if not windows:
@@ -152,7 +155,7 @@ class TaskSource:
     def fingerprint(self) -> str:
         """Changes with the examples, their labels, the tokenizer and the way long texts are read."""
         digest = xxhash.xxh3_128()
-        for array in (self.encoded.ids, self.encoded.starts, self.encoded.firsts, self.encoded.windows, self.targets):
+        for array in (self.encoded.ids, self.encoded.types, self.encoded.starts, self.encoded.windows, self.targets):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tokenizers
-from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import DataError
 from bertie.files import read_json
@@ -64,7 +64,8 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
 
 
 def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format]:
-    """vocab.json and merges.txt, as GPT-2's release: pieces of bytes, each written as a printable character."""
+    """vocab.json and merges.txt: pieces of bytes, each written as a printable character (GPT-2's release), or of
+    characters and the ends of words (the first GPT's)."""
     vocabulary, merges = read_json(folder / BYTE_VOCABULARY), folder / MERGES
     if not isinstance(vocabulary, dict) or not all(
         isinstance(i, int) and 0 <= i < 1 << 28 for i in vocabulary.values()
@@ -79,17 +80,27 @@ def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[t
     except UnicodeDecodeError as error:
         raise DataError(f"{merges} is not UTF-8 text ({error}).") from None
     lines = [line.rstrip("\r") for line in lines[lines[0].startswith("#version") :]]
-    pairs = [tuple(line.split(" ")) for line in lines if line]
-    if bad := [number for number, pair in enumerate(pairs) if len(pair) != 2]:
-        raise DataError(f"{merges}: pair {bad[0] + 1:,} ({' '.join(pairs[bad[0]])[:80]!r}) is not two pieces.")
-    space = bool(settings.get("add_prefix_space"))
+    pairs = []
+    for number, line in enumerate(filter(None, lines), 1):
+        if line.count(" ") != 1:
+            raise DataError(f"{merges}: pair {number:,} ({line[:80]!r}) is not two pieces.")
+        left, right = line.split(" ")
+        pairs.append((left, right))
+    row = row or guess(vocabulary)
+    unk = row.special["unk"] if row.word_end else None
     with guarded(merges):
-        engine = tokenizers.Tokenizer(
-            models.BPE(vocabulary, pairs, continuing_subword_prefix="", end_of_word_suffix="")  # type: ignore[arg-type]
+        model = models.BPE(
+            vocabulary, pairs, unk_token=unk, continuing_subword_prefix="", end_of_word_suffix=row.word_end
         )
-    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=space)
-    engine.decoder = decoders.ByteLevel()
-    return engine, row or guess(vocabulary)
+        engine = tokenizers.Tokenizer(model)
+    if row.word_end:
+        engine.normalizer = normalizers.BertNormalizer(lowercase=True)
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder = decoders.BPEDecoder(suffix=row.word_end)
+    else:
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=bool(settings.get("add_prefix_space")))
+        engine.decoder = decoders.ByteLevel()
+    return engine, row
 
 
 def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -> tokenizers.Tokenizer:

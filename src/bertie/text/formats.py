@@ -38,6 +38,7 @@ class Format:
     template: tuple[str, str] | None = None
     extra: tuple[str, ...] = ()  # more special tokens
     eager_mask: bool = True  # the mask token takes the space before it, as it stands for a word with its space
+    word_end: str = ""  # how a piece that ends a word is marked; pieces are then of characters, not of bytes
     # a SentencePiece model's pieces: how many of the first are left out, and what stands before and after the others
     skip: int = 0
     first: tuple[tuple[str, float], ...] = ()
@@ -93,6 +94,13 @@ GPT2 = Format(  # one special token for all; padding has none of its own, and wh
     model_types=("gpt2",),
     special=dict.fromkeys(("unk", "bos", "eos", "pad"), END),
     files=(BYTE_VOCABULARY,),
+)
+OPENAI_GPT = Format(
+    classes=("OpenAIGPTTokenizer",),
+    model_types=("openai-gpt",),
+    special={"unk": "<unk>"},
+    files=(BYTE_VOCABULARY,),
+    word_end="</w>",
 )
 XLMR = Format(  # fairseq's four stand before the pieces, without the three the model has of its own
     classes=("XLMRobertaTokenizer",),
@@ -150,7 +158,7 @@ XLNET = Format(
     normalize=_quotes_and_accents(lowercase=False),
     split_numbers=True,
 )
-FORMATS = (BERT, ROBERTA, GPT2, XLMR, CAMEMBERT, ALBERT, BIGBIRD, T5, XLNET)
+FORMATS = (BERT, ROBERTA, OPENAI_GPT, GPT2, XLMR, CAMEMBERT, ALBERT, BIGBIRD, T5, XLNET)
 
 
 def find(folder: Path, settings: Settings) -> Format | None:

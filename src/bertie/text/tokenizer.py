@@ -294,6 +294,11 @@ class Tokenizer:
             raise UsageError(f"There is no piece {i}: the vocabulary has ids 0 to {self.vocab_size - 1:,}.")
         return str(token)
 
+    def written(self, i: int) -> str:
+        """A piece as it stands in a text: without "##", "▁" or the code of its bytes."""
+        token = self.id_to_token(i)
+        return token if i in self.special_ids else str(self.engine.decode([i])).removeprefix("##").strip()
+
     def token_to_id(self, token: str) -> int:
         """The id of a piece. Raises UsageError when it is not in the vocabulary."""
         if token not in self._vocabulary:
@@ -330,6 +335,8 @@ class Tokenizer:
         for token, i in self._vocabulary.items():
             table[i] = token.startswith(prefix) if prefix else not token.startswith(starts)
         table[[*self.special_ids, *self.unused_ids]] = False
+        if self.format.word_end:
+            table[:] = False  # such a vocabulary tells where a word ends, not where it goes on
         return table
 
     @cached_property
