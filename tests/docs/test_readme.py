@@ -1,4 +1,4 @@
-"""Every command and every line of Python in the README runs, in the order they stand there; the Korean one has the same.
+"""Every command and every line of Python in the README runs, in the order they stand there.
 
 Blocks under the comment `<!-- not run here: why -->` are left out. Numbers of steps are lowered: the blocks show real
 settings, the test only that they work.
@@ -53,7 +53,15 @@ def test_the_code_of_the_readme_runs(tmp_path: Path):
         text = re.sub(r"train\.steps=\d+", STEPS, text)
         text = re.sub(r"--seeds \d", "--seeds 1", text)
         command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
         assert done.returncode == 0, f"{readme}:\n{text}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
 
