@@ -85,7 +85,7 @@ def describe(model: str, length: int) -> dict[str, Any]:
         "memory_bytes": {"inference float32": 4 * total, "inference bf16": 2 * total, "training AdamW": 16 * total},
         "flops_per_token": {
             "length": min(length, config.max_length),
-            "forward": sum(flops.values()) - flops["masked-LM head"],
+            "forward": sum(number for part, number in flops.items() if not part.endswith("head")),
             "pretraining": 3 * sum(flops.values()),
             "by part, forward": flops,
         },
@@ -93,10 +93,11 @@ def describe(model: str, length: int) -> dict[str, Any]:
 
 
 def _tokenizer(folder: Path) -> dict[str, Any] | None:
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
-        return None
+    from bertie.text.formats import BYTE_VOCABULARY, MODEL_FILES, VOCABULARY
     from bertie.text.tokenizer import Tokenizer
 
+    if not any((folder / name).is_file() for name in ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES)):
+        return None
     tokenizer = Tokenizer.load(folder)
     special = {tokenizer.id_to_token(i): i for i in sorted(tokenizer.special_ids)}
     return {"vocab_size": tokenizer.vocab_size, "special": special, "fingerprint": tokenizer.fingerprint}

@@ -149,6 +149,11 @@ class WeightsFolder:
         return shape[::-1] if self.table.turned(public) else shape
 
     def read(self, public: str) -> Tensor:
+        """A weight as float32, the way round that we hold it. Raises DataError as `stored_as` does."""
+        tensor = self.stored_as(public)
+        return tensor.T if self.table.turned(public) else tensor
+
+    def stored_as(self, public: str) -> Tensor:
         """A weight as float32. Raises DataError when copies of it disagree, as with a decoder that is not tied."""
         first, *copies = self.stored[public]
         tensor = first.read()
@@ -158,7 +163,12 @@ class WeightsFolder:
                     f"{copy.path}: {copy.name} differs from {first.name}, which it should be a copy of (tied weights). "
                     "Models whose output weights are their own are not supported."
                 )
-        return tensor.T if self.table.turned(public) else tensor
+        return tensor
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder holds weights in the one format that is opened here."""
+    return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -175,11 +185,15 @@ def _weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in names]
     for name, reason in FOREIGN.items():
         if (folder / name).exists():
-            raise DataError(
-                f"{folder / name} {reason}: it is never opened here. Convert it to {WEIGHTS} where you trust it: "
-                'transformers.AutoModel.from_pretrained("...").save_pretrained("...").'
-            )
+            raise DataError(f"{folder / name} {reason}: it is never opened here. {_way_out(folder, name)}")
     raise DataError(f"{folder} holds no {WEIGHTS}. Is it a model folder?")
+
+
+def _way_out(folder: Path, name: str) -> str:
+    if name.startswith("pytorch_model"):
+        return f"If you trust it, convert it once, which reads numbers alone: bertie convert --unsafe {folder} -o NEW"
+    way = 'transformers.AutoModel.from_pretrained("...").save_pretrained("...")'
+    return f"Convert it to {WEIGHTS} where you trust it: {way}."
 
 
 def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]]:

@@ -1,0 +1,55 @@
+"""`bertie convert`: a model folder with today's names, in another precision, in one file or several."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+
+EXAMPLES = """Examples:\n
+[bold]bertie convert downloads/bert-base -o models/bert-base-bf16 --precision bfloat16[/]\n
+[bold]bertie convert downloads/old-model -o models/new --unsafe[/]   (from pytorch_model.bin)\n
+[bold]bertie convert models/large -o models/large-sharded --shard-size 2000[/]"""
+
+
+@app.command(epilog=EXAMPLES)
+def convert(
+    folder: Annotated[Path, typer.Argument(help="Model folder.")],
+    out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
+    precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
+    shard_size: Annotated[int | None, typer.Option(min=1, help="Most MB a file of weights; default: one file.")] = None,
+    unsafe: Annotated[
+        bool, typer.Option("--unsafe", help="Open a pytorch_model.bin, in a process of its own, numbers only.")
+    ] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Rewrite a model folder: old names become today's, tokenizer and card are kept."""
+    from dataclasses import asdict
+
+    from rich.markup import escape
+
+    from bertie import variants
+    from bertie.models import convert as converting
+
+    done = converting.convert(
+        variants.family(folder),
+        folder,
+        out,
+        precision=precision,  # type: ignore[arg-type]  # convert answers unknown ones
+        shard_bytes=None if shard_size is None else shard_size * 1_000_000,
+        unsafe=unsafe,
+        overwrite=overwrite,
+    )
+    if console.verbosity.json:
+        emit({"output": str(out), **asdict(done)})
+    else:
+        files = "file" if done.files == 1 else "files"
+        console.show(
+            f"{escape(str(out))}: {done.tensors:,} weights, {done.bytes / 1e6:,.1f} MB of {done.precision} "
+            f"in {done.files} {files}; copied {', '.join(done.copied) or 'nothing'}"
+        )

@@ -1,0 +1,168 @@
+"""A model folder rewritten: today's names, another precision, in one file or in shards, with all else as it was.
+
+Weights stream through one at a time, so a folder larger than memory converts too. A pickle is opened by a process of
+its own (models/unpickle.py), and only when asked for.
+"""
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from bertie.errors import DataError, UsageError, nearest
+from bertie.files import atomic_write, new_folder, read_json, write_json
+from bertie.models.variant import CONFIG, Variant, read_public
+from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights
+
+Precision = Literal["float32", "float16", "bfloat16"]
+PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
+UNPICKLE_LIMIT_S = 3600
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written: tensors, bytes of weights, files of them, the precision, and other files that were copied."""
+
+    tensors: int
+    bytes: int
+    files: int
+    precision: Precision
+    copied: tuple[str, ...]
+
+
+def convert(
+    variant: Variant,
+    source: Path,
+    out: Path,
+    *,
+    precision: Precision = "float32",
+    shard_bytes: int | None = None,
+    unsafe: bool = False,
+    overwrite: bool = False,
+) -> Converted:
+    """Write `source` to the folder `out`. `shard_bytes`: the most a file may hold; `unsafe`: open a pickle if need be.
+
+    Raises DataError: a damaged folder, numbers too large for float16; UsageError: `out` is not empty.
+    """
+    if precision not in get_args(Precision):
+        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
+    if shard_bytes is not None and shard_bytes < 1:
+        raise UsageError(f"A file of {shard_bytes:,} bytes has no room for weights.")
+    if out.resolve() == source.resolve():
+        raise UsageError(f"{out} is the folder to convert; write to another, so that what you have stays whole.")
+    public = read_public(source)
+    new_folder(out, overwrite=overwrite)
+    with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
+        base = variant.table.base if variant.heads(public) == () else ""
+        names = {name: name.removeprefix(base) for name in weights.stored}
+        if base and not all(name.startswith(base) for name in names):
+            names = {name: name for name in names}  # it has more than its class says: then all names are whole
+        sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
+        shards = _shards(sizes, shard_bytes)
+        files = _file_names(len(shards))
+        for file, shard in zip(files, shards, strict=True):
+            state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
+            with atomic_write(out / file) as temporary:
+                save_file(state, temporary.name, metadata={"format": "pt"})
+        if len(files) > 1:
+            where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
+            index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
+            write_json(out / INDEX, index)
+    copied = _copy_rest(source, out)
+    write_json(out / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
+    return Converted(len(sizes), sum(sizes.values()), len(files), precision, copied)
+
+
+def _dtype(precision: Precision) -> torch.dtype:
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
+
+
+def _cast(tensor: Tensor, precision: Precision, folder: Path, name: str) -> Tensor:
+    cast = tensor.to(_dtype(precision)).contiguous()
+    if not cast.isfinite().all():
+        raise DataError(
+            f"{folder}: {name} holds {float(tensor.abs().max()):.3g}, more than {precision} can. Choose bfloat16."
+        )
+    return cast
+
+
+def _shards(sizes: Mapping[str, int], most: int | None) -> list[list[str]]:
+    """Names in their order, cut where a file would grow beyond `most` bytes; a weight larger than that has its own."""
+    shards: list[list[str]] = [[]]
+    held = 0
+    for name, size in sorted(sizes.items()):
+        if most is not None and shards[-1] and held + size > most:
+            shards.append([])
+            held = 0
+        shards[-1].append(name)
+        held += size
+    return shards
+
+
+def _file_names(count: int) -> list[str]:
+    stem, end = WEIGHTS.split(".")
+    return [WEIGHTS] if count == 1 else [f"{stem}-{i:05}-of-{count:05}.{end}" for i in range(1, count + 1)]
+
+
+def _with_precision(public: Mapping[str, Any], precision: Precision) -> dict[str, Any]:
+    keys = [key for key in ("dtype", "torch_dtype") if key in public] or ["dtype"]
+    return {**public, **dict.fromkeys(keys, precision)}
+
+
+def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
+    """Tokenizer, card and whatever else lies there, except weights in any format; links and folders of code stay."""
+    copied = []
+    for path in sorted(source.rglob("*")):
+        name = path.relative_to(source)
+        weights = path.suffix in (".safetensors", ".bin", ".h5", ".msgpack", ".ot", ".onnx") or path.name in FOREIGN
+        if path.is_symlink() or not path.is_file() or weights or path.name in (CONFIG, INDEX) or path.suffix == ".py":
+            continue
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, out / name)
+        copied.append(str(name))
+    return tuple(copied)
+
+
+@contextmanager
+def _opened(source: Path, unsafe: bool) -> Iterator[Path]:
+    """The folder to read weights from: the source, or a passing one with what its pickle held."""
+    if not unsafe or has_weights(source):
+        yield source
+        return
+    with tempfile.TemporaryDirectory(prefix="bertie-convert-") as temporary:
+        folder = Path(temporary)
+        for pickle in _pickles(source):
+            _unpickle(pickle, folder / f"{pickle.name}.safetensors")
+        names = sorted(path.name for path in folder.iterdir())
+        write_json(folder / INDEX, {"weight_map": {str(i): name for i, name in enumerate(names)}})
+        yield folder
+
+
+def _pickles(source: Path) -> list[Path]:
+    if (source / PICKLE).is_file():
+        return [source / PICKLE]
+    index = read_json(source / PICKLE_INDEX) if (source / PICKLE_INDEX).is_file() else {}
+    names = sorted(set(index["weight_map"].values())) if isinstance(index.get("weight_map"), dict) else []
+    if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
+        raise DataError(f"{source} holds neither {WEIGHTS} nor {PICKLE}. Is it a model folder?")
+    return [source / name for name in names]
+
+
+def _unpickle(pickle: Path, out: Path) -> None:
+    """In a process of its own, which is given nothing but two paths and may read numbers alone."""
+    command = [sys.executable, "-I", "-m", "bertie.models.unpickle", str(pickle.resolve()), str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=UNPICKLE_LIMIT_S, check=False)
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        raise DataError(f"{pickle} was not converted: {reason[:500]}")
