@@ -221,6 +221,8 @@ class Road:
             "documents": self.stages["corpus"]["facts"]["documents"],
         }
         config = settings.pretraining(self.run, steps=settings.TRIAL_STEPS, **size)
+        half = {"log_every": settings.TRIAL_STEPS // 2, "eval_every": settings.TRIAL_STEPS}  # the second half is timed
+        config = config.model_copy(update={"train": config.train.model_copy(update=half)})
         trial = pretrain(config, new_folder(self.run / "trial", overwrite=True))
         spent_s = sum(stage["seconds"] for stage in self.stages.values()) + time.monotonic() - begun
         steps = settings.pretraining_steps(

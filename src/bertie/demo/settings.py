@@ -5,18 +5,18 @@ from typing import Any
 
 from bertie.config import FinetuneConfig, OptimConfig, PretrainConfig, TrainConfig
 
-SHAPE = {"num_hidden_layers": 2, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
+SHAPE = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512}
 DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # a run this short does not overfit
 VOCABULARY = 8000
 MAX_LENGTH = 128
 MASKED = 0.2  # more to learn from each text than 0.15, while there is little time
 PRETRAIN_OPTIM = OptimConfig(lr=2e-3, betas=(0.9, 0.98), warmup=0.1)
-PRETRAIN_BATCH = 32
+PRETRAIN_BATCH = 16  # many small steps leave the plateau of word frequencies sooner than few large ones
 FINETUNE_OPTIM = OptimConfig(lr=5e-4, warmup=0.1)
 FINETUNE_BATCH = 16
-EPOCHS = 20
+EPOCHS = 10
 PER_LABEL = 50  # labelled examples to fine-tune on
-TEST = 900  # examples to test on
+TEST = 600  # examples to test on
 SEEDS = (0, 1, 2, 3, 4)
 
 STARTS = {"pretrained": "pre-trained", "random": "random weights"}  # folder name -> what the page calls it
@@ -68,7 +68,7 @@ def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
         epochs=EPOCHS,
         optim=FINETUNE_OPTIM,
         train=TrainConfig(
-            steps=1, batch_size=FINETUNE_BATCH, log_every=20, eval_every=75, save_every=10**6, keep=1, seed=seed
+            steps=1, batch_size=FINETUNE_BATCH, log_every=20, eval_every=47, save_every=10**6, keep=1, seed=seed
         ),
     )
 
