@@ -1,0 +1,133 @@
+"""A trained model with another vocabulary, more positions or more layers: a new model each time, the old one stays.
+
+What a function keeps the same, its docstring says and tests/unit/test_surgery.py proves. Wider: models/widen.py.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertie.errors import DataError, UsageError, nearest
+from bertie.models.config import EncoderConfig
+from bertie.models.heads import HEADS
+from bertie.models.model import Model
+from bertie.text.resize import Resized
+
+Fill = Literal["tile", "interpolate"]
+Depth = Literal["stack", "interleave", "identity"]
+WORD, POSITION = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
+VOCABULARY = ((WORD, 0), (r"heads\.(mlm|plm)\.bias", 0), (r"heads\.lm\.weight", 0), (r"heads\.mlm\.columns", 1))
+"""The weights with a row for each piece of the vocabulary, and which of their axes that is."""
+
+
+def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
+    """A model of the same family and heads with another config and these weights, by our names."""
+    if model.variant is None:
+        raise UsageError("This model belongs to no variant; make it with variants.build or variants.load.")
+    weights = (state.get(f"heads.{name}.classifier.weight") for name in model.heads)
+    outputs = [0 if weight is None else len(weight) for weight in weights]
+    with torch.device("meta"):
+        heads = {name: HEADS[name](config, n) for name, n in zip(model.heads, outputs, strict=True)}
+        new = Model(model.variant.encoder(config), heads, variant=model.variant, public=model.public)
+    new.load_state_dict({name: tensor.detach().clone() for name, tensor in state.items()}, assign=True)
+    new.labels, new.problem_type, new.tokenizer = model.labels, model.problem_type, model.tokenizer
+    return new.train(model.training)
+
+
+def with_vocabulary(model: Model, resized: Resized) -> Model:
+    """The model for a tokenizer that was extended or trimmed: each row is the mean of the old rows it stands for.
+
+    Texts that are cut into the same pieces as before give the same hidden states, and the same logits for those pieces.
+    Raises UsageError for a model that does not read pieces.
+    """
+    state, config = dict(model.state_dict()), model.config
+    if WORD not in state:
+        raise UsageError(f"A model without {WORD} reads no pieces, so it has no vocabulary to change.")
+    most = max(max(row) for row in resized.rows)
+    if most >= config.vocab_size:
+        raise DataError(f"The tokenizer has a piece {most:,}; the model's vocabulary has {config.vocab_size:,} rows.")
+    for name, tensor in state.items():
+        for pattern, axis in VOCABULARY:
+            if re.fullmatch(pattern, name):
+                state[name] = _means(tensor.movedim(axis, 0), resized.rows).movedim(0, axis).contiguous()
+    moved = {row[0]: i for i, row in reversed(list(enumerate(resized.rows))) if len(row) == 1}
+    pad = moved.get(config.pad_token_id, config.pad_token_id)
+    if config.positions_after_pad and pad != config.pad_token_id:
+        raise UsageError("The pad token's id would change, and positions count from it. Keep the ids before it too.")
+    sep = moved.get(config.sep_token_id, config.sep_token_id)
+    new = rebuilt(model, config.replace(vocab_size=len(resized.rows), pad_token_id=pad, sep_token_id=sep), state)
+    new.tokenizer = resized.tokenizer
+    return new
+
+
+def _means(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
+    """(V, ...) -> (len(rows), ...): each row the mean of some old ones; of one, that one bit for bit."""
+    counts = torch.tensor([len(row) for row in rows])
+    owners = torch.repeat_interleave(torch.arange(len(rows)), counts)
+    chosen = table[torch.tensor([i for row in rows for i in row])]
+    sums = torch.zeros(len(rows), *table.shape[1:], dtype=table.dtype).index_add_(0, owners, chosen)
+    return sums / counts.view(-1, *[1] * (table.dim() - 1))
+
+
+def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
+    """The model for sequences of up to `length` tokens, to be trained on.
+
+    "tile" repeats the position embeddings, as Longformer was made of RoBERTa (Beltagy et al. 2020, 5): sequences that
+    fit before give the same numbers. "interpolate" stretches them, so that neighbours stay neighbours.
+    Raises UsageError: no learned positions, or no more of them than there are.
+    """
+    if fill not in get_args(Fill):
+        raise UsageError(f"Unknown fill {fill!r}. {nearest(fill, get_args(Fill))}")
+    state, config = dict(model.state_dict()), model.config
+    if config.positions != "learned" or POSITION not in state:
+        raise UsageError("This family has no position embeddings, and so no longest text that they would set.")
+    if length <= config.max_length:
+        raise UsageError(f"The model has {config.max_length:,} positions already; ask for more than that.")
+    first, body = state[POSITION].tensor_split([config.position_offset])
+    if fill == "tile":
+        body = body.repeat(-(-length // len(body)), 1)[:length]
+    else:
+        body = F.interpolate(body.T[None], size=length, mode="linear", align_corners=True)[0].T
+    state[POSITION] = torch.cat([first, body])
+    return rebuilt(model, config.replace(max_position_embeddings=len(state[POSITION])), state)
+
+
+def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
+    """The model with more layers, to be trained on.
+
+    "stack" puts copies of the whole pile on top (0 1 2 0 1 2; Gong et al. 2019), "interleave" copies each layer beside
+    itself (0 0 1 1 2 2). "identity" adds layers that pass on what they read: the same numbers as before, possible
+    where norms stand inside the residual branch alone (pre-norm). Shared layers are passed more often.
+    Raises UsageError: fewer layers than there are, or a family that cannot.
+    """
+    if how not in get_args(Depth):
+        raise UsageError(f"Unknown way {how!r}. {nearest(how, get_args(Depth))}")
+    state, config = dict(model.state_dict()), model.config
+    old = config.num_hidden_layers
+    if layers <= old or not old:
+        raise UsageError(f"The model has {old} layers; it can grow from there, not to {layers}.")
+    if config.num_hidden_groups is not None:
+        return rebuilt(model, config.replace(num_hidden_layers=layers), state)
+    if how == "identity" and config.norm != "pre":
+        raise UsageError("Its layers end in a norm, which nothing passes unchanged. Choose stack or interleave.")
+    source = [i % old if how == "stack" else i * old // layers for i in range(layers)]
+    if how == "identity":
+        source = [min(i, old - 1) for i in range(layers)]
+    grown = {name: tensor for name, tensor in state.items() if not name.startswith("encoder.layers.")}
+    for i, taken in enumerate(source):
+        prefix = f"encoder.layers.{taken}."
+        for name in [name for name in state if name.startswith(prefix)]:
+            last = re.search(r"(attention\.output|down)\.(weight|bias)$", name)
+            silent = how == "identity" and i >= old and last
+            grown[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = (
+                torch.zeros_like(state[name]) if silent else state[name]
+            )
+    changes: dict[str, Any] = {"num_hidden_layers": layers}
+    for field in ("attention_window", "attention_dilation"):
+        if isinstance(value := getattr(config, field), tuple):
+            changes[field] = tuple(value[taken] for taken in source)
+    return rebuilt(model, config.replace(**changes), grown)

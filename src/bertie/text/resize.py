@@ -1,0 +1,166 @@
+"""A tokenizer with more pieces, for the words of a domain, or with fewer, for the texts of one language.
+
+Each result says for every new id which old ids its row of a weight matrix starts as the mean of, so that a model
+follows (models/surgery.py).
+"""
+
+import itertools
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import tokenizers
+from tokenizers import pre_tokenizers
+
+from bertie.errors import UsageError
+from bertie.text.engine import state
+from bertie.text.tokenizer import Tokenizer
+
+BONUS = 0.1  # nats by which a new Unigram piece beats the pieces it stands for
+CHUNK = 4096  # texts read at once
+
+
+@dataclass(frozen=True)
+class Resized:
+    """A new tokenizer; rows: the old ids of each new id; left_out: words that got no piece, and why."""
+
+    tokenizer: Tokenizer
+    rows: tuple[tuple[int, ...], ...]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+
+
+def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
+    """A tokenizer in which each of the words is one piece, at the end of the vocabulary; old ids stay.
+
+    A word that is one piece already, or several words to this tokenizer, is left out, with the reason. In BPE the steps
+    to a word become pieces too (chemo, chemother, chemotherapy). Other words that begin alike may be cut anew.
+    """
+    tree = json.loads(tokenizer.engine.to_str())
+    model = tree["model"]
+    size = len(model["vocab"])
+    if model["type"] == "Unigram" and tokenizer.vocab_size > size:
+        raise UsageError(
+            f"This vocabulary has {tokenizer.vocab_size - size:,} tokens added behind its {size:,} pieces, so that "
+            "no piece can follow. Add your words as tokens too, or start from the files without them."
+        )
+    rows = [(i,) for i in range(tokenizer.vocab_size)]
+    known = set(tokenizer.engine.get_vocab())
+    left_out: dict[str, str] = {}
+    merges: dict[tuple[str, str], None] = {}
+    for word in dict.fromkeys(words):
+        parts = _parts(tokenizer, word)
+        if len(parts) != 1:
+            left_out[word] = f"is read as {len(parts)} words"
+            continue
+        old = [token.id for token in tokenizer.engine.model.tokenize(parts[0])]
+        pieces = [tokenizer.id_to_token(i) for i in old]
+        if model["type"] == "WordPiece" and len(parts[0]) > model["max_input_chars_per_word"]:
+            left_out[word] = f"is longer than {model['max_input_chars_per_word']} characters"
+        elif model["type"] == "BPE" and tokenizer.special_id("unk") in old and "unk" in tokenizer.special_tokens:
+            left_out[word] = "has characters the vocabulary lacks"
+        elif parts[0] in known or (len(old) == 1 and old[0] != tokenizer.special_id("unk")):
+            left_out[word] = "is one piece already"
+        elif model["type"] == "BPE":
+            for end in range(2, len(pieces) + 1):
+                before, after = "".join(pieces[: end - 1]), pieces[end - 1]
+                merges.setdefault((before, after))
+                if before + after not in known:
+                    known.add(before + after)
+                    model["vocab"][before + after] = len(rows)
+                    rows.append(tuple(old[:end]))
+        else:
+            known.add(parts[0])
+            if model["type"] == "WordPiece":
+                model["vocab"][parts[0]] = len(rows)
+            else:
+                model["vocab"].append([parts[0], sum(model["vocab"][i][1] for i in old) + BONUS])
+            rows.append(tuple(old))
+    if merges:
+        model["merges"] += [list(pair) for pair in merges if list(pair) not in model["merges"]]
+    return Resized(_remade(tokenizer, tree), tuple(rows), left_out)
+
+
+def trim(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collection[int] = ()) -> Resized:
+    """A tokenizer of the pieces these texts are made of, the special tokens and the ids to `keep`, in their old order.
+
+    These texts are cut as before, if the vocabulary knew all their words; bytes stay, so nothing becomes unreadable
+    where it was readable by bytes.
+    """
+    tree = json.loads(tokenizer.engine.to_str())
+    kept = {*tokenizer.special_ids, *(token["id"] for token in tree["added_tokens"]), *keep} | _bytes(tokenizer)
+    left = iter(texts)
+    while chunk := list(itertools.islice(left, CHUNK)):
+        kept.update(np.unique(tokenizer.flat_ids(chunk)[0]).tolist())
+    if tree["model"]["type"] == "BPE":
+        kept |= _steps(tree["model"], kept)
+    order = sorted(kept)
+    new = {old: i for i, old in enumerate(order)}
+    _renumber(tree, new)
+    return Resized(_remade(tokenizer, tree), tuple((old,) for old in order))
+
+
+def _parts(tokenizer: Tokenizer, word: str) -> list[str]:
+    """What a word in the middle of a text is cut into before it is cut into pieces."""
+    engine = tokenizer.engine
+    text = engine.normalizer.normalize_str(word) if engine.normalizer else word
+    if isinstance(engine.pre_tokenizer, pre_tokenizers.ByteLevel) or "ByteLevel" in str(engine.pre_tokenizer):
+        text = f" {text.strip()}"
+    parts = engine.pre_tokenizer.pre_tokenize_str(text) if engine.pre_tokenizer else [(text, (0, 0))]
+    return [part for part, _ in parts]
+
+
+def _bytes(tokenizer: Tokenizer) -> set[int]:
+    """The pieces that are one byte, by which everything can be read."""
+    vocabulary = tokenizer.engine.get_vocab()
+    model = state(tokenizer.engine.model)
+    found = {vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)} if model.get("byte_fallback") else set()
+    if "ByteLevel" in str(tokenizer.engine.pre_tokenizer):
+        found |= {vocabulary.get(character) for character in pre_tokenizers.ByteLevel.alphabet()}
+    return {i for i in found if i is not None}
+
+
+def _steps(model: Mapping[str, Any], kept: set[int]) -> set[int]:
+    """The pieces BPE must join on its way to the kept ones."""
+    ways: dict[str, list[tuple[str, str]]] = {}
+    for left, right in model["merges"]:
+        ways.setdefault(left + right, []).append((left, right))
+    pieces = {i: piece for piece, i in model["vocab"].items()}
+    found: set[str] = set()
+    left = [pieces[i] for i in kept if i in pieces]
+    while left:
+        piece = left.pop()
+        if piece not in found:
+            found.add(piece)
+            left += [half for way in ways.get(piece, ()) for half in way]
+    return {model["vocab"][piece] for piece in found}
+
+
+def _renumber(tree: dict[str, Any], new: Mapping[int, int]) -> None:
+    """Leave out of a tokenizer.json all ids that are not in `new`, and give the others their new ones."""
+    model = tree["model"]
+    if model["type"] == "Unigram":
+        model["vocab"] = [row for i, row in enumerate(model["vocab"]) if i in new]
+        model["unk_id"] = None if model["unk_id"] is None else new[model["unk_id"]]
+    else:
+        model["vocab"] = {piece: new[i] for piece, i in model["vocab"].items() if i in new}
+    if model["type"] == "BPE":
+        there = model["vocab"]
+        model["merges"] = [[a, b] for a, b in model["merges"] if a in there and b in there and a + b in there]
+    for token in tree["added_tokens"]:
+        token["id"] = new[token["id"]]
+    post = tree["post_processor"] or {}
+    for part in post.get("processors", [post]):
+        for token in part.get("special_tokens", {}).values():
+            token["ids"] = [new[i] for i in token["ids"]]
+        for role in ("sep", "cls"):
+            if role in part:
+                part[role][1] = new[part[role][1]]
+
+
+def _remade(tokenizer: Tokenizer, tree: Mapping[str, Any]) -> Tokenizer:
+    """The same tokenizer with another tokenizer.json; what told the old ids is left out."""
+    settings = {key: value for key, value in tokenizer.settings.items() if key != "added_tokens_decoder"}
+    engine = tokenizers.Tokenizer.from_str(json.dumps(tree))
+    return Tokenizer(engine, settings=settings, format=tokenizer.format)

@@ -1,0 +1,303 @@
+"""Grown, extended, trimmed: what a function says stays the same stays the same."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import ByteLevelBPETokenizer
+
+from bertie import variants
+from bertie.errors import UsageError
+from bertie.models.heads import HEADS
+from bertie.models.model import Model
+from bertie.models.surgery import deeper, with_positions, with_vocabulary
+from bertie.models.widen import wider
+from bertie.nn.layout import Packed
+from bertie.text.normalize import Normalizer
+from bertie.text.resize import extend, trim
+from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import count_words, train
+
+TEXTS = """The nurse gave the patient a drug and wrote a note.
+A chemist weighed the powder; the scale was old, but true.
+등대지기는 매일 밤 불을 켠다. 배는 길을 잃지 않았다!
+Die Straße führt zum Meer, naïve Gäste im café.
+one two three four five six seven eight nine ten 1 2 3""".split("\n")
+DOMAIN = ["chemotherapy", "pharmacist", "등대지기", "patient"]
+NEW = "The pharmacist wrote chemotherapy notes."
+SMALL: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "intermediate_size": 40,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.3,
+}
+
+
+def tokenizer_of(kind: str, folder: Path) -> Tokenizer:
+    words = count_words(TEXTS * 3)
+    if kind in ("wordpiece", "unigram"):
+        return train(words, size=260, algorithm=kind, normalizer=Normalizer(lowercase=True))
+    if kind == "sentencepiece":
+        sentencepiece = pytest.importorskip("sentencepiece")
+        with open(folder / "sentencepiece.bpe.model", "wb") as file:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(TEXTS * 3),
+                model_writer=file,
+                vocab_size=160,
+                hard_vocab_limit=False,
+                minloglevel=2,
+            )
+        (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
+        return Tokenizer.load(folder)
+    engine = ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    engine.train_from_iterator(TEXTS * 3, vocab_size=330, special_tokens=special, show_progress=False)
+    engine.save_model(str(folder))
+    (folder / "config.json").write_text('{"model_type": "roberta"}')
+    return Tokenizer.load(folder)
+
+
+KINDS = ["wordpiece", "unigram", "byte-bpe", "sentencepiece"]
+
+
+def model_of(tokenizer: Tokenizer, head: str = "mlm", preset: str = "") -> Model:
+    preset = preset or ("roberta-base" if "mask" in tokenizer.special_tokens["mask"] else "bert-tiny")
+    sizes = {"vocab_size": tokenizer.vocab_size, "pad_token_id": tokenizer.pad_id}
+    return made(preset, head, **sizes)
+
+
+def made(preset: str, head: str, **sizes: Any) -> Model:
+    config = variants.config(preset, **{**SMALL, "vocab_size": 99, **sizes})
+    torch.manual_seed(5)
+    heads = {head: HEADS[head](config, 3)} if head else {}
+    model = variants.build(config, heads=heads, variant=variants.family(preset).model_type, seed=1).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def run(model: Model, ids: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    layout = Packed.from_lengths(torch.tensor([len(row) for row in ids]))
+    with torch.no_grad():
+        output = model.encoder(torch.tensor([i for row in ids for i in row]), layout=layout)
+        logits = [
+            head(output.last_hidden_state, model.word_embeddings) if name in ("mlm", "lm") else head(output)
+            for name, head in model.heads.items()
+        ]
+    return output.last_hidden_state, logits[0] if logits else output.last_hidden_state
+
+
+def encoded(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:
+    return [encoding.ids[:38] for encoding in tokenizer.encode_batch(texts)]
+
+
+# Vocabulary ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_extended_words_are_one_piece_and_start_as_their_pieces(kind: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(kind, tmp_path)
+    before = tokenizer.ids([f"a {word}" for word in DOMAIN])
+    resized = extend(tokenizer, [*DOMAIN, "two words", "a"])
+    new = resized.tokenizer
+    assert set(resized.left_out) >= {"two words", "a"}
+    vocabulary = new.engine.get_vocab()
+    assert all(vocabulary[piece] == i for piece, i in tokenizer.engine.get_vocab().items())  # old ids stay
+    for word, old in zip(DOMAIN, before, strict=True):
+        if word in resized.left_out:
+            continue
+        *first, i = new.ids([f"a {word}"])[0]
+        assert i >= tokenizer.vocab_size, word
+        assert [*first, *resized.rows[i]] == old, word
+    assert sum(word not in resized.left_out for word in DOMAIN) >= 2
+    new.save(tmp_path / "new")
+    again = Tokenizer.load(tmp_path / "new")
+    assert again.ids([NEW, *TEXTS]) == new.ids([NEW, *TEXTS])
+    assert [e.ids for e in again.encode_batch([NEW, *TEXTS])] == [e.ids for e in new.encode_batch([NEW, *TEXTS])]
+
+    model = model_of(tokenizer)
+    grown = with_vocabulary(model, resized)
+    assert grown.tokenizer is new
+    assert grown.config.vocab_size == new.vocab_size
+    for table, bias in ((model, grown),):
+        assert torch.equal(bias.word_embeddings[: tokenizer.vocab_size], table.word_embeddings)
+    for i, row in enumerate(resized.rows):
+        torch.testing.assert_close(grown.word_embeddings[i], model.word_embeddings[list(row)].mean(0))
+        torch.testing.assert_close(grown.heads["mlm"].bias[i], model.heads["mlm"].bias[list(row)].mean())
+    ids = encoded(tokenizer, TEXTS)
+    a, b = run(model, ids), run(grown, ids)
+    assert torch.equal(a[0], b[0])
+    torch.testing.assert_close(a[1], b[1][:, : tokenizer.vocab_size])
+    grown.save_pretrained(tmp_path / "model")
+    loaded, report = variants.load(tmp_path / "model")
+    assert report.fresh == ()
+    assert torch.equal(loaded.word_embeddings, grown.word_embeddings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_trimmed_to_texts_gives_them_the_same_numbers(kind: str, tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(kind, tmp_path)
+    covered = TEXTS[:2]
+    resized = trim(tokenizer, covered)
+    new = resized.tokenizer
+    assert new.vocab_size < tokenizer.vocab_size - 20
+    assert [new.id_to_token(i) for i in range(new.vocab_size)] == [
+        tokenizer.id_to_token(old) for (old,) in resized.rows
+    ]
+    assert new.special_tokens == tokenizer.special_tokens
+    old_ids = [[resized.rows[i][0] for i in row] for row in new.ids(covered)]
+    assert old_ids == tokenizer.ids(covered)
+    assert [e.tokens for e in new.encode_batch(covered)] == [e.tokens for e in tokenizer.encode_batch(covered)]
+    model = model_of(tokenizer)
+    small = with_vocabulary(model, resized)
+    a, b = run(model, encoded(tokenizer, covered)), run(small, encoded(new, covered))
+    assert torch.equal(a[0], b[0])
+    torch.testing.assert_close(a[1][:, [old for (old,) in resized.rows]], b[1])
+    assert small.word_embeddings.numel() < model.word_embeddings.numel()
+    assert small.config.pad_token_id == new.pad_id
+    small.save_pretrained(tmp_path / "small")
+    assert Tokenizer.load(tmp_path / "small").ids(covered) == new.ids(covered)
+    assert torch.equal(run(variants.load(tmp_path / "small")[0], encoded(new, covered))[0], b[0])
+    if kind == "byte-bpe":  # nothing becomes unreadable
+        assert new.decode(new.ids([TEXTS[2]])[0]).strip() == TEXTS[2]
+
+
+def test_transformers_opens_an_extended_and_a_trimmed_tokenizer(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    for kind in KINDS:
+        for name, change in (("extend", extend), ("trim", trim)):
+            folder = tmp_path / kind / name
+            folder.mkdir(parents=True)
+            tokenizer = tokenizer_of(kind, folder)
+            new = change(tokenizer, DOMAIN if change is extend else TEXTS).tokenizer
+            out = folder / "out"
+            new.save(out)
+            model_type = json.loads((folder / "config.json").read_text()) if (folder / "config.json").exists() else {}
+            (out / "config.json").write_text(json.dumps(model_type or {"model_type": "bert"}))
+            theirs = transformers.AutoTokenizer.from_pretrained(out)
+            for text in [*TEXTS, NEW]:
+                assert theirs(text)["input_ids"] == new.encode(text).ids, (kind, name)
+
+
+# Positions -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "albert-base-v2", "gpt2"])
+def test_more_positions(preset: str) -> None:
+    model = made(preset, "")
+    short, most = [[7, 8, 9, 10] * 5], model.config.max_length
+    longer = with_positions(model, 100)
+    assert longer.config.max_length == 100
+    assert torch.equal(run(model, short)[0], run(longer, short)[0])
+    assert torch.isfinite(run(longer, [[7] * 100])[0]).all()
+    offset, table = model.config.position_offset, longer.state_dict()["encoder.embeddings.position.weight"]
+    assert torch.equal(table[offset + most : offset + 2 * most], table[offset : offset + most])
+    stretched = with_positions(model, 2 * most - 1, fill="interpolate")
+    between = stretched.state_dict()["encoder.embeddings.position.weight"][offset:]
+    old = model.state_dict()["encoder.embeddings.position.weight"][offset:]
+    torch.testing.assert_close(between[::2], old)
+    torch.testing.assert_close(between[1::2], (old[1:] + old[:-1]) / 2)
+    with pytest.raises(UsageError, match="already"):
+        with_positions(model, most)
+    with pytest.raises(UsageError, match="interpolate"):
+        with_positions(model, 100, fill="interpolated")  # type: ignore[arg-type]
+
+
+# Depth ---------------------------------------------------------------------------------------------------------------
+
+
+def layer(model: Model, i: int) -> torch.Tensor:
+    return model.get_parameter(f"encoder.layers.{i}.up.weight")
+
+
+def test_layers_are_copied_in_the_order_asked_for(tmp_path: Path) -> None:
+    model = made("bert-tiny", "mlm")
+    for how, source in (("stack", [0, 1, 2, 0, 1, 2]), ("interleave", [0, 0, 1, 1, 2, 2])):
+        grown = deeper(model, 6, how=how)
+        for i, taken in enumerate(source):
+            assert torch.equal(layer(grown, i), layer(model, taken))
+        grown.save_pretrained(tmp_path / how)
+        again, _ = variants.load(tmp_path / how)
+        assert again.config.num_hidden_layers == 6
+    assert len(model.encoder.layers) == 3
+    with pytest.raises(UsageError, match="stack or interleave"):
+        deeper(model, 4, how="identity")
+    with pytest.raises(UsageError, match="not to 3"):
+        deeper(model, 3)
+
+
+def test_a_deeper_pre_norm_model_computes_the_same() -> None:
+    model, ids = made("gpt2", "lm"), [[5, 6, 7, 8, 9]]
+    same, other = deeper(model, 5, how="identity"), deeper(model, 5)
+    for a, b in zip(run(model, ids), run(same, ids), strict=True):
+        torch.testing.assert_close(a, b)
+    assert not torch.allclose(run(model, ids)[0], run(other, ids)[0], atol=1e-2)
+
+
+def test_shared_layers_cost_nothing_and_windows_follow_their_layers() -> None:
+    shared = made("albert-base-v2", "")
+    assert sum(p.numel() for p in deeper(shared, 9).parameters()) == sum(p.numel() for p in shared.parameters())
+    windowed = made("longformer-base-4096", "", attention_window=(2, 4, 6), attention_dilation=1)
+    assert deeper(windowed, 6).config.attention_window == (2, 4, 6, 2, 4, 6)
+    assert deeper(windowed, 6, how="interleave").config.attention_window == (2, 2, 4, 4, 6, 6)
+
+
+# Width ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("preset", "head"),
+    [
+        ("bert-tiny", "mlm"),
+        ("bert-tiny", "sequence"),
+        ("bert-tiny", "pair"),
+        ("bert-tiny", "span"),
+        ("roberta-base", "sequence"),
+        ("roberta-base", "mlm"),
+        ("distilbert-base-uncased", "mlm"),
+        ("distilbert-base-uncased", "token"),
+        ("electra-small-discriminator", "rtd"),
+        ("electra-small-generator", "mlm"),
+        ("gpt2", ""),
+    ],
+)
+@pytest.mark.parametrize(
+    "size", [{"times": 2}, {"times": 3, "intermediate_size": 130}, {"intermediate_size": 57}], ids=str
+)
+def test_a_wider_model_computes_the_same(preset: str, head: str, size: dict[str, int], tmp_path: Path) -> None:
+    model = made(preset, head, **({"embedding_size": 16} if "electra" in preset else {}))
+    grown, ids = wider(model, **size), [[5, 6, 7, 8, 9], [11, 12]]
+    times = size.get("times", 1)
+    hidden, logits = run(model, ids)
+    new_hidden, new_logits = run(grown, ids)
+    scale = float(hidden.abs().max())
+    torch.testing.assert_close(new_hidden, torch.cat([hidden] * times, -1), atol=2e-5 * scale, rtol=0)
+    if head:
+        torch.testing.assert_close(new_logits, logits, atol=2e-5 * float(logits.abs().max()), rtol=0)
+    assert grown.config.num_attention_heads == 4 * times
+    grown.save_pretrained(tmp_path, labels=("x", "y", "z") if head in ("sequence", "token") else ())
+    again, report = variants.load(tmp_path)
+    assert report.fresh + report.unused == ()
+    assert torch.equal(run(again, ids)[0], new_hidden)
+
+
+def test_noise_tells_copies_apart() -> None:
+    model = made("bert-tiny", "mlm")
+    still, moved = wider(model, times=2), wider(model, times=2, noise=0.01)
+    up = layer(still, 0)
+    assert torch.equal(up[:40], up[40:])
+    assert not torch.equal(layer(moved, 0)[:40], layer(moved, 0)[40:])
+    a, b = run(model, [[5, 6, 7]])[1], run(moved, [[5, 6, 7]])[1]
+    assert 0 < float((a - b).abs().max()) < 0.3 * float(a.abs().max())
+
+
+@pytest.mark.parametrize("preset", ["mobilebert-uncased", "longformer-base-4096", "bert-tiny"])
+def test_what_cannot_be_widened_says_so(preset: str) -> None:
+    sizes = {"bottleneck_size": 16, "embedding_size": 16} if "mobile" in preset else {}
+    with pytest.raises(UsageError, match=r"widened|Nothing to grow"):
+        wider(made(preset, "", **sizes), times=1 if preset == "bert-tiny" else 2)
