@@ -34,7 +34,7 @@ from bertie.train.loop import fit
 
 LENGTH = 128  # tokens of a full row
 SIZES = {"tiny": "bert-tiny", "mini": "bert-mini", "base": "bert-base"}
-STEPS = {"tiny": 20, "mini": 8, "base": 2}  # optimizer steps a round: some seconds on two cores
+STEPS = {"tiny": 12, "mini": 6, "base": 2}  # optimizer steps a round: some seconds on two cores
 CLS, SEP, MASK, FIRST_WORD = 101, 102, 103, 999  # where the public uncased vocabulary has them
 
 
