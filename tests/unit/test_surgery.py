@@ -301,3 +301,36 @@ def test_what_cannot_be_widened_says_so(preset: str) -> None:
     sizes = {"bottleneck_size": 16, "embedding_size": 16} if "mobile" in preset else {}
     with pytest.raises(UsageError, match=r"widened|Nothing to grow"):
         wider(made(preset, "", **sizes), times=1 if preset == "bert-tiny" else 2)
+
+
+# The commands --------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from bertie.cli import commands
+    from bertie.cli.app import app
+
+    assert commands
+    tokenizer = tokenizer_of("wordpiece", tmp_path)
+    model_of(tokenizer).save_pretrained(tmp_path / "model", tokenizer=tokenizer)
+    (tmp_path / "words.txt").write_text("chemotherapy\ntwo words\n\n", encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS[:2]), encoding="utf-8")
+
+    def call(*arguments: str) -> dict[str, Any]:
+        done = CliRunner().invoke(app, [*arguments, "--json"])
+        assert done.exit_code == 0, (done.output, done.exception)
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    folder = str(tmp_path / "model")
+    grown = call("grow", folder, "-o", str(tmp_path / "a"), "--layers", "5", "--times", "2", "--positions", "80")
+    assert (grown["layers"], grown["hidden_size"], grown["max_length"]) == (5, 64, 80)
+    more = call("vocabulary", "extend", folder, str(tmp_path / "words.txt"), "-o", str(tmp_path / "b"))
+    assert (more["vocab_size"], list(more["left_out"])) == (tokenizer.vocab_size + 1, ["two words"])
+    less = call("vocabulary", "trim", folder, str(tmp_path / "texts.txt"), "-o", str(tmp_path / "c"))
+    assert less["vocab_size"] < tokenizer.vocab_size
+    assert variants.load(tmp_path / "c")[0].config.vocab_size == less["vocab_size"]
+    nothing = CliRunner().invoke(app, ["grow", folder, "-o", str(tmp_path / "d")])
+    assert isinstance(nothing.exception, UsageError)

@@ -11,6 +11,7 @@ from bertie.cli import (  # noqa: I001 (the order of --help)
     info,
     families,
     convert,
+    grow,
     demo,
 )
 
@@ -22,6 +23,7 @@ __all__ = [
     "families",
     "fill_mask",
     "finetune",
+    "grow",
     "info",
     "predict",
     "pretrain",

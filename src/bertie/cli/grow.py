@@ -1,0 +1,132 @@
+"""`bertie grow` and `bertie vocabulary extend|trim`: a trained model of another size."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+Folder = Annotated[Path, typer.Argument(help="Model folder.")]
+Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
+vocabulary = typer.Typer(help="Give a model words of a domain, or only those of some texts.", no_args_is_help=True)
+app.add_typer(vocabulary, name="vocabulary")
+
+
+@app.command(epilog="Example: [bold]bertie grow models/base -o models/deeper --layers 24 --how stack[/]")
+def grow(
+    folder: Folder,
+    out: Out,
+    layers: Annotated[int | None, typer.Option(min=1, help="Layers to have.")] = None,
+    how: Annotated[str, typer.Option(help="stack, interleave, or identity (pre-norm models).")] = "stack",
+    times: Annotated[int, typer.Option(min=1, help="How many times as wide; logits stay.")] = 1,
+    intermediate: Annotated[int | None, typer.Option(min=1, help="Width of the feed-forward network.")] = None,
+    positions: Annotated[int | None, typer.Option(min=1, help="Tokens a text may have.")] = None,
+    fill: Annotated[str, typer.Option(help="New positions: tile or interpolate.")] = "tile",
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Make a trained model deeper, wider or longer, to be trained on."""
+    from bertie.models.surgery import deeper, with_positions
+    from bertie.models.widen import wider
+
+    model = _load(folder)
+    if layers is None and positions is None and times == 1 and intermediate is None:
+        raise UsageError("Say what shall grow: --layers, --times, --intermediate or --positions.")
+    if layers is not None:
+        model = deeper(model, layers, how=how)  # type: ignore[arg-type]  # deeper answers unknown ones
+    if times > 1 or intermediate is not None:
+        model = wider(model, times=times, intermediate_size=intermediate)
+    if positions is not None:
+        model = with_positions(model, positions, fill=fill)  # type: ignore[arg-type]
+    _save(model, out, overwrite, {})
+
+
+@vocabulary.command(epilog="Example: [bold]bertie vocabulary extend models/base words.txt -o models/medical[/]")
+def extend(
+    folder: Folder,
+    words: Annotated[Path, typer.Argument(help="A word a line.")],
+    out: Out,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Make each of some words one piece, which starts as the mean of the pieces it was."""
+    from bertie.models.surgery import with_vocabulary
+    from bertie.text import resize
+
+    model = _load(folder)
+    assert model.tokenizer is not None
+    resized = resize.extend(model.tokenizer, filter(None, map(str.strip, _lines([words]))))
+    for word, why in resized.left_out.items():
+        console.warn(f"{word!r} {why}: left out")
+    _save(with_vocabulary(model, resized), out, overwrite, {"left_out": dict(resized.left_out)})
+
+
+@vocabulary.command(epilog="Example: [bold]bertie vocabulary trim models/multilingual korean.txt -o models/korean[/]")
+def trim(
+    folder: Folder,
+    texts: Annotated[list[Path], typer.Argument(help="Text files whose pieces are kept.")],
+    out: Out,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Keep the pieces that some texts are made of, and the special tokens; these texts read as before."""
+    from bertie.models.surgery import with_vocabulary
+    from bertie.text import resize
+
+    model = _load(folder)
+    assert model.tokenizer is not None
+    _save(with_vocabulary(model, resize.trim(model.tokenizer, _lines(texts))), out, overwrite, {})
+
+
+def _load(folder: Path) -> "Model":
+    import bertie
+
+    model = bertie.load(folder)
+    if model.tokenizer is None:
+        raise UsageError(f"{folder} has no tokenizer; one belongs to every model that is to be used.")
+    return model
+
+
+def _lines(paths: list[Path]) -> Any:
+    from bertie.errors import DataError
+
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8-sig") as file:
+                yield from (line.rstrip("\r\n") for line in file)
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from None
+
+
+def _save(model: "Model", out: Path, overwrite: bool, more: dict[str, Any]) -> None:
+    from rich.markup import escape
+
+    from bertie.files import new_folder
+
+    new_folder(out, overwrite=overwrite)
+    model.save_pretrained(out)
+    facts = {
+        "output": str(out),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "layers": model.config.num_hidden_layers,
+        "hidden_size": model.config.hidden_size,
+        "vocab_size": model.config.vocab_size,
+        "max_length": model.config.max_length,
+    }
+    if console.verbosity.json:
+        emit({**facts, **more})
+    else:
+        sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in list(facts.items())[1:])
+        console.show(f"{escape(str(out))}: {sizes}")
