@@ -171,7 +171,11 @@ def _same_folder(ours: Model, theirs: Any, folder: Path) -> None:
 def published(
     model_type: str, preset: str, heads: tuple[str, ...], recorded: Mapping[str, tuple[int, ...]], *, pooler: bool
 ) -> None:
-    """The names and shapes recorded from a published file are exactly those of our model; nothing is allocated."""
+    """The names and shapes recorded of a published file are exactly those of our model; nothing is allocated.
+
+    The records are written down from knowledge of the checkpoints and of the libraries that wrote them; the tests open
+    no such file.
+    """
     variant = variants.VARIANTS[model_type]
     config = variant.presets[preset].replace(pooler=pooler)
     with torch.device("meta"):
