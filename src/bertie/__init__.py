@@ -63,6 +63,7 @@ def load(folder: str | Path) -> "Model":
     """
     from bertie import variants
     from bertie.models.folder import check_vocabulary
+    from bertie.text.formats import TOKENIZER_FILES
     from bertie.text.tokenizer import Tokenizer
 
     model, report = variants.load(folder)
@@ -70,7 +71,7 @@ def load(folder: str | Path) -> "Model":
         from bertie.console import warn
 
         warn(f"{folder}: {report}")
-    if any((Path(folder) / name).is_file() for name in ("tokenizer.json", "vocab.txt")):
+    if any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(folder)
         check_vocabulary(tokenizer, model.config, Path(folder))
         model.tokenizer = tokenizer

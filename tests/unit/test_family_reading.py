@@ -114,3 +114,20 @@ def test_a_tokenizer_without_a_mask_cannot_mask(tmp_path: Path) -> None:
     source = PretrainingSource(Corpus(gpt2), gpt2, MaskedLM(), max_length=48, batch_size=8)
     with pytest.raises(DataError, match="no mask token"):
         source.batches(0)
+
+
+def test_a_folder_as_published_opens_with_its_tokenizer(tmp_path: Path) -> None:
+    """vocab.json and merges.txt beside the weights, no tokenizer.json."""
+    import bertie
+    from bertie.cli.info import describe
+
+    tokenizer = byte_tokenizer(tmp_path, "roberta")
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    shape = variants.config("roberta-base", vocab_size=tokenizer.vocab_size, **small)
+    variants.build(shape, heads=MaskedLM().heads, variant="roberta").save_pretrained(tmp_path)
+    model = bertie.load(tmp_path)
+    assert model.tokenizer is not None
+    assert model.tokenizer.fingerprint == tokenizer.fingerprint
+    facts = describe(str(tmp_path), 64)
+    assert facts["tokenizer"]["special"]["<mask>"] == tokenizer.mask_id
+    assert facts["parameters"]["total"] == sum(parameter.numel() for parameter in model.parameters())

@@ -93,10 +93,10 @@ def describe(model: str, length: int) -> dict[str, Any]:
 
 
 def _tokenizer(folder: Path) -> dict[str, Any] | None:
-    from bertie.text.formats import BYTE_VOCABULARY, MODEL_FILES, VOCABULARY
+    from bertie.text.formats import TOKENIZER_FILES
     from bertie.text.tokenizer import Tokenizer
 
-    if not any((folder / name).is_file() for name in ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES)):
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
         return None
     tokenizer = Tokenizer.load(folder)
     special = {tokenizer.id_to_token(i): i for i in sorted(tokenizer.special_ids)}

@@ -22,6 +22,8 @@ ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model")
 VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 
+TOKENIZER_FILES = ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES)  # a folder with one has a tokenizer
+
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
