@@ -101,16 +101,20 @@ class Encoder(nn.Module):
         """
         if layout is None:
             layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+        given, layout = layout, layout.roomy()
         positions = layout.position_ids() if cache is None else cache.extend(layout.mask())
         self._check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
         if position_ids is None:
             position_ids = positions + self.config.position_offset
-        hidden = self.embeddings(input_ids, token_type_ids, position_ids, layout)
+        else:
+            position_ids = layout.fill(position_ids)
+        types = None if token_type_ids is None else layout.fill(token_type_ids)
+        hidden = self.embeddings(layout.fill(input_ids), types, position_ids, layout)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
         windowed = self.config.attention_window is not None
         seen: Sight | Tensor | None
         if windowed:
-            seen = sight(layout, global_attention_mask)
+            seen = sight(given, global_attention_mask)
         else:
             seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
             if self.relative is not None:
@@ -128,10 +132,10 @@ class Encoder(nn.Module):
             hidden = dropout(self.final_norm(hidden), self.final_dropout_p, self.training)
             hidden_states[-1] = hidden
         return EncoderOutput(
-            last_hidden_state=hidden,
-            layout=layout,
+            last_hidden_state=layout.real(hidden),
+            layout=given,
             pooler_output=self._pool(layout.first(hidden)),
-            hidden_states=tuple(hidden_states) if output_hidden_states else None,
+            hidden_states=tuple(map(layout.real, hidden_states)) if output_hidden_states else None,
             attentions=tuple(a.window if windowed else a for a in attentions) if output_attentions else None,
             global_attentions=tuple(a.of_global for a in attentions) if output_attentions and windowed else None,
         )

@@ -17,7 +17,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.seq2seq import Decoder
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
-from bertie.nn.layout import Layout
+from bertie.nn.layout import Layout, rounded, with_rows
 from bertie.nn.linear import LayerNorm, Linear
 from bertie.nn.loss import linear_cross_entropy
 from bertie.registry import Registry
@@ -53,6 +53,7 @@ class MaskedLMHead(nn.Module):
 
     def loss(self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """hidden (N, H), word_embeddings (V, H), targets (N,) int64 -> summed cross-entropy in nats, correct."""
+        hidden = with_rows(hidden, rounded(len(hidden)))
         return linear_cross_entropy(self.transform(hidden), self._decoder(word_embeddings), self.bias, targets)
 
     def _decoder(self, word_embeddings: Tensor) -> Tensor:

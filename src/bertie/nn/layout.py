@@ -3,15 +3,30 @@
 Only attention looks at a layout's shape; every token-wise layer runs on whatever leading dimensions the hidden states
 have: (T, H) when packed, (B, S, H) when padded.
 
+A packed batch has another T every time, and libraries of matrix products compile, tune or plan anew for each shape they
+have not met. So the encoder runs on T rounded up to one of few sizes: `rounded` says which, `Packed.roomy` makes room.
+
 B sequences · T real tokens of the batch · S longest sequence · H hidden size
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+
+
+def rounded(rows: int) -> int:
+    """The next of 16 sizes from each power of two to the next: at most a sixteenth more, a fortieth on average."""
+    step = 1 << max(0, rows.bit_length() - 5)
+    return -(-rows // step) * step
+
+
+def with_rows(x: Tensor, rows: int) -> Tensor:
+    """x (N, ...) -> (rows, ...), zeros from N on; x itself where rows is N."""
+    return x if len(x) == rows else F.pad(x, (0, 0) * (x.ndim - 1) + (0, rows - len(x)))
 
 
 @dataclass(frozen=True)
@@ -38,6 +53,18 @@ class Padded:
         """Positions 0, 1, 2 ... of every row. -> (1, S) int64"""
         return torch.arange(self.attention_mask.shape[1], device=self.attention_mask.device)[None]
 
+    def roomy(self) -> "Padded":
+        """The layout an encoder runs on: a rectangle is left as it is."""
+        return self
+
+    def fill(self, tokens: Tensor) -> Tensor:
+        """tokens as they are: there are no rows behind a rectangle's."""
+        return tokens
+
+    def real(self, tokens: Tensor) -> Tensor:
+        """The inverse of `fill`."""
+        return tokens
+
     def first(self, hidden: Tensor) -> Tensor:
         """The hidden state of each sequence's first token, [CLS]. hidden (B, S, H) -> (B, H)"""
         return hidden[:, 0]
@@ -62,15 +89,22 @@ class Padded:
 
 @dataclass(frozen=True)
 class Packed:
-    """B sequences end to end without padding. cu_seqlens (B + 1,) int32, starts and the end T; max_seqlen = S."""
+    """B sequences end to end without padding. cu_seqlens (B + 1,) int32, starts and the end T; max_seqlen = S.
+
+    num_rows: rows a tensor of tokens has, T or, of a roomy layout, more; those behind T belong to no sequence, meet no
+    other token and have no gradient.
+    """
 
     cu_seqlens: Tensor
     max_seqlen: int
     num_tokens: int = -1  # T; read from cu_seqlens when left out
+    num_rows: int = -1  # T when left out
 
     def __post_init__(self) -> None:
         if self.num_tokens < 0:
             object.__setattr__(self, "num_tokens", int(self.cu_seqlens[-1]))
+        if self.num_rows < 0:
+            object.__setattr__(self, "num_rows", self.num_tokens)
 
     @classmethod
     def from_lengths(cls, lengths: Tensor) -> "Packed":
@@ -80,7 +114,19 @@ class Packed:
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same layout on another device."""
-        return Packed(self.cu_seqlens.to(device, non_blocking=True), self.max_seqlen, self.num_tokens)
+        return replace(self, cu_seqlens=self.cu_seqlens.to(device, non_blocking=True))
+
+    def roomy(self) -> "Packed":
+        """The layout an encoder runs on: as many rows as the next of few sizes has."""
+        return replace(self, num_rows=rounded(self.num_tokens))
+
+    def fill(self, tokens: Tensor) -> Tensor:
+        """tokens (T, ...) -> (num_rows, ...), zeros behind them."""
+        return with_rows(tokens, self.num_rows)
+
+    def real(self, tokens: Tensor) -> Tensor:
+        """The inverse of `fill`. tokens (num_rows, ...) -> (T, ...), a view"""
+        return tokens[: self.num_tokens]
 
     @property
     def full(self) -> bool:
@@ -111,8 +157,8 @@ class Packed:
         return torch.arange(self.max_seqlen, device=self.cu_seqlens.device)[None] < self.lengths[:, None]
 
     def position_ids(self) -> Tensor:
-        """Positions 0, 1, 2 ... of every sequence. -> (T,) int64"""
-        return self._position
+        """Positions 0, 1, 2 ... of every sequence. -> (num_rows,) int64"""
+        return self.fill(self._position)
 
     def first(self, hidden: Tensor) -> Tensor:
         """The hidden state of each sequence's first token, [CLS]. hidden (T, H) -> (B, H)"""
@@ -127,35 +173,39 @@ class Packed:
         return self._mask
 
     def rectangle(self, tokens: Tensor) -> Tensor:
-        """tokens (T, ...) -> (B, S, ...), zeros where a sequence has ended; a view where none ends early."""
+        """tokens (num_rows, ...) -> (B, S, ...), zeros where a sequence has ended; a view where none ends early."""
         shape = (len(self.cu_seqlens) - 1, self.max_seqlen, *tokens.shape[1:])
+        tokens = self.real(tokens)
         if self.full:
             return tokens.view(shape)
         cells = tokens.new_zeros(shape[0] * shape[1], *shape[2:])
         return cells.index_copy(0, self._cell, tokens).view(shape)
 
     def flat(self, rectangle: Tensor) -> Tensor:
-        """The inverse of `rectangle`. rectangle (B, S, ...) -> (T, ...)"""
+        """The inverse of `rectangle`. rectangle (B, S, ...) -> (num_rows, ...)"""
         cells = rectangle.flatten(0, 1)
         if self.full:
-            return cells
-        tokens: Tensor = _Take.apply(cells, self._cell)  # type: ignore[no-untyped-call]
+            return self.fill(cells)
+        tokens: Tensor = _Take.apply(cells, self._cell, self.num_rows)  # type: ignore[no-untyped-call]
         return tokens
 
 
 class _Take(torch.autograd.Function):
-    """cells[index] for an index without repeats: the gradient is a copy, where torch's own would add up."""
+    """cells[index], and zeros up to `rows`. The index has no repeats: the gradient is a copy, torch's own would add."""
 
     @staticmethod
-    def forward(ctx: Any, cells: Tensor, index: Tensor) -> Tensor:
+    def forward(ctx: Any, cells: Tensor, index: Tensor, rows: int) -> Tensor:
         ctx.save_for_backward(index)
         ctx.shape = cells.shape
-        return cells.index_select(0, index)
+        taken = cells.new_empty(rows, *cells.shape[1:])
+        torch.index_select(cells, 0, index, out=taken[: len(index)])
+        taken[len(index) :] = 0
+        return taken
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (index,) = ctx.saved_tensors
-        return grad.new_zeros(ctx.shape).index_copy_(0, index, grad), None
+        return grad.new_zeros(ctx.shape).index_copy_(0, index, grad[: len(index)]), None, None
 
 
 Layout = Packed | Padded

@@ -1,12 +1,14 @@
 """Cross-entropy over a vocabulary without ever holding all the logits.
 
-N predictions · C of them at a time · V vocabulary · H hidden size
+N predictions (a few more rows than targets, so that products have one of few shapes) · C of them at a time · V vocabulary · H hidden size
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from bertie.nn.layout import rounded, with_rows
 
 CHUNK_LOGITS = 1 << 24  # logits held at a time: 32 MiB in bf16, 549 predictions of BERT's vocabulary
 SMALLEST = 1e-38  # probability a target is taken to have at least: a loss of at most 87 nats, never infinity
@@ -16,9 +18,10 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: 
     """Summed cross-entropy of softmax(hidden weight^T + bias), and how many predictions were right.
 
     hidden (N, H) in the compute dtype, weight (V, H), bias (V,), targets (N,) int64 -> sum in nats, float32 scalar;
-    correct, int64 scalar (a tie for the highest counts). The softmax is the gradient but for one entry a row, so the
+    correct, int64 scalar (a tie for the highest counts). Rows of hidden behind the last target count for nothing. The softmax is the gradient but for one entry a row, so the
     gradients are made in the forward pass, a chunk of predictions at a time, and no logits are kept.
     """
+    hidden = with_rows(hidden, rounded(len(hidden)))
     total, correct = _LinearCrossEntropy.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
     return total, correct
 
@@ -31,11 +34,13 @@ class _LinearCrossEntropy(torch.autograd.Function):
         correct = torch.zeros((), dtype=torch.int64, device=hidden_NH.device)
         grad_hidden, grad_weight, grad_bias = [], None, None
         chunk = max(1, CHUNK_LOGITS // len(weight_VH))
-        for h_CH, targets_C in zip(torch.split(hidden_NH, chunk), torch.split(targets_N, chunk), strict=True):
+        for start in range(0, max(1, len(hidden_NH)), chunk):
+            h_CH, targets_C = hidden_NH[start : start + chunk], targets_N[start : start + chunk]
             probs_CV = torch.addmm(b_V, h_CH, w_VH.T).softmax(1)
+            probs_CV[len(targets_C) :] = 0  # no target: no loss, no gradient
             at = torch.arange(len(targets_C), device=h_CH.device), targets_C
             target_C = probs_CV[at]
-            correct += (target_C >= _row_max(probs_CV)).sum()
+            correct += (target_C >= _row_max(probs_CV)[: len(targets_C)]).sum()
             total -= target_C.float().clamp_min(SMALLEST).log().sum()
             if any(ctx.needs_input_grad):
                 probs_CV[at] = target_C - 1  # now d loss / d logits
