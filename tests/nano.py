@@ -78,9 +78,11 @@ def nano_train(**overrides: Any) -> TrainConfig:
 
 
 def nano_fit(run: Path, *, model: Model | None = None, source: NanoSource | None = None, **options: Any) -> Result:
-    """One nano run. options: TrainConfig's fields and fit's, lr and warmup of OptimConfig, dropout of the model."""
+    """One nano run. options: of TrainConfig and fit; OptimConfig's lr, warmup, optimizer; the model's dropout"""
     fits = {name: options.pop(name) for name in FIT_OPTIONS if name in options}
-    optim = OptimConfig(lr=options.pop("lr", 1e-3), warmup=options.pop("warmup", 0.2))
+    optim = OptimConfig(
+        name=options.pop("optimizer", "adamw"), lr=options.pop("lr", 1e-3), warmup=options.pop("warmup", 0.2)
+    )
     dropout = options.pop("dropout", 0.1)
     train = nano_train(**options)
     model = model or nano_model(train.seed, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout)

@@ -41,12 +41,16 @@ class Config(BaseModel):
 class OptimConfig(Config):
     """The optimizer and its learning-rate schedule (Devlin et al. 2018, A.2)."""
 
+    name: Literal["adamw", "bert_adam", "lamb", "muon"] = "adamw"
+    """adamw; bert_adam, without bias correction, as released; lamb, for huge batches; muon for matrices, adamw else."""
     lr: float = Field(1e-4, gt=0)
     """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """AdamW's decay rates of the first and second moment."""
+    """Adam's decay rates of the first and second moment."""
+    momentum: float = Field(0.95, ge=0, lt=1)
+    """Muon's decay rate of its one moment."""
     eps: float = Field(1e-6, gt=0)
-    """AdamW's denominator offset; 1e-6 is the BERT release's."""
+    """Adam's denominator offset; 1e-6 is the BERT release's."""
     weight_decay: float = Field(0.01, ge=0)
     """Decoupled weight decay; never on biases and norms."""
     max_grad_norm: float = Field(1.0, gt=0)

@@ -1,16 +1,29 @@
+"""Every optimizer does what its paper's formula says, and its state travels by name."""
+
+from typing import get_args
+
 import pytest
 import torch
 from torch import nn
 
 from bertie.config import OptimConfig
 from bertie.errors import DataError
-from bertie.train.optim import adamw, load_state, set_lr, state_by_name
-from nano import nano_model
+from bertie.nn.linear import Linear
+from bertie.train.optim import OPTIMIZERS, Updates, pieces
+from nano import assert_same_run, nano_fit, nano_model
+
+LR = 0.05
+CONFIG = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3, "weight_decay": 0.1}
+NAMES = list(OPTIMIZERS)
+
+
+def test_the_config_names_every_row():
+    assert get_args(OptimConfig.model_fields["name"].annotation) == tuple(OPTIMIZERS)
 
 
 def test_matrices_decay_and_biases_and_norms_do_not():
     model = nano_model()
-    decayed, spared = adamw(model, OptimConfig(weight_decay=0.01)).param_groups
+    decayed, spared = Updates(model, OptimConfig(weight_decay=0.01)).optimizers[0].param_groups
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.01, 0.0)
     for parameter in spared["params"]:
@@ -21,58 +34,144 @@ def test_matrices_decay_and_biases_and_norms_do_not():
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
 
 
-def adamw_by_hand(w, grads, *, lr, betas, eps, weight_decay):
-    """Loshchilov and Hutter 2019, algorithm 2."""
-    m, v = torch.zeros_like(w), torch.zeros_like(w)
+# The formulas: x (a tensor), its gradients in turn -> x after as many updates ----------------------------------------
+
+
+def adamw(x, grads, decay, corrected=True):
+    """Loshchilov and Hutter 2019, algorithm 2; not corrected: optimization.py of the release."""
+    (beta1, beta2), eps = CONFIG["betas"], CONFIG["eps"]
+    m, v = torch.zeros_like(x), torch.zeros_like(x)
     for t, g in enumerate(grads, 1):
-        m = betas[0] * m + (1 - betas[0]) * g
-        v = betas[1] * v + (1 - betas[1]) * g * g
-        m_hat, v_hat = m / (1 - betas[0] ** t), v / (1 - betas[1] ** t)
-        w = w - lr * (m_hat / (v_hat.sqrt() + eps) + weight_decay * w)
-    return w
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        m_hat, v_hat = (m / (1 - beta1**t), v / (1 - beta2**t)) if corrected else (m, v)
+        x = x - LR * (m_hat / (v_hat.sqrt() + eps) + decay * x)
+    return x
 
 
-def test_the_fused_optimizer_does_what_the_formula_says():
+def bert_adam(x, grads, decay):
+    return adamw(x, grads, decay, corrected=False)
+
+
+def lamb(x, grads, decay):
+    """You et al. 2019, algorithm 2, with phi(z) = z."""
+    if x.ndim == 1:
+        return adamw(x, grads, decay)
+    (beta1, beta2), eps = CONFIG["betas"], CONFIG["eps"]
+    m, v = torch.zeros_like(x), torch.zeros_like(x)
+    for t, g in enumerate(grads, 1):
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        r = (m / (1 - beta1**t)) / ((v / (1 - beta2**t)).sqrt() + eps) + decay * x
+        x = x - LR * x.norm() / r.norm() * r
+    return x
+
+
+def muon(x, grads, decay):
+    """Jordan et al. 2024: the momentum's nearest orthogonal matrix, by five rounds of Newton and Schulz in bfloat16."""
+    if x.ndim == 1:
+        return adamw(x, grads, decay)
+    mu, moment = 0.95, torch.zeros_like(x)
+    for g in grads:
+        moment = mu * moment + (1 - mu) * g
+        o = ((1 - mu) * g + mu * moment).bfloat16()
+        o = o.T if len(x) > x.shape[1] else o
+        o = o / o.norm()
+        for _ in range(5):
+            a = o @ o.T
+            o = 3.4445 * o + (-4.7750 * a + 2.0315 * a @ a) @ o
+        o = (o.T if len(x) > x.shape[1] else o).float()
+        x = x - LR * (0.2 * max(x.shape) ** 0.5 * o + decay * x)  # Liu et al. 2025, 2.2
+    return x
+
+
+FORMULAS = {"adamw": adamw, "bert_adam": bert_adam, "lamb": lamb, "muon": muon}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_does_what_the_formula_says(name):
+    """On a fused projection of three matrices, which LAMB and Muon look at one by one."""
     torch.manual_seed(0)
-    layer = nn.Linear(5, 3)
-    config = OptimConfig(lr=0.1, weight_decay=0.1)
+    layer = Linear(5, 3 * 4, parts=3)
     weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
-    grads = [(torch.randn(3, 5), torch.randn(3)) for _ in range(4)]
-    optimizer = adamw(layer, config)
-    set_lr(optimizer, 0.05)
+    grads = [(torch.randn(12, 5), torch.randn(12)) for _ in range(4)]
+    updates = Updates(layer, OptimConfig(name=name, **CONFIG))
     for layer.weight.grad, layer.bias.grad in grads:
-        optimizer.step()
-    options = {"lr": 0.05, "betas": config.betas, "eps": config.eps}
-    by_hand = adamw_by_hand(weight, [g for g, _ in grads], weight_decay=0.1, **options)
-    torch.testing.assert_close(layer.weight.detach(), by_hand)
-    torch.testing.assert_close(
-        layer.bias.detach(), adamw_by_hand(bias, [g for _, g in grads], weight_decay=0.0, **options)
-    )
+        updates.step(LR)
+    formula = FORMULAS[name]
+    expected = [formula(part, [g.chunk(3)[i] for g, _ in grads], 0.1) for i, part in enumerate(weight.chunk(3))]
+    tolerance = {"atol": 5e-3, "rtol": 0.0} if name == "muon" else {"atol": 1e-5, "rtol": 1e-5}  # bfloat16 inside
+    torch.testing.assert_close(layer.weight.detach(), torch.cat(expected), **tolerance)
+    torch.testing.assert_close(layer.bias.detach(), formula(bias, [g for _, g in grads], 0.0))
+    if name in ("lamb", "muon"):
+        whole = formula(weight, [g for g, _ in grads], 0.1)
+        assert (layer.weight.detach() - whole).abs().max() > 0.01, "the three matrices were taken for one"
 
 
-def test_state_travels_by_name_and_frozen_parameters_have_none():
+def test_the_release_s_first_update_is_three_times_as_large():
+    moved = {}
+    for name in ("adamw", "bert_adam"):
+        layer = nn.Linear(1, 1, bias=False)
+        before = layer.weight.item()
+        layer.weight.grad = torch.ones(1, 1)
+        Updates(layer, OptimConfig(name=name, weight_decay=0.0)).step(0.01)
+        moved[name] = before - layer.weight.item()
+    assert moved["bert_adam"] / moved["adamw"] == pytest.approx(0.1 / 0.001**0.5, rel=1e-3)
+
+
+def test_lamb_moves_what_is_all_zero():
+    layer = nn.Linear(3, 2, bias=False)
+    nn.init.zeros_(layer.weight)
+    layer.weight.grad = torch.ones(2, 3)
+    Updates(layer, OptimConfig(name="lamb")).step(0.01)
+    torch.testing.assert_close(layer.weight.detach(), torch.full((2, 3), -0.01), rtol=1e-4, atol=0)
+
+
+def test_muon_takes_hidden_matrices_and_adamw_the_rest():
+    first, rest = Updates(nano_model(), OptimConfig(name="muon")).optimizers
+    assert isinstance(first, torch.optim.Muon)
+    assert isinstance(rest, torch.optim.AdamW)
+    hidden = [piece.name for piece in pieces(nano_model(), apart=True) if piece.hidden]
+    assert len(hidden) == sum(len(group["params"]) for group in first.param_groups)
+    assert "encoder.layers.0.attention.qkv.weight[2]" in hidden
+    assert not any("embeddings" in name or "classifier" in name or "bias" in name for name in hidden)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_learns_and_a_resumed_one_is_unbroken(name, tmp_path):
+    nano_fit(tmp_path / "unbroken", optimizer=name, steps=8, save_every=4)
+    with pytest.raises(ZeroDivisionError):
+        nano_fit(tmp_path / "broken", optimizer=name, steps=8, save_every=4, on_step=lambda step: 1 / (6 - step))
+    nano_fit(tmp_path / "broken", optimizer=name, steps=8, save_every=4)
+    assert_same_run(tmp_path / "unbroken", tmp_path / "broken", 8)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_state_travels_by_name_and_frozen_parameters_have_none(name):
     torch.manual_seed(0)
     layer = nn.Linear(5, 3)
     layer.bias.requires_grad = False
-    optimizer = adamw(layer, OptimConfig())
+    config = OptimConfig(name=name)
+    updates = Updates(layer, config)
     layer.weight.grad = torch.randn(3, 5)
-    optimizer.step()
-    state = state_by_name(optimizer, layer)
-    assert set(state) == {"weight/exp_avg", "weight/exp_avg_sq", "weight/step"}
+    updates.step(0.1)
+    state = updates.state()
+    adams = {"weight/exp_avg", "weight/exp_avg_sq", "weight/step"}
+    assert set(state) == ({"weight/momentum_buffer"} if name == "muon" else adams)
 
     other = nn.Linear(5, 3)
     other.load_state_dict(layer.state_dict())
-    resumed = adamw(other, OptimConfig())
-    load_state(resumed, other, state, "here")
-    for one, opt in ((layer, optimizer), (other, resumed)):
+    resumed = Updates(other, config)
+    resumed.load(state, "here")
+    for one, opt in ((layer, updates), (other, resumed)):
         one.weight.grad = torch.ones(3, 5)
-        opt.step()
+        opt.step(0.1)
     assert torch.equal(layer.weight, other.weight)
 
 
 def test_state_of_another_model_is_refused():
-    layer = nn.Linear(5, 3)
+    updates = Updates(nn.Linear(5, 3), OptimConfig())
     with pytest.raises(DataError, match="belongs to no parameter"):
-        load_state(adamw(layer, OptimConfig()), layer, {"weight/exp_avg": torch.zeros(4, 4)}, "here")
+        updates.load({"weight/exp_avg": torch.zeros(4, 4)}, "here")
     with pytest.raises(DataError, match="elsewhere/exp_avg"):
-        load_state(adamw(layer, OptimConfig()), layer, {"elsewhere/exp_avg": torch.zeros(3, 5)}, "here")
+        updates.load({"elsewhere/exp_avg": torch.zeros(3, 5)}, "here")

@@ -77,7 +77,7 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.num_heads, self.scaled, self.dropout_p = num_heads, scaled, dropout_p
         size = num_heads * head_size if head_size else hidden_size
-        self.qkv = Linear(hidden_size, 3 * size, bias)
+        self.qkv = Linear(hidden_size, 3 * size, bias, parts=3)
         self.output = Linear(size, hidden_size, output_bias)
 
     def forward(
@@ -125,7 +125,7 @@ class CrossAttention(nn.Module):
         self.num_heads, self.scaled, self.dropout_p = num_heads, scaled, dropout_p
         size = num_heads * head_size if head_size else hidden_size
         self.query = Linear(hidden_size, size, bias)
-        self.kv = Linear(hidden_size, 2 * size, bias)
+        self.kv = Linear(hidden_size, 2 * size, bias, parts=2)
         self.output = Linear(size, hidden_size, output_bias)
 
     def forward(

@@ -25,9 +25,9 @@ class BiLSTM(nn.Module):
     def __init__(self, size: int, cells: int, *, cell_clip: float = 0.0, state_clip: float = 0.0) -> None:
         super().__init__()
         self.cell_clip, self.state_clip = cell_clip, state_clip
-        self.up = Linear(size, 2 * 4 * cells, bias=False)
-        self.state = Linear(size, 2 * 4 * cells)
-        self.down = Linear(cells, 2 * size, bias=False)
+        self.up = Linear(size, 2 * 4 * cells, bias=False, parts=8)
+        self.state = Linear(size, 2 * 4 * cells, parts=8)
+        self.down = Linear(cells, 2 * size, bias=False, parts=2)
 
     def forward(self, hidden: Tensor, layout: Layout, mirror_BS: Tensor) -> Tensor:
         """hidden (T, 2 P) or (B, S, 2 P): what the left-to-right LSTM reads, then the other -> the same shape.

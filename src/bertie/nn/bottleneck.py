@@ -86,7 +86,7 @@ class BottleneckAttention(nn.Module):
     def __init__(self, size: int, value_size: int, num_heads: int, *, dropout_p: float = 0.0) -> None:
         super().__init__()
         self.num_heads, self.dropout_p = num_heads, dropout_p
-        self.qk = Linear(size, 2 * size)
+        self.qk = Linear(size, 2 * size, parts=2)
         self.value = Linear(value_size, size)
         self.output = Linear(size, size)
 

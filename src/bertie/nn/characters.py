@@ -43,7 +43,7 @@ class CharacterCNN(nn.Module):
         total = sum(count for _, count in filters)
         self.embedding = nn.Embedding(characters, character_size)
         self.convolutions = nn.ModuleList(_Convolution(character_size, count, width) for width, count in filters)
-        self.highways = nn.ModuleList(Linear(total, 2 * total) for _ in range(highways))
+        self.highways = nn.ModuleList(Linear(total, 2 * total, parts=2) for _ in range(highways))
         self.projection = Linear(total, size)
 
     def forward(self, characters: Tensor, dtype: torch.dtype | None = None) -> Tensor:

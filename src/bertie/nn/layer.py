@@ -54,7 +54,7 @@ class Layer(nn.Module):
         self.attention = attention
         self.attention_norm = NORMS[norm_type](hidden_size, eps)
         if self.gated:
-            self.gate_up = Linear(hidden_size, 2 * intermediate_size, bias)
+            self.gate_up = Linear(hidden_size, 2 * intermediate_size, bias, parts=2)
         else:
             self.up = Linear(hidden_size, intermediate_size, bias)
         self.down = Linear(intermediate_size, hidden_size, bias)

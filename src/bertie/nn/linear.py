@@ -9,7 +9,14 @@ from torch import Tensor, nn, ones, zeros
 
 
 class Linear(nn.Linear):
-    """y = x W^T + b in x's dtype. x (..., in_features) -> (..., out_features)"""
+    """y = x W^T + b in x's dtype. x (..., in_features) -> (..., out_features)
+
+    parts: how many matrices stand on top of each other in the weight, for who looks at whole matrices (train/optim.py).
+    """
+
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, parts: int = 1) -> None:
+        super().__init__(in_features, out_features, bias)
+        self.parts = parts
 
     def forward(self, x: Tensor) -> Tensor:
         """See the class."""

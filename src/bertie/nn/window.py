@@ -71,7 +71,7 @@ class WindowAttention(SelfAttention):
     ) -> None:
         super().__init__(hidden_size, num_heads, dropout_p=dropout_p)
         self.radius, self.dilation = radius, dilation
-        self.qkv_global = Linear(hidden_size, 3 * hidden_size)
+        self.qkv_global = Linear(hidden_size, 3 * hidden_size, parts=3)
 
     def forward(  # type: ignore[override]
         self, hidden: Tensor, layout: Layout, bias: Sight, *, output_attentions: bool = False

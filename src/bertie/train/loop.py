@@ -35,7 +35,7 @@ from bertie.train.checkpoint import Checkpoint
 from bertie.train.distributed import World
 from bertie.train.figures import Figures, Unseen, Window
 from bertie.train.log import MetricsLog
-from bertie.train.optim import adamw, load_state, set_lr, state_by_name
+from bertie.train.optim import Updates
 from bertie.train.prefetch import ahead
 from bertie.train.resume import check_identity, find, flatten
 from bertie.train.schedule import lr_at
@@ -149,7 +149,7 @@ class _Loop:
         self.model, self.objective, self.source = model, objective, source
         self.train, self.optim, self.run = train, optim_config, run
         self.world, self.request, self.evaluate, self.identity = world, request, evaluate, identity
-        self.optimizer = adamw(model, optim_config)
+        self.updates = Updates(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.encode = torch.compile(model.encode, dynamic=True) if train.compile else model.encode
         # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
@@ -200,7 +200,7 @@ class _Loop:
 
     def _step(self, step: int, part: Share, counts: dict[str, int], tokens: int) -> None:
         """One update. counts, tokens: over all ranks."""
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         seed = (self.train.seed, step, self.world.rank)
         sums = backward(
             self.model, self.encode, self.objective, part.batches, counts, seed=seed, device=self.world.device
@@ -210,8 +210,7 @@ class _Loop:
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.optim.max_grad_norm)
         self.figures.add(Unseen(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
         self.lr = lr_at(step, self.train.steps, self.optim)
-        set_lr(self.optimizer, self.lr)
-        self.optimizer.step()
+        self.updates.step(self.lr)
 
     def _shown(self) -> dict[str, Any]:
         rate = self.figures.tokens / max(time.monotonic() - self.began, 1e-9)
@@ -268,7 +267,7 @@ class _Loop:
                 self.run,
                 step,
                 model=_weights(self.model),
-                optimizer=state_by_name(self.optimizer, self.model),
+                optimizer=self.updates.state(),
                 state=state,
                 keep=self.train.keep,
             )
@@ -293,7 +292,7 @@ class _Loop:
             raise DataError(f"{where} holds the weights of a model of another shape.")
         for name, tensor in ours.items():
             tensor.copy_(weights[name])
-        load_state(self.optimizer, self.model, found.tensors(checkpoint.OPTIMIZER), str(found.folder))
+        self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
         self.figures.window = Window(**found.state["window"])
         self.before_s = found.state["elapsed_s"]
         if found.folder.resolve().parent == self.run.resolve():

@@ -1,53 +1,205 @@
-"""AdamW as BERT uses it: no decay on biases and norms; its state by parameter name, so that it fits in safetensors."""
+"""Optimizers: torch's own where it has one, a row each; their state by name, so that it fits in safetensors.
 
-from collections.abc import Mapping
+In all of them matrices decay, and vectors, which are biases and norms, do not (Devlin et al. 2018, A.2; release file
+optimization.py, exclude_from_weight_decay). `Updates` is what a loop holds.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertie.config import OptimConfig
 from bertie.errors import DataError
+from bertie.registry import Registry
+
+FOREVER = 1e9  # a step so late that the moments' correction for their start from zero is exactly 1 in float32
 
 
-def adamw(model: nn.Module, config: OptimConfig) -> torch.optim.AdamW:
-    """Fused AdamW with two groups: matrices decay; vectors, which are biases and norms, do not.
+@dataclass(frozen=True)
+class Piece:
+    """What an optimizer updates as one: a parameter, or one of the matrices that stand on top of each other in it."""
 
-    Devlin et al. 2018, A.2; release file optimization.py, exclude_from_weight_decay. Unlike the release, the moments
-    are corrected for their start from zero (Kingma and Ba 2015, algorithm 1).
+    name: str
+    tensor: nn.Parameter
+    owner: nn.Parameter
+    rows: slice
+    hidden: bool
+    """Whether it leads from hidden states to hidden states: no embedding, no classifier, no bias."""
+
+    @property
+    def decays(self) -> bool:
+        """Matrices do."""
+        return self.tensor.ndim > 1
+
+
+class Updates:
+    """The optimizer of a model, or several, each with its own part of the trainable parameters."""
+
+    def __init__(self, model: nn.Module, config: OptimConfig) -> None:
+        row = OPTIMIZERS[config.name]
+        self.pieces = list(pieces(model, apart=row.apart))
+        self.optimizers = row.make(self.pieces, config)
+
+    def step(self, lr: float) -> None:
+        """Update the parameters by their gradients, at the learning rate `lr`."""
+        views = [piece for piece in self.pieces if piece.tensor is not piece.owner]
+        for piece in views:
+            piece.tensor.grad = None if piece.owner.grad is None else piece.owner.grad[piece.rows]
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr
+            optimizer.step()
+        for piece in views:
+            piece.tensor.grad = None  # or it would keep the whole gradient alive
+
+    def state(self) -> dict[str, Tensor]:
+        """The tensors to save, as "<piece>/<what>": exp_avg, exp_avg_sq, step; none for what was never updated."""
+        return {
+            f"{piece.name}/{what}": tensor
+            for piece in self.pieces
+            for optimizer in self.optimizers
+            for what, tensor in optimizer.state.get(piece.tensor, {}).items()
+        }
+
+    def load(self, state: Mapping[str, Tensor], where: str) -> None:
+        """The inverse of `state`. Raises DataError, naming `where`, for a tensor that belongs to no parameter."""
+        by_name = {piece.name: piece.tensor for piece in self.pieces}
+        owners = {
+            tensor: optimizer
+            for optimizer in self.optimizers
+            for group in optimizer.param_groups
+            for tensor in group["params"]
+        }
+        for key, tensor in state.items():
+            name, _, what = key.rpartition("/")
+            ours = by_name.get(name)
+            if ours is None or (tensor.ndim and tensor.shape != ours.shape):
+                raise DataError(
+                    f"{where} holds {key} {tuple(tensor.shape)}, which belongs to no parameter of this model."
+                )
+            # a copy: the loaded tensor may be a view of the file
+            owners[ours].state[ours][what] = torch.empty_like(tensor, device=ours.device).copy_(tensor)
+
+
+def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[Piece]:
+    """The trainable parameters in the model's order; apart: each matrix of a fused projection by itself, as a view."""
+    modules = dict(model.named_modules())
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        module = modules[name.rpartition(".")[0]]
+        linear = isinstance(module, nn.Linear) and parameter is module.weight
+        hidden = linear and not name.endswith("classifier.weight")
+        parts = getattr(module, "parts", 1) if linear and apart else 1
+        if parts == 1:
+            yield Piece(name, parameter, parameter, slice(None), hidden)
+            continue
+        size = len(parameter) // parts
+        for i in range(parts):
+            rows = slice(i * size, (i + 1) * size)
+            yield Piece(f"{name}[{i}]", nn.Parameter(parameter.detach()[rows]), parameter, rows, hidden)
+
+
+def adamw(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+    """Fused AdamW (Loshchilov and Hutter 2019, algorithm 2), which corrects the moments for their start from zero."""
+    groups = _groups(pieces, config)
+    return [torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)] if groups else []
+
+
+def bert_adam(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+    """Adam as BERT's release has it (optimization.py, AdamWeightDecayOptimizer): the moments are not corrected.
+
+    So its first update is (1 - beta1) / sqrt(1 - beta2) times AdamW's, three times with the usual rates. What corrects
+    nothing is AdamW far from its first step.
     """
-    decayed = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
-    spared = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim <= 1]
+    pieces = list(pieces)
+    optimizers = adamw(pieces, config)
+    for piece in pieces:
+        optimizers[0].state[piece.tensor] = {
+            "step": torch.full((), FOREVER, device=piece.tensor.device),
+            "exp_avg": torch.zeros_like(piece.tensor),
+            "exp_avg_sq": torch.zeros_like(piece.tensor),
+        }
+    return optimizers
+
+
+def lamb(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+    """LAMB, for batches of tens of thousands."""
+    return [Lamb(_groups(pieces, config), lr=config.lr, betas=config.betas, eps=config.eps)]
+
+
+def muon(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+    """Muon for hidden matrices, AdamW for embeddings, classifiers, biases and norms (Jordan et al. 2024).
+
+    Updates of a matrix are scaled to the size AdamW's have, so that both share a learning rate (Liu et al. 2025, 2.2).
+    """
+    pieces = list(pieces)
+    groups = _groups((piece for piece in pieces if piece.hidden), config)
+    rest = adamw((piece for piece in pieces if not piece.hidden), config)
+    if not groups:
+        return rest
+    return [torch.optim.Muon(groups, lr=config.lr, momentum=config.momentum, adjust_lr_fn="match_rms_adamw"), *rest]
+
+
+def _groups(pieces: Iterable[Piece], config: OptimConfig) -> list[dict[str, Any]]:
+    """Those that decay, then those that do not; a group without members is left out."""
+    pieces = list(pieces)
     groups = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": spared, "weight_decay": 0.0},
+        {"params": [p.tensor for p in pieces if p.decays], "weight_decay": config.weight_decay},
+        {"params": [p.tensor for p in pieces if not p.decays], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
-        [group for group in groups if group["params"]], lr=config.lr, betas=config.betas, eps=config.eps, fused=True
-    )
+    return [group for group in groups if group["params"]]
 
 
-def set_lr(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Use `lr` from the next update on."""
-    for group in optimizer.param_groups:
-        group["lr"] = lr
+class Lamb(torch.optim.Optimizer):
+    """Adam whose update of a matrix has the length of that matrix, times the rate (You et al. 2019, algorithm 2).
+
+    Vectors are updated as by Adam, and so is what has no length yet (release file lamb_optimizer.py of ALBERT).
+    """
+
+    def __init__(self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update. The step's number stays on the tensor's device, which is not waited for."""
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for x in group["params"]:
+                if x.grad is None:
+                    continue
+                state = self.state[x]
+                if not state:
+                    state["step"] = torch.zeros((), device=x.device)
+                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(x), torch.zeros_like(x)
+                t = state["step"].add_(1)
+                m = state["exp_avg"].lerp_(x.grad, 1 - beta1)
+                v = state["exp_avg_sq"].mul_(beta2).addcmul_(x.grad, x.grad, value=1 - beta2)
+                update = (m / (1 - beta1**t)).div_((v / (1 - beta2**t)).sqrt_().add_(group["eps"]))
+                update.add_(x, alpha=group["weight_decay"])
+                if x.ndim > 1:
+                    length, size = x.norm(), update.norm()
+                    update.mul_(torch.where((length > 0) & (size > 0), length / size, 1.0))
+                x.add_(update, alpha=-group["lr"])
 
 
-def state_by_name(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's tensors as "<parameter>/<what>": exp_avg, exp_avg_sq, step; none for what was never updated."""
-    return {
-        f"{name}/{what}": tensor
-        for name, parameter in model.named_parameters()
-        for what, tensor in optimizer.state.get(parameter, {}).items()
-    }
+@dataclass(frozen=True)
+class Row:
+    """How an optimizer is made; apart: whether it looks at whole matrices, so that fused ones must be taken apart."""
+
+    make: Callable[[Iterable[Piece], OptimConfig], list[torch.optim.Optimizer]]
+    apart: bool = False
 
 
-def load_state(optimizer: torch.optim.Optimizer, model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
-    """The inverse of `state_by_name`. Raises DataError, naming `where`, for a tensor that belongs to no parameter."""
-    parameters = dict(model.named_parameters())
-    for key, tensor in state.items():
-        name, _, what = key.rpartition("/")
-        parameter = parameters.get(name)
-        if parameter is None or (tensor.ndim and tensor.shape != parameter.shape):
-            raise DataError(f"{where} holds {key} {tuple(tensor.shape)}, which belongs to no parameter of this model.")
-        # a copy: the loaded tensor may be a view of the file
-        optimizer.state[parameter][what] = torch.empty_like(tensor, device=parameter.device).copy_(tensor)
+OPTIMIZERS: Registry[Row] = Registry(
+    "optimizer",
+    [
+        ("adamw", Row(adamw)),
+        ("bert_adam", Row(bert_adam)),
+        ("lamb", Row(lamb, apart=True)),
+        ("muon", Row(muon, apart=True)),
+    ],
+)
