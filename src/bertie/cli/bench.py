@@ -26,15 +26,15 @@ def pretrain(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Masked-LM training: Bertie beside the transformers Trainer, interleaved; real tokens per second, peak memory.
+    r"""Masked-LM training: Bertie beside the transformers Trainer, interleaved; real tokens per second, peak memory.
 
-    Needs the peers: pip install 'bertie[dev]'.
+    Needs the peers: pip install 'bertie\[dev]'.
 
-    Examples:
+    [bold]Examples[/]
 
-        bertie bench pretrain
+      bertie bench pretrain
 
-        bertie bench pretrain --models tiny --rounds 3 -o bench.jsonl
+      bertie bench pretrain --models tiny --rounds 3 -o bench.jsonl
     """
     from bertie.bench import harness
     from bertie.bench import pretrain as program

@@ -13,9 +13,11 @@ from bertie.cli import (  # noqa: I001 (the order of --help)
     convert,
     grow,
     demo,
+    bench,
 )
 
 __all__ = [
+    "bench",
     "convert",
     "corpus",
     "demo",

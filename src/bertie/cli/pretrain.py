@@ -38,7 +38,7 @@ def pretrain(
 
       bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/tiny train.steps=5000
 
-      bertie pretrain -c recipes/bert-base.yaml --corpus corpora/mine --tokenizer tokenizers/mine -o runs/base --dry-run
+      bertie pretrain -c recipes/pretrain-bert-base.yaml --corpus corpora/mine --tokenizer tokenizers/mine --dry-run
 
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """

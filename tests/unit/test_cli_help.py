@@ -1,0 +1,52 @@
+"""Every command is listed, and every example of every --help is a command line that parses."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from rich.text import Text
+
+import bertie.cli
+from bertie import console
+from bertie.cli import commands
+from bertie.cli.app import app
+
+# What may stand around an example: another program before a pipe, a file after it, a remark.
+_EXAMPLE = re.compile(r"(?:^|\| |-m |Examples?: )bertie (.*?)(?:\s+[<|(].*)?$", re.MULTILINE)
+
+
+def leaves(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(words, command) of every command that does something itself."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from leaves(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+COMMANDS = {" ".join(path): command for path, command in leaves(typer.main.get_command(app))}
+
+
+def test_every_file_of_commands_is_listed():
+    files = {path.stem for path in Path(bertie.cli.__file__).parent.glob("*.py")}
+    assert files - {"__init__", "app", "commands", "tables"} == set(commands.__all__)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_help_are_command_lines_of_it(name: str):
+    command = COMMANDS[name]
+    text = Text.from_markup(f"{command.help}\n{command.epilog or ''}").plain
+    examples = [shlex.split(line.strip()) for line in _EXAMPLE.findall("\n".join(map(str.strip, text.splitlines())))]
+    assert examples, f"bertie {name} --help shows no example"
+    words = name.split()
+    before = vars(console.verbosity).copy()
+    try:
+        for example in examples:
+            assert example[: len(words)] == words
+            command.make_context(name, example[len(words) :])  # raises for an unknown option or a missing argument
+    finally:
+        vars(console.verbosity).update(before)
