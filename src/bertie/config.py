@@ -116,6 +116,10 @@ class FinetuneConfig(Config):
 
     model: str
     """Folder of the pre-trained model."""
+    task: str = "sequence"
+    """What is learnt, by name: sequence (one label for a text or a pair) ... A published set has its own."""
+    task_options: dict[str, Any] = {}
+    """Settings of the task, which are saved with the model: task_options.threshold=0.4."""
     train_file: str = ""
     """Labelled examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
@@ -134,8 +138,8 @@ class FinetuneConfig(Config):
     """Folder that holds the files of `data`."""
     max_length: int = Field(128, ge=8)
     """Tokens per example, [CLS] and [SEP] included."""
-    too_long: Literal["truncate", "window", "error"] = "truncate"
-    """What to do with longer examples: cut and count, read windows that overlap and vote, or refuse."""
+    too_long: Literal["truncate", "window", "error"] | None = None
+    """What to do with longer examples: cut and count, read windows that overlap, or refuse. None: as the task does."""
     from_scratch: bool = False
     """Start from random weights of the same architecture: the baseline pre-training is measured against."""
     epochs: float = Field(3.0, gt=0)

@@ -7,7 +7,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "bertie"
 
 FLOORS = [
     {"errors", "registry", "config", "files", "console"},
-    {"text", "nn"},
+    {"text", "nn", "metrics"},
     {"models", "data"},
     {"objectives", "tasks"},
     {"variants", "train"},

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from bertie.evaluate.metrics import Confusion, bootstrap, figures
+from bertie.metrics.confusion import Confusion, bootstrap, figures
 
 THREE = ("bird", "cat", "dog")
 

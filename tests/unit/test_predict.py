@@ -47,7 +47,7 @@ def save_model(folder: Path, *, texts: int = 1, too_long: str = "truncate", head
     else:
         model = variants.build(config, heads=SequenceTask(LABELS).heads)
         model.labels = LABELS
-        set_training_facts(tokenizer, max_length=32, too_long=too_long, texts=texts)
+        set_training_facts(tokenizer, SequenceTask(LABELS), max_length=32, too_long=too_long, texts=texts)
     variants.save(model, folder, tokenizer=tokenizer)
     return folder
 
@@ -195,7 +195,7 @@ def test_fill_mask_proposes_tokens_for_every_mask(tmp_path):
         assert filled.token.removeprefix("##") in filled.text
     with pytest.raises(DataError, match=r"no \[MASK\]"):
         bertie.fill_mask(model, "nothing to fill")
-    with pytest.raises(UsageError, match="no head that chooses"):
+    with pytest.raises(UsageError, match="no head that answers"):
         bertie.predict(model, ["x"])
 
 

@@ -1,5 +1,6 @@
 import os
 import string
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from bertie.nn.init import initialize
 from bertie.tasks import TASKS, SequenceTask
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.sequence import label_names
-from bertie.tasks.source import TaskSource, encode, pieces, steps_of
+from bertie.tasks.source import Targets, TaskSource, encode, pieces, steps_of
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -97,10 +98,12 @@ def test_long_texts_are_named_under_every_policy(tokenizer, too_long):
 
 
 def source(tokenizer, *, examples=None, batch_size=4, micro=None, seed=0, too_long="window") -> TaskSource:
-    examples = examples or [Example(("ab " * (1 + i * 7 % 13),), str(i)) for i in range(10)]
+    examples = examples or [Example(("ab " * (1 + i * 7 % 13),)) for i in range(10)]
+    examples = [replace(example, label=TASK.labels[i % 2]) for i, example in enumerate(examples)]
     encoded = encode(examples, tokenizer, max_length=16, too_long=too_long)
-    targets = [i % 2 for i in range(len(examples))]
-    return TaskSource(encoded, targets, batch_size=batch_size, micro_batch_size=micro, seed=seed)
+    return TaskSource(
+        encoded, TASK.targets(examples, encoded), batch_size=batch_size, micro_batch_size=micro, seed=seed
+    )
 
 
 def examples_of(batches) -> list[int]:
@@ -160,7 +163,7 @@ def test_the_fingerprint_follows_texts_labels_and_policy(tokenizer):
         source(tokenizer).fingerprint,
         source(tokenizer, too_long="truncate").fingerprint,
         source(tokenizer, examples=[Example(("other",))] * 10).fingerprint,
-        TaskSource(source(tokenizer).encoded, [1] * 10, batch_size=4, micro_batch_size=None, seed=0).fingerprint,
+        TaskSource(source(tokenizer).encoded, Targets(), batch_size=4, micro_batch_size=None, seed=0).fingerprint,
     }
     assert len(prints) == 4
     assert source(tokenizer).fingerprint in prints
@@ -180,8 +183,10 @@ def test_labels_are_names_in_an_order_that_rows_do_not_decide():
     assert label_names({"긍정", "부정"}) == ("긍정", "부정")
 
 
-def test_decode_gives_names_and_probabilities_that_sum_to_one():
-    first, second = TASK.decode(torch.tensor([[2.0, 0.0], [0.0, 0.0]]))
+def test_decode_gives_names_and_probabilities_that_sum_to_one(tokenizer):
+    examples = [Example(("a",)), Example(("b",))]
+    encoded = encode(examples, tokenizer, max_length=16)
+    first, second = TASK.decode(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), encoded, examples)
     assert first.label == "no"
     assert first.probability == pytest.approx(0.880797, abs=1e-6)
     assert sum(first.scores.values()) == pytest.approx(1)

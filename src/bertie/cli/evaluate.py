@@ -43,19 +43,19 @@ def evaluate(
       bertie evaluate runs/nsmc/model --data nsmc --data-dir nsmc/ --split test --json
     """
     from bertie.data.tables import TableFormat
-    from bertie.evaluate.metrics import summary
     from bertie.files import write_json
+    from bertie.metrics.base import summary
     from bertie.tasks.datasets import DATASETS
 
     if bool(file) == bool(data):
         raise UsageError("Give either a FILE or --data NAME with --data-dir DIR.")
-    metrics: tuple[str, ...] = ("accuracy", "macro_f1", "mcc")
+    predictor = tables.predictor(model, max_length, too_long, precision, device)
+    metrics = predictor.task.metrics
     path: Path | str = file
     format = TableFormat(tuple(text or ()), label, tables.names(columns), encoding, format_)
     if data:
         metrics = DATASETS[data].metrics
         path, format = DATASETS[data].table(split, data_dir or Path())
-    predictor = tables.predictor(model, max_length, too_long, precision, device)
     report = predictor.score(path, format, on_columns=lambda found: tables.check_texts(predictor, found, str(path)))
     if output:
         write_json(output, report)
@@ -65,22 +65,24 @@ def evaluate(
     for note in report["notes"]:
         console.warn(note)
     console.show(summary(report, metrics))
-    show_labels(report)
+    show_details(report)
 
 
-def show_labels(report: dict[str, Any]) -> None:
-    """A table of the figures per label, for people, and a word on what is odd about them."""
+def show_details(report: dict[str, Any]) -> None:
+    """A table of the figures per label where there are labels, for people, and a word on what is odd about them."""
     from rich.table import Table
 
-    table = Table("label", box=None)
-    for name in ("precision", "recall", "f1", "examples"):
-        table.add_column(name, justify="right")
-    for label in report["labels"]:
-        row = report["per_label"][label]
-        table.add_row(label, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}")
-    console.show(table)
-    if report["unknown_labels"]:
+    if per_label := report.get("per_label"):
+        table = Table("label", box=None)
+        for name in ("precision", "recall", "f1", "examples"):
+            table.add_column(name, justify="right")
+        for label, row in per_label.items():
+            table.add_row(
+                label, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}"
+            )
+        console.show(table)
+    if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels the model never learnt, counted as errors: {unknown}")
-    if report["all_given"]:
-        console.warn(f"every example was given the label {report['all_given']!r}: the model tells nothing apart")
+    if report.get("all_given"):
+        console.warn(f"every example was given the answer {report['all_given']!r}: the model tells nothing apart")

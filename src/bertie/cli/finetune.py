@@ -1,4 +1,4 @@
-"""`bertie finetune`: labelled examples and a pre-trained model in, a classifier out."""
+"""`bertie finetune`: labelled examples and a pre-trained model in, a model for one task out."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +8,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import ConfigFile, DryRun, Json, Overrides, Overwrite, Quiet, Resume, Verbose, app, emit
-from bertie.cli.evaluate import show_labels
+from bertie.cli.evaluate import show_details
 from bertie.errors import UsageError
 
 
@@ -19,6 +19,9 @@ def finetune(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")] = None,
     train: Annotated[str | None, typer.Option("--train", help="Labelled examples: csv, tsv, jsonl, parquet.")] = None,
     dev: Annotated[str | None, typer.Option("--dev", help="Examples to measure on; else a tenth is held out.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", help="What is learnt: one label per text (sequence) ...")
+    ] = None,
     data: Annotated[str | None, typer.Option("--data", help="A published set: sst2, nsmc ... (--data-dir).")] = None,
     data_dir: Annotated[str | None, typer.Option("--data-dir", help="Folder with the files of --data.")] = None,
     text: tables.TextColumns = None,
@@ -34,7 +37,7 @@ def finetune(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fine-tune a pre-trained model to classify texts, or pairs of texts.
+    """Fine-tune a pre-trained model for a task: by default, to classify texts or pairs of texts.
 
     The same command goes on where it was stopped. Any setting can be given as key=value (epochs=5, optim.lr=5e-5,
     max_length=256, too_long=window, from_scratch=true); RUN/run.yaml holds them all.
@@ -59,6 +62,7 @@ def finetune(
         model=model,
         train_file=train,
         dev_file=dev,
+        task=task,
         data=data,
         data_dir=data_dir,
         text=text or None,
@@ -88,10 +92,10 @@ def finetune(
 
 
 def _show(results: dict[str, Any], output: Path) -> None:
-    from bertie.evaluate.metrics import summary
+    from bertie.metrics.base import summary
 
     console.show(f"dev: {summary(results['dev'], results['metrics'])}")
-    show_labels(results["dev"])
+    show_details(results["dev"])
     console.say(f"The model is in {output / 'model'}, the figures in {output / 'results.json'}. What next:")
     console.say(f'  echo "some text" | bertie predict {output / "model"}')
     console.say(f"  bertie evaluate {output / 'model'} FILE")
@@ -103,5 +107,5 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
     for name, summed in results["over_seeds"].items():
         console.show(f"{name} on dev: {Seeds(**summed)}")
     for seed, label in results["degenerate"].items():
-        console.warn(f"seed {seed} failed to learn: every dev example was given the label {label!r}")
+        console.warn(f"seed {seed} failed to learn: every dev example was given the answer {label!r}")
     console.say(f"Each seed's model is in {output}/seed-*/model, the figures in {output / 'results.json'}.")

@@ -1,4 +1,4 @@
-"""`bertie predict`: labels for texts, streaming, in the order they came."""
+"""`bertie predict`: answers for texts, streaming, in the order they came."""
 
 import csv
 import io
@@ -34,9 +34,9 @@ def predict(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Label texts from a file or standard input, one record per row, in order.
+    """Answer texts from a file or standard input, one record per row, in order.
 
-    A row that cannot be labelled gets a record with an "error" in its place and is counted; the rest goes on. From
+    A row that cannot be answered gets a record with an "error" in its place and is counted; the rest goes on. From
     standard input each line is answered as it comes; for a model of pairs a line is FIRST<TAB>SECOND.
 
     [bold]Examples[/]
@@ -47,7 +47,7 @@ def predict(
 
       bertie predict runs/rte/model pairs.jsonl --text premise --text hypothesis
     """
-    from bertie.data.tables import Bad, Skipped, TableFormat, kind_of, stream
+    from bertie.data.tables import Bad, Skipped, TableFormat, kind_of
     from bertie.evaluate.predict import TooLongCount
     from bertie.files import atomic_write
 
@@ -63,10 +63,10 @@ def predict(
         columns = ",".join(names or ("text1", "text2"))
     format = TableFormat(names, "", tables.names(columns), encoding, format_, labelled=False)
     skipped, long = Skipped(), TooLongCount(predictor.too_long, predictor.max_length)
-    rows = stream(file, format, on_columns=lambda found: tables.check_texts(predictor, found, file))
+    rows = predictor.task.rows(file, format, on_columns=lambda found: tables.check_texts(predictor, found, file))
 
     def write_all(out: IO[str]) -> None:
-        write = WRITERS[kind](out)
+        write = WRITERS[kind](out, predictor.task.csv_columns)
         with console.progress("predicting", unit="rows") as advance:
             for row, answer in predictor.stream(rows, eager=file == "-", long=long):
                 skipped.rows += 1
@@ -90,7 +90,7 @@ def predict(
             console.warn(str(note))
 
 
-def _jsonl(out: IO[str]) -> Callable[[dict[str, Any]], None]:
+def _jsonl(out: IO[str], columns: tuple[str, ...]) -> Callable[[dict[str, Any]], None]:
     def write(record: dict[str, Any]) -> None:
         out.write(json.dumps(record, ensure_ascii=False) + "\n")
         out.flush()  # someone may be waiting at the other end of a pipe
@@ -98,14 +98,20 @@ def _jsonl(out: IO[str]) -> Callable[[dict[str, Any]], None]:
     return write
 
 
-def _separated(delimiter: str) -> Callable[[IO[str]], Callable[[dict[str, Any]], None]]:
-    def start(out: IO[str]) -> Callable[[dict[str, Any]], None]:
-        fields = ("line", "label", "probability", "error")
-        writer = csv.DictWriter(out, fields, delimiter=delimiter, extrasaction="ignore", lineterminator="\n")
+def _separated(delimiter: str) -> Callable[[IO[str], tuple[str, ...]], Callable[[dict[str, Any]], None]]:
+    def start(out: IO[str], columns: tuple[str, ...]) -> Callable[[dict[str, Any]], None]:
+        writer = csv.DictWriter(
+            out, ("line", *columns, "error"), delimiter=delimiter, extrasaction="ignore", lineterminator="\n"
+        )
         writer.writeheader()
-        return writer.writerow
+        return lambda record: writer.writerow({name: _cell(value) for name, value in record.items()})
 
     return start
+
+
+def _cell(value: Any) -> Any:
+    """Lists and objects as JSON: a cell holds one text."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, tuple, dict)) else value
 
 
 WRITERS = {".jsonl": _jsonl, ".csv": _separated(","), ".tsv": _separated("\t")}

@@ -35,11 +35,15 @@ Fields = dict[str, str | None]
 
 @dataclass(frozen=True)
 class Example:
-    """One text, or two that belong together, and its label's name when known. `line` is where its row ends, from 1."""
+    """One text or several that belong together, and the label when known: its name, or what else a task tells.
+
+    `line` is where its row ends, from 1; `id` its name in the file, where it has one.
+    """
 
     texts: tuple[str, ...]
-    label: str | None = None
+    label: Any = None
     line: int = 0
+    id: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,15 +113,20 @@ class Skipped:
 
 def read(path: Path, format: TableFormat = TableFormat()) -> tuple[list[Example], Skipped]:
     """All examples of a file, and what was left out. Raises DataError when none is left."""
+    return collect(stream(path, format), str(path))
+
+
+def collect(rows: Iterable[Example | Bad], where: str) -> tuple[list[Example], Skipped]:
+    """Examples apart from what was left out. Raises DataError, naming `where`, when no example is left."""
     skipped, examples = Skipped(), []
-    for row in stream(path, format):
+    for row in rows:
         skipped.rows += 1
         if isinstance(row, Bad):
             skipped.add(row)
         else:
             examples.append(row)
     if not examples:
-        raise DataError(f"{path} holds no usable example. {skipped if skipped.rows else 'It has no rows.'}")
+        raise DataError(f"{where} holds no usable example. {skipped if skipped.rows else 'It has no rows.'}")
     return examples, skipped
 
 
@@ -126,9 +135,12 @@ def stream(
     format: TableFormat = TableFormat(),
     *,
     on_columns: Callable[[Columns], None] = lambda columns: None,
+    find: "FindColumns | None" = None,
+    make: "MakeExample | None" = None,
 ) -> Iterator[Example | Bad]:
     """The rows of a file, or of standard input ("-"), in order. `on_columns` is told which columns are read.
 
+    find: chooses the columns, by default `find_columns`; make: an example of a row's fields, by default `example`.
     Raises DataError: no such file, unknown columns, another encoding, a damaged parquet file; UsageError: unknown kind.
     """
     columns: Columns | None = None
@@ -137,9 +149,9 @@ def stream(
             yield fields
             continue
         if columns is None:
-            columns = find_columns(tuple(fields), format, str(path))
+            columns = (find or find_columns)(tuple(fields), format, str(path))
             on_columns(columns)
-        yield example(fields, columns, line)
+        yield (make or example)(fields, columns, line)
 
 
 def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Bad:
@@ -173,6 +185,10 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
     if format.labelled and label is None:
         raise DataError(f"{where}: no label column is recognised among {', '.join(map(repr, names))}: --label COLUMN.")
     return Columns(text, label if format.labelled else None)
+
+
+FindColumns = Callable[[Sequence[str], TableFormat, str], Columns]
+MakeExample = Callable[[Fields, Columns, int], Example | Bad]
 
 
 # Formats ------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,13 @@
-"""A model at work: labels for texts, words for masks, metrics for a labelled file.
+"""A model at work: answers for texts, words for masks, metrics for a labelled file.
 
     rows -> chunks -> Encoded -> packed batches of like length -> logits -> Prediction, in the order of the rows
+
+What examples, answers and metrics are, the model's task says (tasks/base.py).
 
 Everything streams in bounded memory, and a row that cannot be used yields its reason in its own place. In float32 (the
 default) a text's probabilities do not depend on its neighbours beyond a few millionths, the rounding of sums.
 
-W sequences · L labels · N masks · V vocabulary
+W sequences · T tokens · L outputs of the head · N masks · V vocabulary
 """
 
 import queue
@@ -15,17 +17,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from bertie.data.collate import pack, token_budget
-from bertie.data.tables import Bad, Columns, Example, Skipped, TableFormat, stream
+from bertie.data.collate import pack, ranges, token_budget
+from bertie.data.tables import Bad, Columns, Example, Skipped, TableFormat
 from bertie.errors import DataError, UsageError, nearest
-from bertie.evaluate.metrics import Confusion
+from bertie.metrics.base import Scores
 from bertie.models.model import Model
-from bertie.tasks import Prediction, SequenceTask
-from bertie.tasks.source import Encoded, TooLong, encode
+from bertie.tasks import Prediction, Task, name_of, task_of
+from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
 CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbours of like length
@@ -34,7 +35,7 @@ TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
 LABELLED = TableFormat()
 T = TypeVar("T")
 Row = Example | Bad
-Text = str | tuple[str, str]
+Text = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -72,10 +73,7 @@ class Predictor:
         if model.tokenizer is None:
             raise UsageError("The model has no tokenizer, so it cannot read text. Open it with bertie.load(FOLDER).")
         self.model, self.tokenizer = model, model.tokenizer
-        self.task: SequenceTask | None = None
-        outputs = len(model.get_parameter("heads.sequence.classifier.bias")) if "sequence" in model.heads else 0
-        if outputs > 1 and model.problem_type in (None, "single_label_classification"):
-            self.task = SequenceTask(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)))  # the public default
+        self._task = task_of(model)
         trained = training_facts(self.tokenizer)
         positions = model.config.max_length
         if max_length is not None and not 3 < max_length <= positions:
@@ -83,7 +81,8 @@ class Predictor:
                 f"max_length {max_length:,} does not lie between 4 and the model's {positions:,} positions."
             )
         self.max_length = max_length or min(positions, trained["max_length"])
-        self.too_long: TooLong = too_long or trained["too_long"]
+        usual = self._task.too_long if self._task else "truncate"
+        self.too_long: TooLong = too_long or trained["too_long"] or usual
         self.texts: int = trained["texts"]
         if self.too_long not in get_args(TooLong):
             raise UsageError(
@@ -91,9 +90,20 @@ class Predictor:
             )
 
     @property
+    def task(self) -> Task:
+        """What the model was fine-tuned for. Raises UsageError when it was not."""
+        if self._task is None:
+            raise UsageError("This model has no head that answers a question: fine-tune it first (bertie finetune).")
+        return self._task
+
+    @task.setter
+    def task(self, task: Task) -> None:
+        self._task = task
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The names it can answer with."""
-        return self._task().labels
+        return self.task.labels
 
     @property
     def device(self) -> torch.device:
@@ -101,7 +111,7 @@ class Predictor:
         return self.model.word_embeddings.device
 
     def predict(self, texts: Sequence[Text]) -> list[Prediction]:
-        """One Prediction per text, or per pair of texts. Raises DataError for an empty text."""
+        """One Prediction per text, or per tuple of texts. Raises DataError for an empty text."""
         rows = [_row(text, number) for number, text in enumerate(texts, 1)]
         answers = []
         for row, answer in self.stream(rows):
@@ -117,7 +127,6 @@ class Predictor:
 
         eager: answer whatever has arrived rather than wait for a full chunk, as someone who types lines expects.
         """
-        task = self._task()
         for chunk in _as_they_come(rows, CHUNK) if eager else _chunks(rows, CHUNK):
             good = [row for row in chunk if isinstance(row, Example)]
             encoded = self._encode(good)
@@ -125,7 +134,7 @@ class Predictor:
             if long is not None:
                 long.rows += len(good)
                 long.long += len(encoded.too_long)
-            answers = iter(task.decode(self.logits(encoded)))
+            answers = iter(self.task.decode(self.logits(encoded), encoded, good))
             number = 0
             for row in chunk:
                 if isinstance(row, Bad):
@@ -138,25 +147,26 @@ class Predictor:
                 number += 1
 
     def logits(self, encoded: Encoded) -> Tensor:
-        """(E, L) float32. Windows of one text vote: its probabilities are the mean of theirs, its logits their log."""
-        task = self._task()
-        logits_WL = torch.zeros(len(encoded.lengths), len(task.labels))
+        """The head's output for all sequences in their order, float32. -> (W, L), or (T, L) for a task of tokens"""
+        starts_W, lengths_W = encoded.starts[:-1], encoded.lengths
+        logits: Tensor | None = None
         with torch.inference_mode():
-            for sequences in token_budget(encoded.lengths, max_tokens=TOKENS):
+            for sequences in token_budget(lengths_W, max_tokens=TOKENS):
                 batch = encoded.batch(sequences).to(self.device)
-                logits = task.logits(self.model, self.model.encode(batch))
-                logits_WL[torch.from_numpy(sequences)] = logits.float().cpu()
-        if len(logits_WL) == len(encoded):
-            return logits_WL
-        votes_EL = torch.zeros(len(encoded), len(task.labels))
-        votes_EL.index_add_(0, torch.from_numpy(encoded.example), logits_WL.softmax(-1))
-        return (votes_EL / torch.from_numpy(np.diff(encoded.windows))[:, None]).log()
+                found = self.task.logits(self.model, self.model.encode(batch)).float().cpu()
+                if logits is None:
+                    rows = len(encoded.ids) if self.task.per_token else len(lengths_W)
+                    logits = found.new_zeros(rows, *found.shape[1:])
+                starts = starts_W[sequences]
+                places = ranges(starts, starts + lengths_W[sequences]) if self.task.per_token else sequences
+                logits[torch.from_numpy(places)] = found
+        return torch.zeros(0, len(self.labels)) if logits is None else logits
 
     def evaluate(
         self, rows: Iterable[Row], *, skipped: Skipped | None = None, long: TooLongCount | None = None
-    ) -> Confusion:
-        """Count (true label, predicted label) over labelled rows; bad rows go to `skipped`, as no model can answer."""
-        confusion = Confusion(self.labels)
+    ) -> Scores:
+        """Count true and predicted labels over labelled rows; bad rows go to `skipped`, as no model can answer."""
+        scores = self.task.scores()
         for row, answer in self.stream(rows, long=long):
             if skipped is not None:
                 skipped.rows += 1
@@ -164,10 +174,10 @@ class Predictor:
                 if skipped is not None:
                     skipped.add(answer)
             elif isinstance(row, Example) and row.label is not None:
-                confusion.add([row.label], [answer.label])
-        if not confusion.total:
+                scores.add([row.label], [answer.label])
+        if not scores.total:
             raise DataError(f"There is no labelled example to evaluate on. {skipped if skipped else ''}".rstrip())
-        return confusion
+        return scores
 
     def score(
         self,
@@ -176,9 +186,10 @@ class Predictor:
         *,
         on_columns: Callable[[Columns], None] = lambda columns: None,
     ) -> dict[str, Any]:
-        """The metrics of a labelled file (metrics.py), with what was left out and what did not fit."""
+        """The metrics of a labelled file (Scores.report), with what was left out and what did not fit."""
         skipped, long = Skipped(), TooLongCount(self.too_long, self.max_length)
-        report = self.evaluate(stream(path, format, on_columns=on_columns), skipped=skipped, long=long).report()
+        rows = self.task.rows(path, format, on_columns=on_columns)
+        report = self.evaluate(rows, skipped=skipped, long=long).report()
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [str(note) for note, said in ((skipped, skipped.total), (long, long.long)) if said]
@@ -221,21 +232,14 @@ class Predictor:
         return Filled(token, probability, before + space + written + after)
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:
-        return encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
-
-    def _task(self) -> SequenceTask:
-        if self.task is None:
-            raise UsageError(
-                "This model has no head that chooses one of several labels: fine-tune it first (bertie finetune)."
-            )
-        return self.task
+        return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
 
 # What people call ----------------------------------------------------------------------------------------------------
 
 
 def predict(model: Model, texts: Sequence[Text], **options: Any) -> list[Prediction]:
-    """One Prediction per text, or per pair of texts; `options` are Predictor's. Raises DataError for an empty text."""
+    """One Prediction per text, or per tuple of texts; `options` are Predictor's. Raises DataError for an empty text."""
     return Predictor(model, **options).predict(texts)
 
 
@@ -245,30 +249,31 @@ def fill_mask(model: Model, text: str, *, top: int = 5) -> list[list[Filled]]:
 
 
 def score(model: Model, path: Path | str, format: TableFormat = LABELLED, **options: Any) -> dict[str, Any]:
-    """Every metric of a labelled file with its interval, as evaluate/metrics.py has them; `options` are Predictor's."""
+    """Every metric of a labelled file with its interval, as the model's task has them; `options` are Predictor's."""
     return Predictor(model, **options).score(path, format)
 
 
 def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     """How a model was fine-tuned to read, as its tokenizer_config.json says, with BERT's own limits where it does not.
 
-    max_length: tokens; too_long: the policy; texts: 1, or 2 for pairs.
+    max_length: tokens; too_long: the policy, None where it does not say; texts: columns of text, 2 for pairs.
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
     return {
         "max_length": length if isinstance(length, int) and 3 < length < 1 << 20 else 512,
-        "too_long": ours.get("too_long", "truncate"),
+        "too_long": ours.get("too_long"),
         "texts": ours.get("texts", 1),
     }
 
 
-def set_training_facts(tokenizer: Tokenizer, *, max_length: int, too_long: TooLong, texts: int) -> None:
-    """Write down how a model is fine-tuned to read, so that using it later needs no flags."""
+def set_training_facts(tokenizer: Tokenizer, task: Task, *, max_length: int, too_long: TooLong, texts: int) -> None:
+    """Write down what a model is fine-tuned for and how it reads, so that using it later needs no flags."""
     tokenizer.settings["model_max_length"] = max_length
     ours = tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
-    tokenizer.settings["bertie"] = {**ours, "too_long": too_long, "texts": texts}
+    saved = {"name": name_of(task), **task.settings()}
+    tokenizer.settings["bertie"] = {**ours, "too_long": too_long, "texts": texts, "task": saved}
 
 
 def _row(text: Text, number: int) -> Row:

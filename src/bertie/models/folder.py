@@ -183,8 +183,9 @@ def save(
     labels = model.labels if labels is None else tuple(labels)
     public = variant.public(model.config, model.public)
     public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
-    if labels != read_labels(model.public, CONFIG):
-        public |= write_labels(labels, problem_type or model.problem_type)
+    problem_type = problem_type or model.problem_type
+    if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
+        public |= write_labels(labels, problem_type)
     folder.mkdir(parents=True, exist_ok=True)
     save_weights(model, folder / WEIGHTS, variant.table, base=bool(model.heads))
     if tokenizer is not None:

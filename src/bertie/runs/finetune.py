@@ -1,38 +1,38 @@
-"""A fine-tuning run: labelled files and a pre-trained model in, a run folder with a classifier out.
+"""A fine-tuning run: labelled files and a pre-trained model in, a run folder with a model for one task out.
 
-    tables -> labels, dev split -> Encoded -> a look at 50 examples -> fit -> dev metrics -> RUN/model, results.json
+    files -> examples, dev split -> Encoded -> a look at 50 examples -> fit -> dev metrics -> RUN/model, results.json
 
-Devlin et al. 2018, 4.1 and A.3. One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of a
-small set says little (Dodge et al. 2020).
+What examples, labels, head, loss and metrics are, the task says (tasks/base.py). Devlin et al. 2018, 4.1 and A.3.
+One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of a small set says little (Dodge et al.
+2020).
 """
 
+import itertools
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import xxhash
 from rich.markup import escape
+from torch import Tensor
 
 from bertie import console, variants
 from bertie.config import FinetuneConfig
 from bertie.data.draws import key
-from bertie.data.tables import Example, TableFormat, read
+from bertie.data.tables import Columns, Example, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
-from bertie.evaluate.metrics import Confusion, figures
-from bertie.evaluate.predict import Predictor, TooLongCount, set_training_facts
+from bertie.evaluate.predict import CHUNK, Predictor, TooLongCount, set_training_facts
 from bertie.files import new_folder, read_json, write_json
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
-from bertie.tasks import SequenceTask
+from bertie.tasks import TASKS, Prediction, Task
 from bertie.tasks.datasets import DATASETS
-from bertie.tasks.sequence import label_names
-from bertie.tasks.source import Encoded, TaskSource, encode, steps_of
+from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.loop import fit
 from bertie.train.resume import FREE, flatten
@@ -41,17 +41,17 @@ RESULTS, MODEL, BEST, SCORE = "results.json", "model", "best", "score.json"
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
-METRICS = ("accuracy", "macro_f1")
 
 
 @dataclass(frozen=True)
 class Examples:
-    """What a run learns from and is measured on. `notes` says everything that was left out or looks odd."""
+    """What a run learns from and is measured on. texts: columns of text; notes: what was left out or looks odd."""
 
+    task: Task
     train: list[Example]
     dev: list[Example]
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...] = METRICS
+    metrics: tuple[str, ...]
+    texts: int = 1
     notes: list[str] = field(default_factory=list)
 
 
@@ -96,7 +96,7 @@ def finetune_seeds(
         "metrics": metrics,
         "seeds": {str(seed): {name: result["dev"][name] for name in metrics} for seed, result in results.items()},
         "over_seeds": {name: over_seeds([r["dev"][name] for r in results.values()]).as_json() for name in metrics},
-        "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"]["all_given"]},
+        "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
     }
     write_json(run / RESULTS, summed)
     return summed
@@ -110,7 +110,7 @@ def plan(config: FinetuneConfig) -> dict[str, Any]:
     return {
         "model": config.model,
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
-        "labels": list(examples.labels),
+        "labels": list(examples.task.labels),
         "train_examples": len(examples.train),
         "dev_examples": len(examples.dev),
         "tokens_per_epoch": int(run.train.starts[-1]),
@@ -123,32 +123,22 @@ def plan(config: FinetuneConfig) -> dict[str, Any]:
 
 
 def read_examples(config: FinetuneConfig) -> Examples:
-    """The training and dev examples a config names, and the labels in the order the model will have them."""
+    """The training and dev examples a config names, and the task they pose."""
+    dataset = DATASETS[config.data] if config.data else None
+    kind = TASKS[dataset.task if dataset else config.task]
     tables = tables_of(config)
-    train, notes = _read(*tables["train"])
-    counts = Counter(example.label for example in train if example.label is not None)
-    named = DATASETS[config.data].labels if config.data else ()
-    labels = named if set(counts) <= set(named) else label_names(set(counts))
-    SequenceTask(labels)  # two labels or more, or an error
+    train, texts, notes = _read(kind, *tables["train"])
+    task = kind.of(train, dataset.labels if dataset else (), config.task_options)
     if "dev" in tables:
-        dev, more = _read(*tables["dev"])
+        dev, dev_texts, more = _read(kind, *tables["dev"])
         notes += more
-        if unknown := sorted({str(example.label) for example in dev} - set(labels)):
-            rows = sum(example.label in unknown for example in dev)
-            notes.append(
-                f"{rows:,} dev examples have labels that do not occur in training and count as errors: "
-                f"{', '.join(map(repr, unknown[:10]))}"
-            )
-        if {len(e.texts) for e in dev} != {len(e.texts) for e in train}:
+        if dev_texts != texts:
             raise DataError("Training and dev examples differ: one file holds pairs of texts, the other single ones.")
     else:
-        train, dev = hold_out(train)
-        notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out, by label")
-    rare = sorted(label for label, n in counts.items() if n < 2)
-    if rare:
-        notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
-    metrics = DATASETS[config.data].metrics if config.data else METRICS
-    return Examples(train, dev, labels, metrics, notes)
+        train, dev = hold_out(train, by=kind.stratum)
+        notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
+    notes += task.notes(train, dev)
+    return Examples(task, train, dev, dataset.metrics if dataset else kind.metrics, texts, notes)
 
 
 def tables_of(config: FinetuneConfig) -> dict[str, tuple[Path, TableFormat]]:
@@ -166,25 +156,35 @@ def tables_of(config: FinetuneConfig) -> dict[str, tuple[Path, TableFormat]]:
     return {split: (Path(file), format) for split, file in files.items() if file}
 
 
-def _read(path: Path, format: TableFormat) -> tuple[list[Example], list[str]]:
-    examples, skipped = read(path, format)
-    return examples, [f"{path.name}: {skipped}"] if skipped.total else []
+def _read(kind: type[Task], path: Path, format: TableFormat) -> tuple[list[Example], int, list[str]]:
+    """Examples, how many columns of text they have, and what was left out."""
+    found: list[Columns] = []
+    examples, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
+    texts = len(found[0].text) if found else 1
+    return examples, texts, [f"{path.name}: {skipped}"] if skipped.total else []
 
 
-def hold_out(examples: Sequence[Example], share: float = HELD_OUT) -> tuple[list[Example], list[Example]]:
-    """Split off a dev set that has each label in proportion, the same for every seed.
+def hold_out(
+    examples: Sequence[Example],
+    share: float = HELD_OUT,
+    *,
+    by: Callable[[Example], Hashable] = lambda example: example.label,
+) -> tuple[list[Example], list[Example]]:
+    """Split off a dev set that has each stratum, by default each label, in proportion, the same for every seed.
 
-    A label with two examples or more gives at least one; one with a single example stays in training. Raises
-    DataError when nothing can be held out.
+    A stratum of two examples or more gives at least one; a single example stays in training. Raises DataError when
+    nothing can be held out.
     """
     draws = key(SPLIT_SEED, np.arange(len(examples)))
+    strata: dict[Hashable, list[int]] = {}
+    for i, example in enumerate(examples):
+        strata.setdefault(by(example), []).append(i)
     held: set[int] = set()
-    for label in {example.label for example in examples}:
-        rows = [i for i, example in enumerate(examples) if example.label == label]
+    for rows in strata.values():
         rows.sort(key=lambda i: int(draws[i]))
         held.update(rows[: max(1, round(share * len(rows)))] if len(rows) > 1 else [])
     if not held:
-        raise DataError(f"{len(examples):,} examples, none of a label that occurs twice: nothing can be held out.")
+        raise DataError(f"{len(examples):,} examples, no two of a kind: nothing can be held out. Give a dev file.")
     train = [example for i, example in enumerate(examples) if i not in held]
     return train, [examples[i] for i in sorted(held)]
 
@@ -197,16 +197,16 @@ class _Run:
 
     def __init__(self, config: FinetuneConfig, run: Path, examples: Examples) -> None:
         self.config, self.run, self.examples = config, run, examples
-        self.task = SequenceTask(examples.labels)
+        self.task = examples.task
+        self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
         self.model = self._model()
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
-        self.truth = [str(example.label) for example in examples.dev]
         self.source = TaskSource(
             self.train,
-            [self.task.labels.index(str(example.label)) for example in examples.train],
+            self.task.targets(examples.train, self.train),
             batch_size=config.train.batch_size,
             micro_batch_size=config.train.micro_batch_size,
             seed=config.train.seed,
@@ -215,7 +215,7 @@ class _Run:
         self.identity = {
             "model": _fingerprint(self.model),
             "train_file": self.source.fingerprint,
-            "dev_file": _fingerprint_of(self.dev, self.truth),
+            "dev_file": _fingerprint_of(self.dev, [str(example.label) for example in examples.dev]),
             "data_dir": "",
         }
 
@@ -242,7 +242,7 @@ class _Run:
         config = self.config
         for note in self.notes:
             console.say(f"note: {escape(note)}")
-        self._figures(self.dev.head(FIRST_LOOK), self.truth[:FIRST_LOOK])
+        self._measure(FIRST_LOOK)
         fit(
             self.model,
             self.task,
@@ -267,18 +267,22 @@ class _Run:
             model, report = variants.load(config.model, heads=self.task.heads, seed=config.train.seed)
             console.say(f"{escape(config.model)}: {escape(str(report))}", level=1)
         check_vocabulary(tokenizer, model.config, Path(config.model))
-        texts = len(self.examples.train[0].texts)
-        set_training_facts(tokenizer, max_length=config.max_length, too_long=config.too_long, texts=texts)
+        self._set_facts(tokenizer)
         if config.max_length > (most := model.config.max_length):
             raise UsageError(f"max_length {config.max_length:,} is more than the model's {most:,} positions.")
-        model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, "single_label_classification"
+        model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, self.task.problem_type
         return model
+
+    def _set_facts(self, tokenizer: Tokenizer) -> None:
+        length, texts = self.config.max_length, self.examples.texts
+        set_training_facts(tokenizer, self.task, max_length=length, too_long=self.too_long, texts=texts)
 
     def _encode(self, examples: list[Example], what: str) -> Encoded:
         config = self.config
-        encoded = encode(examples, self.predictor.tokenizer, max_length=config.max_length, too_long=config.too_long)
-        count = TooLongCount(config.too_long, config.max_length, len(examples), len(encoded.too_long))
-        if count.long and config.too_long == "error":
+        tokenizer = self.predictor.tokenizer
+        encoded = self.task.encode(examples, tokenizer, max_length=config.max_length, too_long=self.too_long)
+        count = TooLongCount(self.too_long, config.max_length, len(examples), len(encoded.too_long))
+        if count.long and self.too_long == "error":
             lines = ", ".join(str(examples[i].line) for i in encoded.too_long[:5])
             raise DataError(
                 f"{count.long:,} of {count.rows:,} {what} texts are longer than {config.max_length} tokens, on lines "
@@ -290,7 +294,7 @@ class _Run:
         return encoded
 
     def _evaluate(self) -> dict[str, float]:
-        found = self._figures(self.dev, self.truth)
+        found = self._measure()
         if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
             self._save(self.run / BEST)
             write_json(self.run / BEST / SCORE, {self.examples.metrics[0]: found[self.examples.metrics[0]]})
@@ -300,20 +304,32 @@ class _Run:
         path = self.run / BEST / SCORE
         return not path.exists() or value > float(read_json(path)[self.examples.metrics[0]])
 
-    def _figures(self, encoded: Encoded, truth: list[str]) -> dict[str, float]:
-        """Loss and metrics of encoded examples; those of unknown label count in the metrics, not in the loss."""
+    def _measure(self, most: int | None = None) -> dict[str, float]:
+        """Loss and metrics of the (first) dev examples; those of unknown label count in the metrics alone."""
         was_training = self.model.training
         self.model.eval()
-        logits_EL = self.predictor.logits(encoded)
+        scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
+        for examples, encoded, logits in self._dev_logits(most):
+            batch = encoded.batch(np.arange(len(encoded.lengths)), self.task.targets(examples, encoded))
+            for name, part in self.task.losses(logits, batch).items():
+                totals[name] = totals.get(name, 0.0) + float(part.total)
+                counts[name] += part.count
+            predicted = self.task.decode(logits, encoded, examples)
+            scores.add([example.label for example in examples], [prediction.label for prediction in predicted])
         self.model.train(was_training)
-        labels = self.task.labels
-        known = [i for i, label in enumerate(truth) if label in labels]
-        targets = torch.tensor([labels.index(truth[i]) for i in known])
-        loss = float(torch.nn.functional.cross_entropy(logits_EL[known], targets)) if known else 0.0
-        confusion = Confusion(labels)
-        confusion.add(truth, [prediction.label for prediction in self.task.decode(logits_EL)])
-        found = figures(confusion.matrix(), len(labels))
-        return {"loss": loss, **{name: float(value) for name, value in found.items()}}
+        return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.figures()}
+
+    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Encoded, Tensor]]:
+        """The (first) dev examples with what the head says of them, as many at once as predicting takes."""
+        total = min(most or len(self.dev), len(self.dev))
+        for start in range(0, total, CHUNK):
+            stop = min(start + CHUNK, total)
+            encoded = self.dev.part(start, stop)
+            yield self.examples.dev[start:stop], encoded, self.predictor.logits(encoded)
+
+    def _answers(self) -> list[Prediction]:
+        chunks = (self.task.decode(logits, encoded, examples) for examples, encoded, logits in self._dev_logits())
+        return list(itertools.chain.from_iterable(chunks))
 
     def _save(self, folder: Path) -> None:
         variants.save(self.model, folder)
@@ -328,15 +344,21 @@ class _Run:
         self.model.load_state_dict(saved.state_dict())
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
-        confusion = Confusion(self.task.labels)
-        predicted = self.task.decode(self.predictor.logits(self.dev))
-        confusion.add(self.truth, [prediction.label for prediction in predicted])
+        answers = self._answers()
+        tuned = self.task.tuned(answers, examples.dev)
+        if tuned != self.task:
+            self.task = self.predictor.task = tuned
+            self._set_facts(self.predictor.tokenizer)
+            self.predictor.tokenizer.save(self.run / MODEL)
+            answers = self._answers()
+        scores = self.task.scores()
+        scores.add([example.label for example in examples.dev], [answer.label for answer in answers])
         results = {
             "identity": self._settings(),
             "labels": list(self.task.labels),
             "train_examples": len(examples.train),
             "metrics": list(examples.metrics),
-            "dev": confusion.report(),
+            "dev": scores.report(),
             "notes": self.notes,
         }
         write_json(self.run / RESULTS, results)

@@ -1,9 +1,42 @@
 """Supervised tasks: one file and one row here each."""
 
+from typing import TYPE_CHECKING
+
+from bertie.errors import DataError, UsageError
 from bertie.registry import Registry
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.sequence import SequenceTask
 
-__all__ = ["TASKS", "Prediction", "SequenceTask", "Task"]
+if TYPE_CHECKING:
+    from bertie.models.model import Model
 
-TASKS: Registry[type[SequenceTask]] = Registry("task", [("sequence", SequenceTask)])
+__all__ = ["TASKS", "Prediction", "SequenceTask", "Task", "name_of", "task_of"]
+
+TASKS: Registry[type[Task]] = Registry("task", [("sequence", SequenceTask)])
+"""By name. A model folder that does not say its task is given the first whose head it has."""
+
+
+def name_of(task: Task) -> str:
+    """The name a task's row has."""
+    return next(name for name, kind in TASKS.items() if kind is type(task))
+
+
+def task_of(model: "Model") -> Task | None:
+    """The task a model was fine-tuned for: the one its folder names, else the first that knows its head; or None.
+
+    Raises DataError when the folder names a task that is not its own, or settings that the task has not.
+    """
+    ours = model.tokenizer.settings.get("bertie") if model.tokenizer else None
+    saved = ours.get("task") if isinstance(ours, dict) else None
+    if not isinstance(saved, dict) or str(saved.get("name")) not in TASKS:
+        found = (kind.of_model(model, {}) for _, kind in TASKS.items())
+        return next((task for task in found if task is not None), None)
+    try:
+        task = TASKS[str(saved["name"])].of_model(
+            model, {name: value for name, value in saved.items() if name != "name"}
+        )
+    except UsageError as error:
+        raise DataError(f"tokenizer_config.json, bertie.task: {error}") from None
+    if task is None:
+        raise DataError(f"tokenizer_config.json names the task {saved['name']!r}; the model's head is another's.")
+    return task

@@ -34,6 +34,7 @@ class Dataset:
     metrics: tuple[str, ...]
     licence: str
     source: str
+    task: str = "sequence"
 
     def table(self, split: str, data_dir: Path) -> tuple[Path, TableFormat]:
         """The file of one split, and how it is read. Raises DataError: no such split, file not there."""

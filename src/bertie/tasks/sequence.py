@@ -3,66 +3,119 @@
     [CLS] text [SEP]            one segment
     [CLS] first [SEP] second [SEP]     two (Devlin et al. 2018, figure 4 a and b)
 
-B sequences · L labels
+E examples · W sequences · B sequences of a batch · L labels
 """
 
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
+from bertie.data.tables import Example
 from bertie.errors import DataError
-from bertie.models.config import EncoderConfig
-from bertie.models.heads import SequenceHead
+from bertie.metrics.confusion import Confusion
 from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
-    from bertie.models.encoder import EncoderOutput
     from bertie.models.model import Model
 
 
 @dataclass(frozen=True)
-class SequenceTask:
+class SequenceTask(Task):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels."""
 
-    labels: tuple[str, ...]
+    head = "sequence"
+    problem_type = "single_label_classification"
+    metrics = ("accuracy", "macro_f1")
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
             have = f"only {self.labels[0]!r}" if self.labels else "no label at all"
             raise DataError(f"The examples hold {have}; telling apart needs two labels or more.")
 
-    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """A linear layer over the pooled [CLS]."""
-        return {"sequence": SequenceHead(config, num_labels=len(self.labels))}
+    @classmethod
+    def stratum(cls, example: Example) -> Hashable:
+        """Each label gives its share of the dev set."""
+        label: str | None = example.label
+        return label
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """The data set's labels where they are all there are, else those that occur."""
+        found = {example.label for example in examples if example.label is not None}
+        return cls.make(names if found <= set(names) else label_names(found), options)
+
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Labels that only dev has, and those that training has once."""
+        notes, counts = [], Counter(example.label for example in train)
+        if unknown := sorted({str(example.label) for example in dev} - set(self.labels)):
+            rows = sum(example.label in unknown for example in dev)
+            notes.append(
+                f"{rows:,} dev examples have labels that do not occur in training and count as errors: "
+                f"{', '.join(map(repr, unknown[:10]))}"
+            )
+        if rare := sorted(label for label, n in counts.items() if n < 2):
+            notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
+        return notes
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "label" (W,) int64; "weight" (W,) float32: 1 over an example's windows, 0 where its label is unknown."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        label_E = np.array([number.get(example.label, 0) for example in examples], np.int64)
+        known_E = np.array([example.label in number for example in examples], np.float32)
+        of_W = encoded.example
+        return Targets(sequence={"label": label_E[of_W], "weight": encoded.weight * known_E[of_W]})
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Examples, not sequences: the windows of one long text weigh 1 together."""
         return {"label": round(float(batch.labels["weight"].sum()))}
 
-    def logits(self, model: "Model", output: "EncoderOutput") -> Tensor:
-        """-> (B, L)"""
-        logits: Tensor = model.heads["sequence"](output)
-        return logits
-
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy. Reads labels "label" (B,) int64 and "weight" (B,) float32."""
-        logits_BL = self.logits(model, output).float()
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """Cross-entropy. logits (B, L); reads labels "label" and "weight"."""
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
-        loss_B = nn.functional.cross_entropy(logits_BL, target_B, reduction="none")
-        correct = (weight_B * (logits_BL.argmax(-1) == target_B)).sum()
+        loss_B = nn.functional.cross_entropy(logits, target_B, reduction="none")
+        correct = (weight_B * (logits.argmax(-1) == target_B)).sum()
         return {"label": Part((weight_B * loss_B).sum(), self.counts(batch)["label"], correct.detach())}
 
-    def decode(self, logits: Tensor) -> list[Prediction]:
-        """logits (B, L) -> one Prediction each; among equals the label that comes first."""
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """Windows of one text vote with their probabilities' mean; among equals the label that comes first."""
         predictions = []
-        for row in torch.softmax(logits.float(), -1).tolist():
+        for row in vote(torch.softmax(logits, -1), encoded).tolist():
             best = max(range(len(row)), key=row.__getitem__)
             predictions.append(Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True))))
         return predictions
+
+    def scores(self) -> Confusion:
+        """Counts of (true, predicted) label."""
+        return Confusion(self.labels)
+
+    @classmethod
+    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+        """A head with two outputs or more that config.json calls single-label, or nothing."""
+        outputs = outputs_of(model)
+        if outputs < 2 or model.problem_type not in (None, cls.problem_type):
+            return None
+        return cls.make(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)), settings)  # the public default
+
+
+def vote(values: Tensor, encoded: Encoded) -> Tensor:
+    """The mean over each example's windows. values (W, L) -> (E, L)"""
+    if len(values) == len(encoded):
+        return values
+    mean_EL = values.new_zeros(len(encoded), values.shape[1])
+    return mean_EL.index_add_(0, torch.from_numpy(encoded.example), values * torch.from_numpy(encoded.weight)[:, None])
+
+
+def outputs_of(model: "Model") -> int:
+    """How many outputs a model's head on whole sequences has; 0 without one."""
+    return len(model.get_parameter("heads.sequence.classifier.weight")) if "sequence" in model.heads else 0
 
 
 def label_names(labels: set[str]) -> tuple[str, ...]:

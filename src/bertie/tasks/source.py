@@ -6,10 +6,10 @@ E examples · W sequences the model reads (an example has several when windows a
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,6 +24,18 @@ from bertie.text.tokenizer import Tokenizer, longest_first
 
 TooLong = Literal["truncate", "window", "error"]
 Int = NDArray[np.int64]
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What the model should answer, by the names it will have in `Batch.labels`.
+
+    sequence: arrays of W rows; token: arrays of T rows.
+    """
+
+    sequence: Arrays = field(default_factory=dict)
+    token: Arrays = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,8 @@ class Encoded:
     """E examples as token ids, end to end.
 
     ids (T,) int32. types (T,) uint8: the segment of each token. starts (W + 1,): where each sequence begins.
-    windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit.
+    windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit. places: arrays of T
+    rows that say where tokens came from (words, characters), for tasks that answer in the text.
     """
 
     ids: NDArray[np.int32]
@@ -39,6 +52,7 @@ class Encoded:
     starts: Int
     windows: Int
     too_long: Int
+    places: Arrays = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.windows) - 1
@@ -54,19 +68,35 @@ class Encoded:
         """(W,) which example each sequence is part of."""
         return np.repeat(np.arange(len(self)), np.diff(self.windows))
 
-    def head(self, examples: int) -> "Encoded":
-        """The first examples alone."""
-        windows = self.windows[: examples + 1]
-        sequences, tokens = int(windows[-1]), int(self.starts[windows[-1]])
-        long = self.too_long[self.too_long < examples]
-        return Encoded(self.ids[:tokens], self.types[:tokens], self.starts[: sequences + 1], windows, long)
+    @cached_property
+    def weight(self) -> NDArray[np.float32]:
+        """(W,) the share of each sequence in its example: the windows of one long text weigh 1 together."""
+        return (1 / np.diff(self.windows)[self.example]).astype(np.float32)
 
-    def batch(self, sequences: Int) -> Batch:
+    def part(self, start: int, stop: int) -> "Encoded":
+        """Examples start to stop alone."""
+        windows = self.windows[start : stop + 1]
+        first, last = int(windows[0]), int(windows[-1])
+        tokens = slice(int(self.starts[first]), int(self.starts[last]))
+        long = self.too_long[(self.too_long >= start) & (self.too_long < stop)]
+        return Encoded(
+            self.ids[tokens],
+            self.types[tokens],
+            self.starts[first : last + 1] - tokens.start,
+            windows - first,
+            long - start,
+            {name: array[tokens] for name, array in self.places.items()},
+        )
+
+    def batch(self, sequences: Int, targets: Targets = Targets()) -> Batch:
         """The packed batch of some sequences, in the order given; its sample_ids say which example each is part of."""
         lengths = self.lengths[sequences]
         tokens = ranges(self.starts[sequences], self.starts[sequences + 1])
         ids, types = self.ids[tokens].astype(np.int64), self.types[tokens].astype(np.int64)
-        return packed(ids, types, lengths, self.example[sequences])
+        labels = {name: array[sequences] for name, array in targets.sequence.items()}
+        labels |= {name: array[tokens] for name, array in targets.token.items()}
+        batch = packed(ids, types, lengths, self.example[sequences])
+        return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
 
 
 def encode(
@@ -143,10 +173,10 @@ class TaskSource:
     """
 
     def __init__(
-        self, encoded: Encoded, targets: Sequence[int], *, batch_size: int, micro_batch_size: int | None, seed: int
+        self, encoded: Encoded, targets: Targets, *, batch_size: int, micro_batch_size: int | None, seed: int
     ) -> None:
         self.encoded = encoded
-        self.targets = np.array(targets, np.int64)
+        self.targets = targets
         self.batch_size = batch_size
         self.micro_batch_size = micro_batch_size or batch_size
         self.order = Order(len(encoded), seed)
@@ -155,7 +185,9 @@ class TaskSource:
     def fingerprint(self) -> str:
         """Changes with the examples, their labels, the tokenizer and the way long texts are read."""
         digest = xxhash.xxh3_128()
-        for array in (self.encoded.ids, self.encoded.types, self.encoded.starts, self.encoded.windows, self.targets):
+        encoded, targets = self.encoded, self.targets
+        told = {**targets.sequence, **targets.token}
+        for array in (encoded.ids, encoded.types, encoded.starts, encoded.windows, *told.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
@@ -165,12 +197,8 @@ class TaskSource:
         first, end = self.encoded.windows[ids], self.encoded.windows[ids + 1]
         by_length = np.argsort(self.encoded.starts[end] - self.encoded.starts[first], kind="stable")
         cuts = range(self.micro_batch_size, len(ids), self.micro_batch_size)
-        return [self._labelled(ranges(first[part], end[part])) for part in np.split(by_length, list(cuts)) if len(part)]
-
-    def _labelled(self, sequences: Int) -> Batch:
-        batch = self.encoded.batch(sequences)
-        windows = torch.from_numpy(np.diff(self.encoded.windows))[batch.sample_ids]
-        return batch.with_labels(label=torch.from_numpy(self.targets)[batch.sample_ids], weight=1 / windows.float())
+        parts = [part for part in np.split(by_length, list(cuts)) if len(part)]
+        return [self.encoded.batch(ranges(first[part], end[part]), self.targets) for part in parts]
 
 
 def steps_of(examples: int, *, batch_size: int, epochs: float) -> int:

@@ -8,16 +8,14 @@ L labels · R resamples
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Float = NDArray[np.float64]
-
-RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
+from bertie.metrics.base import RESAMPLES, Float, percent_points
 
 
 @dataclass
@@ -63,15 +61,18 @@ class Confusion:
         given = {predicted for _, predicted in self.pairs}
         return next(iter(given)) if len(given) == 1 and len({truth for truth, _ in self.pairs}) > 1 else None
 
+    def figures(self) -> dict[str, float]:
+        """Every metric, without its interval."""
+        return {name: float(value) for name, value in figures(self.matrix(), len(self.labels)).items()}
+
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
         """Every metric with its 95 % interval, figures per label, and the matrix, as JSON values."""
         matrix = self.matrix()
-        main = {name: float(value) for name, value in figures(matrix, len(self.labels)).items()}
         intervals = bootstrap(matrix, len(self.labels), resamples=resamples, seed=seed)
         precision, recall, f1 = per_label(matrix)
         return {
             "examples": self.total,
-            **main,
+            **self.figures(),
             "interval_95": {name: list(interval) for name, interval in intervals.items()},
             "per_label": {
                 label: {
@@ -129,24 +130,10 @@ def _ratio(above: Float | NDArray[Any], below: Float | NDArray[Any]) -> Float:
 def bootstrap(
     matrix: NDArray[np.int64], labels: int, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """Percentile 95 % intervals of every metric over resampled test sets (Efron and Tibshirani 1993, chapter 13)."""
+    """Percentile 95 % intervals of every metric over resampled test sets."""
     total = int(matrix.sum())
     if not total:
         return {}
     draws = np.random.default_rng(seed).multinomial(total, matrix.ravel() / total, size=resamples)
     values = figures(draws.reshape(-1, *matrix.shape), labels)
-    return {name: _percent_points(v) for name, v in values.items()}
-
-
-def _percent_points(values: Float) -> tuple[float, float]:
-    low, high = np.percentile(values, [2.5, 97.5])
-    return float(low), float(high)
-
-
-def summary(report: dict[str, Any], metrics: Sequence[str] = ("accuracy", "macro_f1", "mcc")) -> str:
-    """One line for people: "accuracy 0.913 (0.893-0.931), macro_f1 ... on 872 examples"."""
-    parts = []
-    for name in metrics:
-        low, high = report["interval_95"][name]
-        parts.append(f"{name} {report[name]:.3f} ({low:.3f} to {high:.3f})")
-    return f"{', '.join(parts)} on {report['examples']:,} examples"
+    return {name: percent_points(v) for name, v in values.items()}

@@ -1,0 +1,1 @@
+"""Figures of merit from true answers and predicted ones; numbers and names in, numbers out."""

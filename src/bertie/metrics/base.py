@@ -1,0 +1,51 @@
+"""What every task's scores have in common: they are counted up as a stream goes by, and end in one report."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Float = NDArray[np.float64]
+
+RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
+
+
+class Scores(Protocol):
+    """True answers beside predicted ones, in whatever form a task has them (`Example.label`, `Prediction.label`)."""
+
+    @property
+    def total(self) -> int:
+        """Examples counted."""
+        ...
+
+    def add(self, truth: Iterable[Any], predicted: Iterable[Any]) -> None:
+        """Count more examples."""
+        ...
+
+    def figures(self) -> Mapping[str, float]:
+        """Every metric, without intervals: quick enough for each look at the dev set."""
+        ...
+
+    def report(self) -> dict[str, Any]:
+        """JSON values: "examples", every metric by name, "interval_95": {metric: [low, high]}, and what else helps.
+
+        Shown to people where present: "per_label" {label: precision, recall, f1, examples}, "unknown_labels" {label:
+        examples}, "all_given" (the one answer every example was given, while the true ones differ).
+        """
+        ...
+
+
+def percent_points(values: Float) -> tuple[float, float]:
+    """The middle 95 % of resampled values (Efron and Tibshirani 1993, chapter 13)."""
+    low, high = np.percentile(values, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
+    """One line for people: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
+    parts = []
+    for name in metrics:
+        low, high = report["interval_95"][name]
+        parts.append(f"{name} {report[name]:.3f} ({low:.3f} to {high:.3f})")
+    return f"{', '.join(parts)} on {report['examples']:,} examples"
