@@ -173,11 +173,15 @@ def test_fingerprint_changes_with_what_changes_batches(shards, tokenizer):
 def test_static_masks_return_and_dynamic_ones_do_not(shards, tokenizer):
     for duplicates, returns in ((2, True), (None, False)):
         source = source_of(shards, tokenizer, MaskedLM(duplicates=duplicates) + NextSentence(duplicates=2))
-        (early,) = (source._batch(np.array([0] * 5), np.arange(5), 0),)
-        late = source._batch(np.array([2] * 5), np.arange(5), 0)
+
+        def seen_in(epoch, source=source):
+            return source.corrupted(*source.seen(np.array([epoch] * 5), np.arange(5), np.arange(5)))
+
+        early = seen_in(0)
+        late = seen_in(2)
         assert torch.equal(early.input_ids, late.input_ids) is returns
         assert torch.equal(uncorrupted(early), uncorrupted(late))  # the pairs are the same either way
-        between = source._batch(np.array([1] * 5), np.arange(5), 0)
+        between = seen_in(1)
         assert between.input_ids.tolist() != early.input_ids.tolist()
 
 

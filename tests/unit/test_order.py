@@ -95,3 +95,11 @@ def test_draws_of_a_sample_do_not_depend_on_its_batch():
     drawn = Draws(keys).integers(0, 10_000, 10)
     assert drawn.min() == 0
     assert drawn.max() == 9
+
+
+def test_places_in_any_order_have_the_samples_they_have_in_turn():
+    order = Order(lambda epoch: (7, 5, 9)[epoch], seed=3, cycle=3)
+    epochs, ids = order.at(np.arange(50))
+    shuffled = np.random.default_rng(0).permutation(50)
+    for found, expected in zip(order.at(shuffled), (epochs, ids), strict=True):
+        assert found.tolist() == expected[shuffled].tolist()

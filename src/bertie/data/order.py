@@ -59,6 +59,15 @@ def permutation(n: int, key_: int | U64) -> Permutation:
     return Permutation(n, key_)
 
 
+def places(step: int, batch_size: int, *, rank: int = 0, world: int = 1, first: int = 0) -> Int:
+    """The numbers of the samples of step `step` (from 0) on one of `world` ranks; step 0 begins with number `first`.
+
+    Ranks take consecutive shares of the global batch, which may differ by one sample. -> (B,) int64
+    """
+    start = first + step * batch_size
+    return np.arange(start + rank * batch_size // world, start + (rank + 1) * batch_size // world)
+
+
 class Order:
     """Which samples each step sees.
 
@@ -79,21 +88,21 @@ class Order:
         return self.samples(step, batch_size, rank=rank, world=world)[1]
 
     def samples(self, step: int, batch_size: int, *, rank: int = 0, world: int = 1) -> tuple[Int, Int]:
-        """The same with the epoch each sample is seen in: (epochs (B,), sample ids (B,)).
+        """The same with the epoch each sample is seen in: (epochs (B,), sample ids (B,))."""
+        return self.at(places(step, batch_size, rank=rank, world=world))
 
-        Ranks take consecutive shares of the global batch, which may differ by one sample.
-        """
-        start = step * batch_size + rank * batch_size // world
-        stop = step * batch_size + (rank + 1) * batch_size // world
-        epochs, ids = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        while start < stop:
-            epoch, first = self.epoch_at(start)
-            end = min(stop, first + self._size(epoch % self._cycle))
-            places = np.arange(start - first, end - first)
-            ids.append(permutation(self._size(epoch % self._cycle), key(self._seed, epoch))[places])
-            epochs.append(np.full(len(places), epoch, np.int64))
-            start = end
-        return np.concatenate(epochs), np.concatenate(ids)
+    def at(self, places: Int) -> tuple[Int, Int]:
+        """The samples at some places of the whole run. places (N,) ascending or not -> epochs (N,), sample ids (N,)"""
+        epochs, ids = np.zeros_like(places), np.zeros_like(places)
+        left = np.ones(len(places), bool)
+        while left.any():
+            epoch, first = self.epoch_at(int(places[left].min()))
+            size = self._size(epoch % self._cycle)
+            here = left & (places < first + size)
+            ids[here] = permutation(size, key(self._seed, epoch))[places[here] - first]
+            epochs[here] = epoch
+            left &= ~here
+        return epochs, ids
 
     def epoch_at(self, place: int) -> tuple[int, int]:
         """The epoch that sample number `place` of the whole run falls in, and the place of that epoch's first."""

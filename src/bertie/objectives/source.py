@@ -21,7 +21,7 @@ from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
-from bertie.data.order import Order
+from bertie.data.order import Order, places
 from bertie.data.pairing import FullSentences
 from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out
 from bertie.errors import DataError, UsageError
@@ -61,6 +61,7 @@ class TokenShards(Protocol):
 class PretrainingSource:
     """Instances of a corpus as batches for `fit`; a part of the documents is held out for `validation_batches`.
 
+    first: the number of the first sample, where others were taken before, as by an earlier phase of the run.
     Changing `micro_batch_size`, or the number of ranks or workers, changes no sample and no mask. Plans of instances
     are kept beside the shards, in plans/. Raises DataError for a corpus the objective cannot be learned
     from, or one smaller than a batch; UsageError for a max_length that no instance fits in.
@@ -76,12 +77,13 @@ class PretrainingSource:
         batch_size: int = 256,
         micro_batch_size: int | None = None,
         seed: int = 0,
+        first: int = 0,
     ) -> None:
         if not 8 <= max_length <= MAX_LENGTH:
             raise UsageError(f"max_length is {max_length:,}; instances have from 8 to {MAX_LENGTH:,} tokens.")
         self.shards, self.tokenizer, self.objective = shards, tokenizer, objective
         self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
-        self.seed = seed
+        self.seed, self.first = seed, first
         self.vocabulary = Vocabulary.of(tokenizer)
         self.pairing = objective.pairing or FullSentences()
         self.frame = tokenizer.frames[self.pairing.segments - 1]
@@ -109,7 +111,8 @@ class PretrainingSource:
     def fingerprint(self) -> str:
         """Changes with whatever changes a batch: corpus, tokenizer, objective, lengths, batch size, seed."""
         parts = (self.shards.fingerprint, self.tokenizer.fingerprint, self.objective, self.pairing)
-        return xxhash.xxh3_128_hexdigest(repr((*parts, self.max_length, self.batch_size, self.seed)).encode())
+        numbers = (self.max_length, self.batch_size, self.seed, *([self.first] if self.first else []))
+        return xxhash.xxh3_128_hexdigest(repr((*parts, *numbers)).encode())
 
     @property
     def instances_per_epoch(self) -> int:
@@ -136,13 +139,8 @@ class PretrainingSource:
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """The micro-batches of step `step` (from 0) on one of `world` ranks; sample_ids count from the run's start."""
-        epochs, instances = self.order.samples(step, self.batch_size, rank=rank, world=world)
-        first = step * self.batch_size + rank * self.batch_size // world
-        size = self.micro_batch_size or max(1, len(instances))
-        return [
-            self._batch(epochs[i : i + size], instances[i : i + size], first + i)
-            for i in range(0, len(instances), size)
-        ]
+        ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
+        return [self.corrupted(*self.instances(part, part)) for part in cut(ids, self.micro_batch_size)]
 
     def validation_batches(self) -> list[Batch]:
         """Instances of the held-out documents, with fixed masks: the same in every run. Empty when there are none."""
@@ -152,7 +150,9 @@ class PretrainingSource:
         chosen = Order(len(plan), VALIDATION_SEED).sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
         size = self.micro_batch_size or self.batch_size
         return [
-            self._corrupted(plan.rows[ids], Draws(key(VALIDATION_SEED, 0, ids)), np.arange(i, i + len(ids)))
+            self.corrupted(
+                self._assembled(plan.rows[ids], np.arange(i, i + len(ids))), Draws(key(VALIDATION_SEED, 0, ids))
+            )
             for i in range(0, len(chosen), size)
             for ids in [chosen[i : i + size]]
         ]
@@ -164,8 +164,8 @@ class PretrainingSource:
 
     def examples(self, count: int = 3) -> list[str]:
         """The first training instances as readable text: what the model sees, and in ‹› what it should say."""
-        epochs, instances = self.order.samples(0, min(count, self.batch_size))
-        return [readable(self._batch(epochs[i : i + 1], instances[i : i + 1], i), self.tokenizer) for i in range(count)]
+        ids = np.arange(self.first, self.first + min(count, self.batch_size))
+        return [readable(self.corrupted(*self.instances(one, one)), self.tokenizer) for one in cut(ids, 1)]
 
     def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
         # plans keep room for BERT's special tokens; a family may have more (</s></s>) or fewer
@@ -181,23 +181,25 @@ class PretrainingSource:
 
         return cached(make, self.shards.folder and self.shards.folder / "plans", identity)
 
-    def _batch(self, epochs: Int, instances: Int, first: int) -> Batch:
+    def instances(self, places: Int, sample_ids: Int) -> tuple[Batch, Draws]:
+        """The instances at some places of this source's order, not corrupted yet, and what to draw their masks from."""
+        return self.seen(*self.order.at(places), sample_ids)
+
+    def seen(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Batch, Draws]:
+        """The same for instances as they are seen in some epochs."""
         rows = np.empty(len(instances), self.plan(0).rows.dtype)
         for epoch in np.unique(epochs):
             rows[epochs == epoch] = self.plan(int(epoch)).rows[instances[epochs == epoch]]
         cycle = self.objective.corruption_cycle
         rounds = epochs if cycle is None else epochs % cycle  # dynamic masks or static ones: this is all that differs
-        rng = Draws(key(self.seed, rounds, instances))
-        return self._corrupted(rows, rng, np.arange(first, first + len(rows)))
+        return self._assembled(rows, sample_ids), Draws(key(self.seed, rounds, instances))
 
-    def _corrupted(self, rows: NDArray[Any], rng: Draws, sample_ids: Int) -> Batch:
-        batch = self._assembled(rows, sample_ids)
-        if self.pairing.label is not None:
-            batch = batch.with_labels(**{self.pairing.label: torch.from_numpy(rows["label"].astype(np.int64))})
+    def corrupted(self, batch: Batch, rng: Draws) -> Batch:
+        """As the model shall see it, with the objective's labels."""
         return self.objective.corrupt(batch, rng, self.vocabulary)
 
     def _assembled(self, rows: NDArray[Any], sample_ids: Int) -> Batch:
-        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row, with the special tokens of the family."""
+        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row, with the family's special tokens, and the label."""
         frame, two = self.frame, self.pairing.segments == 2
         gaps = [np.array(gap, np.int64) for gap in frame.gaps]
         gap_types = [np.array(types, np.int64) for types in frame.gap_types]
@@ -212,7 +214,16 @@ class PretrainingSource:
                 types += [text_types[1][:b_length], gap_types[2]]
         lengths_B = (rows["a_length"] + rows["b_length"]).astype(np.int64) + frame.size
         ids_T, types_T = (np.concatenate(parts).astype(np.int64, copy=False) for parts in (ids, types))
-        return packed(ids_T, types_T, lengths_B, sample_ids)
+        batch = packed(ids_T, types_T, lengths_B, sample_ids)
+        if self.pairing.label is None:
+            return batch
+        return batch.with_labels(**{self.pairing.label: torch.from_numpy(rows["label"].astype(np.int64))})
+
+
+def cut(ids: Int, size: int | None) -> list[Int]:
+    """Sample numbers by micro-batch; size None: all in one."""
+    size = size or max(1, len(ids))
+    return [ids[i : i + size] for i in range(0, len(ids), size)]
 
 
 def readable(batch: Batch, tokenizer: Tokenizer) -> str:
