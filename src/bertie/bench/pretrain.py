@@ -4,10 +4,12 @@
 
 All runners start from the same weights and read the same sequences, of lengths uniform between a fifth of a row and the
 whole of it, so that padded rows are 60 % full. The Trainer at its best reads the same tokens joined into full rows, in
-bf16. One batch's loss is compared first, so that a quick wrong answer cannot win.
+bf16, plain and, where there is a C++ compiler, through torch.compile. One batch's loss is compared first, so that a
+quick wrong answer cannot win.
 """
 
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -133,11 +135,16 @@ def runners(name: str, folder: Path, *, batch_size: int) -> dict[str, Callable[[
     rows = sequences(batch_size * (steps + TrainerPeer.WARMUP_STEPS), size)
     source = Rows(rows, vocabulary(size), batch_size)
     full = full_rows(rows)
+
+    def compiled() -> TrainerPeer:
+        return TrainerPeer(folder, full, batch_size, steps, bf16=True, compile=True)
+
     return {
         "bertie bf16": lambda: BertieRunner(folder, source, steps, "bf16"),
         "bertie fp32": lambda: BertieRunner(folder, source, steps, "fp32"),
         "transformers": lambda: TrainerPeer(folder, rows, batch_size, steps),
         "transformers best": lambda: TrainerPeer(folder, full, batch_size, steps, bf16=True),
+        **({"transformers compiled": compiled} if shutil.which("g++") or shutil.which("clang++") else {}),
     }
 
 
