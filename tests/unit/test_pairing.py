@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bertie.data import plans
 from bertie.data.draws import key
-from bertie.data.pairing import FullSentences, NextSentencePairs
+from bertie.data.pairing import FullSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, cached, held_out, walk
 from bertie.errors import DataError
 
@@ -290,3 +290,33 @@ def test_plans_are_kept_and_damage_is_found(tmp_path):
         path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match="damaged"):
         cached(make, tmp_path / "plans", "a")
+
+
+# Sentence order
+
+
+def test_order_pairs_are_neighbours_of_one_document_swapped_by_a_fair_coin():
+    sentences = random_corpus(800, seed=4)
+    plan = SentenceOrderPairs().plan(sentences, max_length=128, seed=key(1))
+    a, a_stop, b, b_stop, swapped = ranges_of(plan)
+    assert (plan.rows["a_length"] + plan.rows["b_length"] <= 125).all()
+    assert (documents_of(sentences, a) == documents_of(sentences, b)).all()
+    former, former_stop = np.where(swapped, b, a), np.where(swapped, b_stop, a_stop)
+    latter = np.where(swapped, a, b)
+    assert (former_stop <= latter).all()
+    cut = former_stop != latter  # only a pair that was too long has lost tokens between its segments
+    assert (plan.rows["a_length"] + plan.rows["b_length"] == 125)[cut].all()
+    assert abs(swapped.mean() - 0.5) < 4 * np.sqrt(0.25 / len(swapped))
+    alone = int((np.diff(sentences.bounds) == 1).sum())
+    assert plan.report["sentences_unused"] == alone
+    assert plan.report["tokens_in_no_instance"] < 0.01 * sentences.tokens + alone * 300
+
+
+def test_a_swap_changes_nothing_but_the_order():
+    """The same seed with the coin ignored cuts the same two segments."""
+    sentences = sentences_of([[5, 6, 7, 8, 9, 10]] * 40)
+    plan = SentenceOrderPairs().plan(sentences, max_length=64, seed=key(2))
+    rows = {(int(min(r["a"], r["b"])), int(max(r["a"], r["b"]))): bool(r["label"]) for r in plan.rows}
+    assert len(rows) == len(plan.rows)
+    assert set(rows.values()) == {True, False}
+    assert all((r["a"] > r["b"]) == bool(r["label"]) for r in plan.rows)

@@ -76,6 +76,30 @@ class NextSentencePairs:
         return (_original if self.form == "original" else _corrected)(sentences, max_length - 3, seed, advance)
 
 
+@dataclass(frozen=True)
+class SentenceOrderPairs:
+    """Two consecutive segments of one document; label 1 where they are swapped (Lan et al. 2019, 3.1).
+
+    Cut as the corrected pairs above are; a fair coin swaps. A document of one sentence stands in no instance.
+    """
+
+    duplicates: int = 10
+    label: str = "sop_labels"
+    segments: int = 2
+
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+        """The instances of one pass."""
+        first, split, end, swapped = _chunks(sentences, max_length - 3, seed, advance, put_back=False)
+        lone = end - first == 1
+        cut = (column[~lone] for column in (first, split, end))
+        a, a_stop, b, b_stop = _truncated(*_segments(sentences, *cut), max_length - 3, key(seed, 1))
+        in_order = swapped[~lone] == 0
+        left, left_stop = np.where(in_order, a, b), np.where(in_order, a_stop, b_stop)
+        right, right_stop = np.where(in_order, b, a), np.where(in_order, b_stop, a_stop)
+        rows = table(left, right, left_stop - left, right_stop - right, swapped[~lone])
+        return Plan(rows, account(sentences, rows, sentences_unused=int(lone.sum())))
+
+
 def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
     """`create_instances_from_document` of the release, over sentence lengths in place of sentences."""
     draw = random.Random(int(seed)).random
@@ -135,9 +159,29 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
 
 
 def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
-    """For every sentence at once, the chunk and label it would have as a chunk's first; then walk from chunk to chunk.
+    """Chunks of which a coin decides the label; where it says random, the next chunk starts at the split."""
+    first, split, end, is_random = _chunks(sentences, room, seed, advance, put_back=True)
+    lone = end - first == 1
+    leftover = first[lone]
+    first, split, end, is_random = first[~lone], split[~lone], end[~lone], is_random[~lone]
+    a, a_stop, b, b_stop = _segments(sentences, first, split, end)
+    rows = np.flatnonzero(is_random)
+    b[rows], b_stop[rows], unused = _random_texts(
+        sentences, sentences.document_of(first[rows]), (b_stop - b)[rows], room - (a_stop - a)[rows], leftover, seed
+    )
+    a, a_stop, b, b_stop = _truncated(a, a_stop, b, b_stop, room, key(seed, 1))
+    instances = table(a, b, a_stop - a, b_stop - b, is_random)
+    return Plan(instances, account(sentences, instances, sentences_unused=unused))
 
-    A chunk is sentences [first, end), segment A its [first, split). When B is random, the next chunk starts at `split`.
+
+def _chunks(
+    sentences: Sentences, room: int, seed: U64, advance: Advance, *, put_back: bool
+) -> tuple[Int, Int, Int, Int]:
+    """Chunks of two sentences or more: (first sentence, split, end, a fair coin of 0 or 1), each (chunks,).
+
+    For every sentence at once, the chunk it would be the first of; then a walk from chunk to chunk. Segment A is
+    [first, split), B [split, end). put_back: where the coin is 1, the next chunk starts at the split, not at the end.
+    A last sentence that has none to follow it is a chunk of its own.
     """
     starts, stops = sentences.starts, sentences.stops
     chunks: list[tuple[Int, ...]] = []
@@ -152,23 +196,18 @@ def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> 
         lone = document_end - end == 1  # one sentence would be left over: make it two, or take it in
         end = np.where(lone, np.where(end - first > 2, end - 1, document_end), end)
         split = first + 1 + (where * (end - first - 1)).astype(np.int64)
-        is_random = (coin < 0.5).astype(np.int64)
-        chosen = walk(np.where((is_random == 1) & (end > first + 1), split, end), low)
-        chunks.append(tuple(column[chosen - low] for column in (first, split, end, is_random)))
+        tails = (coin < 0.5).astype(np.int64)
+        again = put_back & (tails == 1) & (end > first + 1)
+        chosen = walk(np.where(again, split, end), low)
+        chunks.append(tuple(column[chosen - low] for column in (first, split, end, tails)))
         advance(high - low)
-    first, split, end, is_random = (np.concatenate(columns) for columns in zip(*chunks, strict=True))
-    lone = end - first == 1
-    leftover = first[lone]
-    first, split, end, is_random = first[~lone], split[~lone], end[~lone], is_random[~lone]
-    a, a_stop = starts[first], stops[split - 1]
-    b, b_stop = starts[split], stops[end - 1]
-    rows = np.flatnonzero(is_random)
-    b[rows], b_stop[rows], unused = _random_texts(
-        sentences, sentences.document_of(first[rows]), (b_stop - b)[rows], room - (a_stop - a)[rows], leftover, seed
-    )
-    a, a_stop, b, b_stop = _truncated(a, a_stop, b, b_stop, room, key(seed, 1))
-    instances = table(a, b, a_stop - a, b_stop - b, is_random)
-    return Plan(instances, account(sentences, instances, sentences_unused=unused))
+    first, split, end, tails = (np.concatenate(columns) for columns in zip(*chunks, strict=True))
+    return first, split, end, tails
+
+
+def _segments(sentences: Sentences, first: Int, split: Int, end: Int) -> tuple[Int, Int, Int, Int]:
+    """The token ranges of both segments of chunks."""
+    return sentences.starts[first], sentences.stops[split - 1], sentences.starts[split], sentences.stops[end - 1]
 
 
 def _random_texts(

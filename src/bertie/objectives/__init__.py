@@ -9,24 +9,35 @@ from typing import Any
 from bertie.errors import UsageError, nearest
 from bertie.objectives.base import LossReport, Objective, Part, Sum
 from bertie.objectives.bilm import BiLanguageModel
+from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.sop import SentenceOrder
 from bertie.registry import Registry
 
 __all__ = [
     "OBJECTIVES",
     "BiLanguageModel",
+    "LeftToRight",
     "LossReport",
     "MaskedLM",
     "NextSentence",
     "Objective",
     "Part",
+    "SentenceOrder",
     "Sum",
     "build",
 ]
 
 OBJECTIVES: Registry[type[Objective]] = Registry(
-    "objective", [("mlm", MaskedLM), ("nsp", NextSentence), ("bilm", BiLanguageModel)]
+    "objective",
+    [
+        ("mlm", MaskedLM),
+        ("nsp", NextSentence),
+        ("sop", SentenceOrder),
+        ("ltr", LeftToRight),
+        ("bilm", BiLanguageModel),
+    ],
 )
 
 

@@ -4,28 +4,16 @@ Label it reads from a batch, written by its pairing (data/pairing.py): nsp_label
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import numpy as np
-from torch import nn
-
-from bertie.data.batch import Batch
-from bertie.data.draws import Draws
-from bertie.data.masking import Vocabulary
 from bertie.data.pairing import NextSentencePairs
 from bertie.data.plans import Pairing, Sentences
 from bertie.errors import DataError, UsageError, nearest
-from bertie.models.config import EncoderConfig
-from bertie.models.heads import PairHead
-from bertie.objectives.base import LossReport, Objective, Part
-
-if TYPE_CHECKING:
-    from bertie.models.encoder import EncoderOutput
-    from bertie.models.model import Model
+from bertie.objectives.pair import TextPair
 
 
 @dataclass(frozen=True)
-class NextSentence(Objective):
+class NextSentence(TextPair):
     """Tell text that follows from text drawn at random. Raises UsageError for an unknown form."""
 
     name: ClassVar[str] = "nsp"
@@ -43,40 +31,14 @@ class NextSentence(Objective):
 
     @property
     def pairing(self) -> Pairing:
-        """Two segments, with the label of this objective."""
+        """Two segments, the second from the same place or from another document."""
         return NextSentencePairs(self.form, self.duplicates)
 
     def check(self, sentences: Sentences) -> None:
         """Two documents at the least, and one of two sentences."""
-        drop = "or leave next-sentence prediction out: objectives.nsp=null."
         if sentences.num_documents < 2:
             raise DataError(
-                f"Next-sentence prediction draws random texts from other documents, and this corpus has "
-                f"{sentences.num_documents:,}. Add documents (a blank line in a text file starts a new one), {drop}"
+                f"{self.name} draws random texts from other documents, and this corpus has {sentences.num_documents:,}. "
+                f"Add documents (a blank line in a text file starts a new one), {self.leave_out}"
             )
-        if int(np.diff(sentences.bounds).max()) < 2:
-            raise DataError(
-                f"Next-sentence prediction needs documents of two sentences or more; all {sentences.num_documents:,} "
-                f"documents here have one. Join lines that belong together into one document, {drop}"
-            )
-
-    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """Two logits from the pooled [CLS]."""
-        if not config.pooler:
-            raise UsageError("Next-sentence prediction reads the pooled [CLS]; this model has no pooler.")
-        return {"pair": PairHead(config)}
-
-    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Nothing to do: the pairs were made with their labels."""
-        return batch
-
-    def counts(self, batch: Batch) -> dict[str, int]:
-        """B"""
-        return {"nsp": len(batch.labels["nsp_labels"])}
-
-    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy over the two answers."""
-        logits_B2 = model.heads["pair"](output).float()
-        labels_B = batch.labels["nsp_labels"]
-        total = nn.functional.cross_entropy(logits_B2, labels_B, reduction="sum")
-        return {"nsp": Part(total, len(labels_B), (logits_B2.argmax(-1) == labels_B).sum())}
+        super().check(sentences)

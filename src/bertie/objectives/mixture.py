@@ -1,0 +1,117 @@
+"""Several corpora read as one: languages of uneven size, or a domain and a replay of what the model knows already.
+
+Which corpus sample n of a run comes from is computed, as everything is: of every BLOCK samples each corpus has its
+share, to the sample, in an order drawn from (seed, block). A pair's two texts always come from one corpus.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+
+from bertie.data.batch import Batch
+from bertie.data.collate import packed
+from bertie.data.draws import Draws, key
+from bertie.data.order import Int, permutation, places
+from bertie.errors import UsageError
+from bertie.objectives.source import PretrainingSource, cut
+
+BLOCK = 1 << 16  # samples: a share is kept to 1/65,536
+STREAM = 0x317  # of the draws of a block's order
+
+
+def shares(weights: Sequence[float | None], sizes: Sequence[int], exponent: float) -> list[float]:
+    """The share of each corpus: by its weight, or, where none has one, by its size to the power of `exponent`.
+
+    1 reads all alike often; below 1, small corpora more often than large ones (Conneau et al. 2020, 3.1: 0.3). Raises
+    UsageError when some corpora have a weight and others have none.
+    """
+    given = [weight for weight in weights if weight is not None]
+    if given and len(given) < len(weights):
+        raise UsageError("Some corpora have a weight and some have none. Give all of them one, or none of them.")
+    values = np.array(given) if given else np.array(sizes, float) ** exponent
+    return [float(share) for share in values / values.sum()]
+
+
+class Mixture:
+    """A source whose samples come from several, by `shares`. first: as of `PretrainingSource`."""
+
+    def __init__(
+        self,
+        sources: Mapping[str, PretrainingSource],
+        shares: Sequence[float],
+        *,
+        batch_size: int,
+        micro_batch_size: int | None = None,
+        seed: int = 0,
+        first: int = 0,
+    ) -> None:
+        self.sources = dict(sources)
+        self.batch_size, self.micro_batch_size, self.seed, self.first = batch_size, micro_batch_size, seed, first
+        self.quotas = quotas(shares)
+        self._bounds = np.concatenate([[0], np.cumsum(self.quotas)])
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any of the sources, their shares, the seed, the batches."""
+        parts = [source.fingerprint for source in self.sources.values()]
+        numbers = (self.quotas.tolist(), self.batch_size, self.seed, self.first)
+        return xxhash.xxh3_128_hexdigest(repr((parts, numbers)).encode())
+
+    def at(self, ids: Int) -> tuple[Int, Int]:
+        """Where the samples of a run come from. ids (N,) -> number of the source (N,), place in its order (N,)"""
+        blocks, within = np.divmod(ids, BLOCK)
+        places_N = np.empty_like(ids)
+        for block in np.unique(blocks):
+            here = blocks == block
+            places_N[here] = permutation(BLOCK, key(self.seed, STREAM, block))[within[here]]
+        which_N = np.searchsorted(self._bounds, places_N, side="right") - 1
+        return which_N, blocks * self.quotas[which_N] + places_N - self._bounds[which_N]
+
+    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
+        """The micro-batches of step `step` (from 0) on one of `world` ranks; inside one, corpora stand in their order."""
+        ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
+        return [self._batch(part) for part in cut(ids, self.micro_batch_size)]
+
+    def _batch(self, ids: Int) -> Batch:
+        which, there = self.at(ids)
+        parts = [
+            source.instances(there[which == number], ids[which == number])
+            for number, source in enumerate(self.sources.values())
+            if (which == number).any()
+        ]
+        rng = Draws(np.concatenate([draws.keys for _, draws in parts]))
+        return next(iter(self.sources.values())).corrupted(joined([batch for batch, _ in parts]), rng)
+
+    def validation_batches(self) -> list[Batch]:
+        """Those of all sources."""
+        return [batch for source in self.sources.values() for batch in source.validation_batches()]
+
+    def examples(self, count: int = 3) -> list[str]:
+        """The first training instances of each source as readable text."""
+        return [example for source in self.sources.values() for example in source.examples(count)]
+
+
+def quotas(shares: Sequence[float]) -> NDArray[np.int64]:
+    """How many of BLOCK samples each corpus has: the nearest whole numbers that add up, one at the least."""
+    exact = np.array(shares) * BLOCK
+    found = np.maximum(np.floor(exact).astype(np.int64), 1)
+    short = BLOCK - int(found.sum())
+    found[np.argsort(found - exact, kind="stable")[: max(short, 0)]] += 1
+    found[np.argmax(found)] += min(short, 0)  # what the one at the least took
+    return found
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Packed batches that are not corrupted yet, end to end."""
+    whole = packed(
+        np.concatenate([batch.input_ids.numpy() for batch in batches]),
+        np.concatenate([batch.token_type_ids.numpy() for batch in batches]),
+        np.concatenate([batch.layout.mask().sum(1).numpy() for batch in batches]),
+        np.concatenate([batch.sample_ids.numpy() for batch in batches]),
+    )
+    return whole.with_labels(
+        **{name: torch.cat([batch.labels[name] for batch in batches]) for name in batches[0].labels}
+    )

@@ -1,0 +1,74 @@
+"""What the objectives about two segments share: one of two answers for each sequence, from the pooled [CLS].
+
+The labels are made with the pairs (data/pairing.py), so nothing is corrupted here.
+"""
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+from torch import nn
+
+from bertie.data.batch import Batch
+from bertie.data.draws import Draws
+from bertie.data.masking import Vocabulary
+from bertie.data.plans import Pairing, Sentences
+from bertie.errors import DataError, UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.heads import PairHead
+from bertie.objectives.base import LossReport, Objective, Part
+
+if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.model import Model
+
+
+class TextPair(Objective):
+    """Tell two kinds of pairs apart. Its pairing writes a label (B,) int64: 0 or 1."""
+
+    @property
+    @abstractmethod
+    def pairing(self) -> Pairing:
+        """Two segments, with the label of this objective."""
+
+    @property
+    def label(self) -> str:
+        """The name of the label in a batch."""
+        assert self.pairing.label is not None
+        return self.pairing.label
+
+    def check(self, sentences: Sentences) -> None:
+        """A document of two sentences at the least."""
+        if int(np.diff(sentences.bounds).max()) < 2:
+            raise DataError(
+                f"{self.name} needs documents of two sentences or more; all {sentences.num_documents:,} documents here "
+                f"have one. Join lines that belong together into one document, {self.leave_out}"
+            )
+
+    @property
+    def leave_out(self) -> str:
+        """The end of an error's advice."""
+        return f"or leave it out: objectives.{self.name}=null."
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """Two logits from the pooled [CLS]."""
+        if not config.pooler:
+            raise UsageError(
+                f"{self.name} reads the pooled [CLS]; this model has no pooler. Do without, {self.leave_out}"
+            )
+        return {"pair": PairHead(config)}
+
+    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+        """Nothing to do: the pairs were made with their labels."""
+        return batch
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """B"""
+        return {self.name: len(batch.labels[self.label])}
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+        """Cross-entropy over the two answers."""
+        logits_B2 = model.heads["pair"](output).float()
+        labels_B = batch.labels[self.label]
+        total = nn.functional.cross_entropy(logits_B2, labels_B, reduction="sum")
+        return {self.name: Part(total, len(labels_B), (logits_B2.argmax(-1) == labels_B).sum())}
