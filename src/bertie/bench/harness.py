@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import BertieError
+from bertie.errors import BertieError, DataError
 
 Runner = Callable[[], tuple[float, float]]
 """Does one round of work; returns the amount done (real tokens, characters, examples) and the seconds it took.
@@ -90,6 +90,20 @@ def write_lines(path: Path | None, lines: list[dict[str, Any]]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(path, "a", encoding="utf-8") as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+
+
+def read_lines(path: Path | None) -> list[dict[str, Any]]:
+    """The rows `write_lines` wrote to `path`; none when it is not there. Raises DataError for a line that is no row."""
+    rows = []
+    if path and path.exists():
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            try:
+                rows.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
+                raise DataError(
+                    f"{path}:{number} is not a row of measurements. Delete the line, or name another file."
+                ) from None
+    return rows
 
 
 def machine() -> dict[str, Any]:

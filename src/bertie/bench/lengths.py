@@ -1,18 +1,22 @@
 """How time and memory of a training step grow with the length: full attention, windows, blocks.
 
-`python -m bertie.bench.lengths` prints one JSON line a cell: two layers of BERT-BASE's width, one sequence, forward and
-backward, one thread. Each cell is a process of its own, so that its peak memory is its own; time is processor time,
-which other jobs on the machine change least. Linux.
+`bertie bench lengths`: two layers of BERT-BASE's width, one sequence, forward and backward, one thread. Each cell is a
+process of its own, so that its peak memory is its own; time is processor time, which other jobs on the machine change
+least. Linux.
 """
 
-import json
 import multiprocessing
 import re
 import time
+from collections.abc import Collection, Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from bertie.bench.harness import machine
+from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 
@@ -24,7 +28,60 @@ KINDS = {
     "blocks of 64": PLAIN.replace(attention_type="block_sparse"),
 }
 LENGTHS = (512, 1024, 2048, 4096)
+LONGEST = PLAIN.max_length
 STEPS = 3
+
+
+def measure(
+    lengths: Collection[int] = LENGTHS, done: Collection[tuple[str, int]] = (), *, steps: int = STEPS
+) -> Iterator[dict[str, Any]]:
+    """One row a kind of attention and length, but for the pairs in `done`; each in a process of its own.
+
+    cpu_s: median processor seconds of `steps` steps after a first; peak_mib: what a step takes beyond the weights.
+    Raises BertieError when a process dies, as one without memory does.
+    """
+    processes = multiprocessing.get_context("spawn")
+    for length in lengths:
+        for kind in KINDS:
+            if (kind, length) in done:
+                continue
+            answer, ours = processes.Pipe(duplex=False)
+            process = processes.Process(target=_cell, args=(kind, length, steps, ours))
+            process.start()
+            ours.close()  # so that its end is seen when the process dies
+            try:
+                row = answer.recv()
+            except EOFError:
+                raise BertieError(
+                    f"The measurement of {kind} at length {length:,} died; is there enough memory? Measured rows are "
+                    "kept: the same command goes on from here."
+                ) from None
+            finally:
+                process.join()
+            yield row
+
+
+def _cell(kind: str, length: int, steps: int, answer: Connection) -> None:
+    torch.set_num_threads(1)
+    config = KINDS[kind]
+    model, ids = Encoder(config), torch.randint(1000, (1, length))
+    is_global = torch.zeros_like(ids).index_fill(1, torch.tensor([0]), 1) if config.attention_window else None
+    model(ids[:, :16])
+    before, seconds = _resident_mib("VmRSS"), []
+    for _ in range(steps + 1):
+        start = time.process_time()
+        model(ids, global_attention_mask=is_global).last_hidden_state.sum().backward()
+        seconds.append(time.process_time() - start)
+        model.zero_grad()
+    answer.send(
+        {
+            "attention": kind,
+            "length": length,
+            "cpu_s": round(sorted(seconds[1:])[steps // 2], 3),
+            "peak_mib": round(_resident_mib("VmHWM") - before),
+            "machine": machine(),
+        }
+    )
 
 
 def _resident_mib(what: str) -> float:
@@ -32,34 +89,3 @@ def _resident_mib(what: str) -> float:
     found = re.search(rf"{what}:\s*(\d+) kB", Path("/proc/self/status").read_text())
     assert found is not None
     return int(found[1]) / 1024
-
-
-def cell(kind: str, length: int) -> None:
-    """Measure one kind at one length and print it; memory is what a step takes beyond the weights."""
-    torch.set_num_threads(1)
-    config = KINDS[kind]
-    model, ids = Encoder(config), torch.randint(1000, (1, length))
-    is_global = torch.zeros_like(ids).index_fill(1, torch.tensor([0]), 1) if config.attention_window else None
-    model(ids[:, :16])
-    before, seconds = _resident_mib("VmRSS"), []
-    for _ in range(STEPS + 1):
-        start = time.process_time()
-        model(ids, global_attention_mask=is_global).last_hidden_state.sum().backward()
-        seconds.append(time.process_time() - start)
-        model.zero_grad()
-    row = {"attention": kind, "length": length, "cpu_s": round(sorted(seconds[1:])[STEPS // 2], 2)}
-    print(json.dumps({**row, "peak_mib": round(_resident_mib("VmHWM") - before)}), flush=True)
-
-
-def main() -> None:
-    """Measure every cell."""
-    processes = multiprocessing.get_context("spawn")
-    for length in LENGTHS:
-        for kind in KINDS:
-            process = processes.Process(target=cell, args=(kind, length))
-            process.start()
-            process.join()
-
-
-if __name__ == "__main__":
-    main()

@@ -47,11 +47,66 @@ def pretrain(
     for name in names:
         lines = program.measure(name, batch_size=batch_size, rounds=rounds, memory=memory)
         harness.write_lines(output, lines)
-        if json:
+        if console.verbosity.json:
             for line in lines:
                 emit(line)
         else:
             console.show(_table(name, lines))
+
+
+@bench.command("lengths")
+def lengths(
+    at: Annotated[str, typer.Option("--at", help="Lengths in tokens, comma-separated.")] = "512,1024,2048,4096",
+    steps: Annotated[int, typer.Option(min=1, help="Measured steps a row.")] = 3,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Append one JSON line a row here; rows it has are not redone.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Long texts: processor time and peak memory of a training step by length; full attention, windows, blocks.
+
+    [bold]Examples[/]
+
+      bertie bench lengths
+
+      bertie bench lengths --at 1024,4096 -o lengths.jsonl
+    """
+    from bertie.bench import harness
+    from bertie.bench import lengths as program
+    from bertie.errors import UsageError
+
+    wanted = [int(name) if name.strip().isdigit() else 0 for name in at.split(",")]
+    if not all(16 <= length <= program.LONGEST for length in wanted):
+        raise UsageError(f"--at {at!r} is not a list of lengths from 16 to {program.LONGEST:,}, like 512,4096.")
+    known = harness.read_lines(output)
+    done = [(str(row.get("attention")), int(row.get("length", 0))) for row in known]
+    if skipped := [row for row in known if row.get("length") in wanted]:
+        console.say(f"{output} has {len(skipped)} of these rows; the others are measured")
+    todo = len(wanted) * len(program.KINDS) - len(skipped)
+    with console.progress("measuring", total=todo, unit="rows") as advance:
+        for row in program.measure(wanted, done, steps=steps):
+            harness.write_lines(output, [row])
+            advance(1, last=f"{row['attention']}, {row['length']:,} tokens")
+            skipped.append(row)
+    rows = sorted(skipped, key=lambda row: row["length"])
+    if console.verbosity.json:
+        for row in rows:
+            emit(row)
+    else:
+        console.show(_lengths_table(rows))
+
+
+def _lengths_table(rows: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    table = Table("attention", title="a training step, one text")
+    for column in ("length", "processor s", "peak MiB"):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(row["attention"], f"{row['length']:,}", f"{row['cpu_s']:.2f}", f"{row['peak_mib']:,}")
+    return table
 
 
 def _table(name: str, lines: list[dict[str, Any]]) -> "Table":

@@ -90,24 +90,24 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
         for name in sizes:
-            _within(name, getattr(self, name), 1, MOST)
+            within(name, getattr(self, name), 1, MOST)
         for name in ("type_vocab_size", "pad_token_id", "sep_token_id", "num_random_blocks", "decoder_start_token_id"):
-            _within(name, getattr(self, name), 0, MOST)
-        _within("eos_token_id", self.eos_token_id or 0, 0, MOST)
-        _within("num_decoder_layers", self.num_decoder_layers or 0, 0, MOST_LAYERS)
-        _within("relative_attention_num_buckets", self.relative_attention_num_buckets, 4, MOST)
+            within(name, getattr(self, name), 0, MOST)
+        within("eos_token_id", self.eos_token_id or 0, 0, MOST)
+        within("num_decoder_layers", self.num_decoder_layers or 0, 0, MOST_LAYERS)
+        within("relative_attention_num_buckets", self.relative_attention_num_buckets, 4, MOST)
         fewest = self.relative_attention_num_buckets // 2 + 1  # beyond those that have a bucket of their own
-        _within("relative_attention_max_distance", self.relative_attention_max_distance, fewest, MOST)
-        _within("num_hidden_layers", self.num_hidden_layers, 0, MOST_LAYERS)
+        within("relative_attention_max_distance", self.relative_attention_max_distance, fewest, MOST)
+        within("num_hidden_layers", self.num_hidden_layers, 0, MOST_LAYERS)
         for name in ("inner_group_num", "num_feedforward_networks"):
-            _within(name, getattr(self, name), 1, MOST_LAYERS)
-        _within("block_size", self.block_size, 1, MOST)
+            within(name, getattr(self, name), 1, MOST_LAYERS)
+        within("block_size", self.block_size, 1, MOST)
         for name in ("embedding_size", "num_hidden_groups", "bottleneck_size", "attention_head_size"):
-            _within(name, 1 if (value := getattr(self, name)) is None else value, 1, MOST)
+            within(name, 1 if (value := getattr(self, name)) is None else value, 1, MOST)
         for name in (*DROPOUTS, "classifier_dropout", "sequence_dropout"):
-            _within(name, getattr(self, name) or 0.0, 0.0, 0.999)
+            within(name, getattr(self, name) or 0.0, 0.0, 0.999)
         for name in ("initializer_range", "layer_norm_eps"):
-            _within(name, getattr(self, name), 0.0, 10.0)
+            within(name, getattr(self, name), 0.0, 10.0)
         width = self.bottleneck_size or self.hidden_size
         if self.attention_head_size is None and width % self.num_attention_heads:
             name = "hidden_size" if self.bottleneck_size is None else "bottleneck_size"
@@ -125,7 +125,7 @@ class EncoderConfig:
             if isinstance(value, tuple) and len(value) != self.num_hidden_layers:
                 raise DataError(f"{name} has {len(value):,} values for {self.num_hidden_layers:,} layers.")
             for one in value if isinstance(value, tuple) else (value,):
-                _within(name, 2 if one is None else one, 1, MOST)
+                within(name, 2 if one is None else one, 1, MOST)
                 if name == "attention_window" and one is not None and one % 2:
                     raise DataError(f"attention_window {one} is odd; it is as far to the left as to the right.")
 
@@ -169,6 +169,7 @@ class EncoderConfig:
         return MOST if self.positions == "relative" else self.max_position_embeddings - self.position_offset
 
 
-def _within(name: str, value: float, low: float, high: float) -> None:
+def within(name: str, value: float, low: float, high: float) -> None:
+    """Raise DataError unless a field's value lies between two bounds, both included."""
     if not low <= value <= high:  # also false for NaN
         raise DataError(f"EncoderConfig.{name} is {value:.6g}; it must be {low:,} to {high:,}.")

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn, ones, zeros
 
 from bertie.errors import DataError, UsageError
-from bertie.models.config import MOST, EncoderConfig, HeadActivation, _within
+from bertie.models.config import MOST, EncoderConfig, HeadActivation, within
 from bertie.models.count import forward_flops, parameters
 from bertie.models.encoder import EncoderOutput
 from bertie.nn.bilstm import BiLSTM, mirror
@@ -59,15 +59,15 @@ class ElmoConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _within("char_vocab_size", self.char_vocab_size, CHARACTERS, MOST)
-        _within("max_characters_per_token", self.max_characters_per_token, 3, 10_000)
-        _within("num_highway_layers", self.num_highway_layers, 0, 1_000)
-        _within("number of filters", len(self.filters), 1, MOST_FILTERS)
+        within("char_vocab_size", self.char_vocab_size, CHARACTERS, MOST)
+        within("max_characters_per_token", self.max_characters_per_token, 3, 10_000)
+        within("num_highway_layers", self.num_highway_layers, 0, 1_000)
+        within("number of filters", len(self.filters), 1, MOST_FILTERS)
         for width, count in self.filters:
-            _within("filter width", width, 1, self.max_characters_per_token)
-            _within("filter count", count, 1, MOST)
+            within("filter width", width, 1, self.max_characters_per_token)
+            within("filter count", count, 1, MOST)
         for name in ("cell_clip", "state_clip"):
-            _within(name, getattr(self, name), 0.0, 1e6)
+            within(name, getattr(self, name), 0.0, 1e6)
         if self.hidden_size % 2:
             raise DataError(f"hidden_size {self.hidden_size} does not halve into two directions.")
 

@@ -6,7 +6,9 @@ torch's fused SDPA. Vaswani et al. 2017, section 3.2.
 B sequences · T real tokens · Q, K query and key positions (S of them) · N heads · D head size · H = N D hidden size
 """
 
+from collections.abc import Mapping
 from math import sqrt
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -56,12 +58,14 @@ def formula(
     return probs_BNQK @ v_BNKD, probs_BNQK
 
 
-class SelfAttention(nn.Module):
-    """Self-attention with one fused projection for query, key and value (rows in that order) and one for the output.
+class MultiHeadAttention(nn.Module):
+    """What attention to oneself and to another sequence share: the projections, and the heads between them.
 
     head_size: None where the heads together are as wide as the hidden states. bias: of query, key and value. scaled:
     whether scores are divided by the root of the head size.
     """
+
+    projections: ClassVar[Mapping[str, int]]  # name -> how many of query, key and value it makes, one upon the other
 
     def __init__(
         self,
@@ -77,8 +81,26 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.num_heads, self.scaled, self.dropout_p = num_heads, scaled, dropout_p
         size = num_heads * head_size if head_size else hidden_size
-        self.qkv = Linear(hidden_size, 3 * size, bias, parts=3)
+        for name, parts in self.projections.items():
+            self.add_module(name, Linear(hidden_size, parts * size, bias, parts=parts))
         self.output = Linear(size, hidden_size, output_bias)
+
+    def _attended(
+        self, qkv: tuple[Tensor, Tensor, Tensor], bias: Tensor | None, layout: Layout, output_attentions: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Queries (B, N, Q, D), keys and values (B, N, K, D) -> (T, H) or (B, Q, H), and the probabilities."""
+        dropout_p = self.dropout_p if self.training else 0.0
+        context_BNQD, probs = attend(
+            *qkv, bias, scaled=self.scaled, dropout_p=dropout_p, output_attentions=output_attentions
+        )
+        return self.output(layout.flat(context_BNQD.transpose(1, 2).flatten(2))), probs
+
+
+class SelfAttention(MultiHeadAttention):
+    """Self-attention with one fused projection for query, key and value, and one for the output."""
+
+    projections: ClassVar = {"qkv": 3}
+    qkv: Linear
 
     def forward(
         self,
@@ -96,37 +118,15 @@ class SelfAttention(nn.Module):
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         if cache is not None:
             k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)
-        dropout_p = self.dropout_p if self.training else 0.0
-        context_BNQD, probs = attend(
-            q_BNQD, k_BNKD, v_BNKD, bias, scaled=self.scaled, dropout_p=dropout_p, output_attentions=output_attentions
-        )
-        context_BSH = context_BNQD.transpose(1, 2).flatten(2)
-        return self.output(layout.flat(context_BSH)), probs
+        return self._attended((q_BNQD, k_BNKD, v_BNKD), bias, layout, output_attentions)
 
 
-class CrossAttention(nn.Module):
-    """Attention to another sequence, as a decoder's to what the encoder read. Vaswani et al. 2017, 3.2.3.
+class CrossAttention(MultiHeadAttention):
+    """Attention to another sequence, as a decoder's to what the encoder read. Vaswani et al. 2017, 3.2.3."""
 
-    Options as of `SelfAttention`.
-    """
-
-    def __init__(
-        self,
-        hidden_size: int,
-        num_heads: int,
-        *,
-        head_size: int | None = None,
-        bias: bool = True,
-        output_bias: bool = True,
-        scaled: bool = True,
-        dropout_p: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.num_heads, self.scaled, self.dropout_p = num_heads, scaled, dropout_p
-        size = num_heads * head_size if head_size else hidden_size
-        self.query = Linear(hidden_size, size, bias)
-        self.kv = Linear(hidden_size, 2 * size, bias, parts=2)
-        self.output = Linear(size, hidden_size, output_bias)
+    projections: ClassVar = {"query": 1, "kv": 2}
+    query: Linear
+    kv: Linear
 
     def forward(
         self,
@@ -150,11 +150,7 @@ class CrossAttention(nn.Module):
             k_BNKD, v_BNKD = split_heads(memory_layout.rectangle(self.kv(memory)), 2, self.num_heads)
         if cache is not None:
             cache.memory = k_BNKD, v_BNKD
-        dropout_p = self.dropout_p if self.training else 0.0
-        context_BNQD, probs = attend(
-            q_BNQD, k_BNKD, v_BNKD, bias, scaled=self.scaled, dropout_p=dropout_p, output_attentions=output_attentions
-        )
-        return self.output(layout.flat(context_BNQD.transpose(1, 2).flatten(2))), probs
+        return self._attended((q_BNQD, k_BNKD, v_BNKD), bias, layout, output_attentions)
 
 
 def split_heads(fused_BSPH: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:

@@ -1,0 +1,61 @@
+"""`bertie bench lengths`: every row in a process of its own, kept as it comes, not measured again."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from bertie import console
+from bertie.bench import lengths
+from bertie.cli import commands
+from bertie.cli.app import app
+from bertie.errors import BertieError, DataError, UsageError
+
+assert commands  # registers `bench`
+
+
+@pytest.fixture(autouse=True)
+def verbosity(monkeypatch):
+    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["bench", "lengths", *arguments], catch_exceptions=False)
+
+
+def test_a_row_is_measured_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(lengths, "KINDS", {"full": lengths.KINDS["full"]})
+    out = tmp_path / "rows.jsonl"
+    assert run("--at", "16", "--steps", "1", "-o", str(out), "--quiet").exit_code == 0
+    (row,) = map(json.loads, out.read_text().splitlines())
+    assert (row["attention"], row["length"]) == ("full", 16)
+    assert row["cpu_s"] >= 0
+    assert row["machine"]["threads"] == 1
+
+    monkeypatch.setattr(lengths, "_cell", None)  # nothing is left to measure
+    again = run("--at", "16", "-o", str(out), "--json")
+    assert again.exit_code == 0
+    assert json.loads(again.stdout) == row
+    assert len(out.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("at", ["512,many", "5000", ""])
+def test_what_is_no_length_is_named(at):
+    with pytest.raises(UsageError, match="list of lengths"):
+        run("--at", at)
+
+
+def test_what_is_no_row_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("not a row\n")
+    with pytest.raises(DataError, match=r"rows.jsonl:1 is not a row"):
+        run("--at", "16", "-o", str(tmp_path / "rows.jsonl"))
+
+
+def test_a_measurement_that_dies_says_so(monkeypatch):
+    monkeypatch.setattr(lengths, "_cell", dies)
+    with pytest.raises(BertieError, match="died"):
+        list(lengths.measure([16]))
+
+
+def dies(*_):
+    raise SystemExit(1)
