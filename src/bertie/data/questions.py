@@ -1,0 +1,95 @@
+"""Questions about a text whose answers stand in it: SQuAD's JSON, which KorQuAD and KLUE-MRC share, or one a line.
+
+    {"data": [{"paragraphs": [{"context": ..., "qas": [{"id", "question", "answers": [{"text", "answer_start"}]}]}]}]}
+    {"id": ..., "question": ..., "context": ..., "answers": [{"text": ..., "answer_start": ...}]}
+
+An example's texts are (question, context), its label every accepted answer as (text, start), nothing where there is
+none; a start of -1 says that the text does not stand where the file has it. Such a question can be scored, not learnt.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bertie.data.tables import Bad, Example
+from bertie.errors import DataError
+
+Answers = tuple[tuple[str, int], ...]
+MISPLACED = -1
+
+
+def questions(path: Path | str) -> Iterator[Example | Bad]:
+    """The questions of a file, in order; `line` counts questions, or lines of a .jsonl file, from 1.
+
+    Raises DataError: no such file, not JSON, not of this frame.
+    """
+    path = Path(path)
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,}).") from None
+    if path.suffix.lower() in (".jsonl", ".ndjson"):
+        for line, row in enumerate(text.splitlines(), 1):
+            yield _of_line(row, line)
+        return
+    try:
+        articles = json.loads(text)["data"]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        asked = [(paragraph["context"], qa) for paragraph in paragraphs for qa in paragraph["qas"]]
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON ({error}). Was its copy cut short?") from None
+    except (KeyError, TypeError):
+        raise DataError(
+            f'{path} is not in SQuAD\'s frame: {{"data": [{{"paragraphs": [{{"context", "qas"}}]}}]}} was expected. '
+            "One question a line belongs in a .jsonl file."
+        ) from None
+    for number, (context, qa) in enumerate(asked, 1):
+        yield _question(context, qa, number)
+
+
+def _of_line(row: str, line: int) -> Example | Bad:
+    try:
+        fields = json.loads(row)
+    except (ValueError, RecursionError):
+        return Bad(line, "not JSON" if row.strip() else "empty line")
+    return (
+        _question(fields.get("context"), fields, line) if isinstance(fields, dict) else Bad(line, "not a JSON object")
+    )
+
+
+def _question(context: Any, qa: Any, number: int) -> Example | Bad:
+    question = qa.get("question") if isinstance(qa, dict) else None
+    if not isinstance(context, str) or not isinstance(question, str):
+        return Bad(number, "no question or no context")
+    if not context.strip():
+        return Bad(number, "empty context")
+    if not question.strip():
+        return Bad(number, "empty question")
+    name = str(qa.get("id") or qa.get("guid") or number)
+    if "answers" not in qa and "is_impossible" not in qa:
+        return Example((question, context), None, number, name)
+    try:
+        answers = () if qa.get("is_impossible") else placed(qa.get("answers", ()), context)
+    except (KeyError, TypeError, ValueError):
+        return Bad(number, "answers are not text and answer_start")
+    return Example((question, context), answers, number, name)
+
+
+def placed(answers: Any, context: str) -> Answers:
+    """Answers with where they start, checked. Takes a list of objects, or an object of two lists."""
+    if isinstance(answers, dict):
+        answers = [
+            {"text": text, "answer_start": start}
+            for text, start in zip(answers["text"], answers["answer_start"], strict=True)
+        ]
+    found = []
+    for answer in answers:
+        text, start = answer["text"], int(answer.get("answer_start", MISPLACED))
+        if not isinstance(text, str):
+            raise TypeError
+        at_place = text.strip() and start >= 0 and context[start : start + len(text)] == text
+        found.append((text, start if at_place else MISPLACED))
+    return tuple(found)

@@ -1,0 +1,186 @@
+"""Sentences whose words have tags, from the files their publishers write.
+
+    conll       a word a line, its tag in the last column that has tags; CoNLL-2000, CoNLL-2003, WNUT-17
+    conllu      Universal Dependencies: ten columns, the text itself known; the tag is the upos, or the xpos
+    klue        a character a line, comments begin with "##"; KLUE-NER
+    jsonl       {"tokens": [...], "tags": [...]}
+
+An empty line ends a sentence. An example's text is the sentence as it was written, or its words with spaces between;
+`spans` are the characters of each word, its label the words' tags.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bertie.data.tables import Bad, Example, TableFormat, decoded
+from bertie.errors import DataError, UsageError, nearest
+
+Span = tuple[int, int]
+Lines = list[tuple[int, str]]
+TAG = re.compile(r"O|[BIES]-\S+")
+UD_COLUMNS = {"upos": 3, "xpos": 4}
+
+
+@dataclass(frozen=True)
+class Tagged(Example):
+    """An example of one text cut into words: the characters from spans[i][0] to spans[i][1] are word i."""
+
+    spans: tuple[Span, ...] = ()
+
+
+def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
+    """The sentences of a file in order; `line` is where one begins. A damaged one comes as Bad.
+
+    format.kind: one of FORMATS, by default by the name: .conllu, .jsonl, else conll. format.label: the tag's column,
+    by number from 1, or upos, xpos; by default as above. Raises DataError: no such file, no column with tags.
+    """
+    kind = format.kind or {".conllu": "conllu", ".jsonl": "jsonl"}.get(Path(path).suffix.lower(), "conll")
+    if kind not in FORMATS:
+        raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (closed below; opening alone is what may fail)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    with file:
+        yield from FORMATS[kind](file, format, str(path))
+
+
+def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | Bad]:
+    """Lines between empty ones, comments left out; a block with a line that cannot be decoded is Bad."""
+    lines: Lines = []
+    bad: Bad | None = None
+    for number, line in itertools.chain(decoded(file, encoding, where), [(0, "")]):
+        if isinstance(line, Bad):
+            bad = bad or line
+        elif line.strip():
+            if not (comment and line.startswith(comment)):
+                lines.append((number, line))
+        else:
+            if bad or lines:
+                yield bad or lines
+            lines, bad = [], None
+
+
+def spaced(words: Sequence[str], tags: Sequence[str], line: int, spaces: Sequence[bool] | None = None) -> Tagged:
+    """The example of some words with a space after each, or where `spaces` says so."""
+    text, spans = "", []
+    for i, word in enumerate(words):
+        spans.append((len(text), len(text) + len(word)))
+        text += word + (" " if spaces is None or spaces[i] else "")
+    return Tagged((text.rstrip(" "),), tuple(tags), line, spans=tuple(spans))
+
+
+def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+    column: int | None = None
+    if format.label:
+        if not format.label.isdecimal() or int(format.label) < 2:
+            raise UsageError(f"The tag's column is given by its number, 2 or more, not as {format.label!r}.")
+        column = int(format.label) - 1
+    for block in blocks(file, format.encoding, where):
+        if isinstance(block, Bad):
+            yield block
+            continue
+        rows = [line.split("\t") if "\t" in line else line.split() for _, line in block]
+        if rows[0][0] == "-DOCSTART-":
+            continue
+        first = block[0][0]
+        if column is None:
+            column = _tag_column(rows, where)
+        if any(len(row) <= column for row in rows):
+            yield Bad(first, "a word without its tag")
+        elif any(not row[0].strip() for row in rows):
+            yield Bad(first, "a tag without its word")
+        else:
+            yield spaced([row[0].strip() for row in rows], [row[column].strip() for row in rows], first)
+
+
+def _tag_column(rows: list[list[str]], where: str) -> int:
+    """The last column that holds tags in every line of the first sentence."""
+    width = min(map(len, rows))
+    for column in range(width - 1, 0, -1):
+        if all(TAG.fullmatch(row[column].strip()) for row in rows):
+            return column
+    raise DataError(
+        f"{where}: no column of {' '.join(rows[0])!r} holds tags such as O, B-PER, I-PER in every line. If they are of "
+        "another kind, name their column by its number: --label 2."
+    )
+
+
+def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+    name = format.label or "upos"
+    if name not in UD_COLUMNS:
+        raise UsageError(f"A conllu file has no tags {name!r}. {nearest(name, UD_COLUMNS)}")
+    for block in blocks(file, format.encoding, where, comment="#"):
+        if isinstance(block, Bad):
+            yield block
+            continue
+        words, tags, spaces, until = [], [], [], 0
+        rows = [line.split("\t") for _, line in block]
+        if any(len(row) != 10 for row in rows):
+            yield Bad(block[0][0], "not ten columns")
+            continue
+        space = True
+        for row in rows:
+            after = "SpaceAfter=No" not in row[9].split("|")
+            if "-" in row[0]:  # words written as one (29-30 didn't): no space between them, what follows as it says
+                until, space = int(row[0].split("-")[1]), after
+            elif "." not in row[0]:  # 8.1 is a word that is not written
+                words.append(row[1])
+                tags.append(row[UD_COLUMNS[name]])
+                in_one = until and int(row[0]) <= until
+                spaces.append((space and int(row[0]) == until) if in_one else after)
+        yield spaced(words, tags, block[0][0], spaces)
+
+
+def _klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+    for block in blocks(file, format.encoding, where, comment="##"):
+        if isinstance(block, Bad):
+            yield block
+            continue
+        rows = [line.split("\t") for _, line in block]
+        if any(len(row) != 2 or len(row[0]) != 1 for row in rows):
+            yield Bad(block[0][0], "not one character and its tag")
+            continue
+        places = [i for i, (character, _) in enumerate(rows) if character != " "]
+        text, tags = "".join(character for character, _ in rows), tuple(rows[i][1] for i in places)
+        if places:
+            yield Tagged((text,), tags, block[0][0], spans=tuple((i, i + 1) for i in places))
+        else:
+            yield Bad(block[0][0], "empty text")
+
+
+def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+    for number, line in decoded(file, format.encoding, where):
+        if isinstance(line, Bad):
+            yield line
+            continue
+        try:
+            row = json.loads(line)
+            words, tags = row["tokens"], row.get(format.label or "tags")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            yield Bad(number, 'not an object with "tokens" and "tags"')
+            continue
+        if not _texts(words) or not (tags is None or _texts(tags)):
+            yield Bad(number, "tokens or tags are not texts")
+        elif tags is not None and len(tags) != len(words):
+            yield Bad(number, "tokens and tags are not as many")
+        else:
+            example = spaced(words, tags or (), number)
+            yield Tagged(example.texts, None, number, spans=example.spans) if tags is None else example
+
+
+def _texts(values: object) -> bool:
+    return isinstance(values, list) and bool(values) and all(isinstance(v, str) and v.strip() for v in values)
+
+
+FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | Bad]]] = {
+    "conll": _conll,
+    "conllu": _conllu,
+    "klue": _klue,
+    "jsonl": _jsonl,
+}

@@ -1,0 +1,208 @@
+"""Answers scored as the published scripts score them: SQuAD 1.1 and 2.0, KorQuAD 1.0, KLUE-MRC.
+
+An answer is brought into its normal form and compared with each true one; the best counts; a metric is the mean over
+questions. A script is a row: normal form, the overlap of two answers, and what "no answer" is worth.
+
+N questions
+"""
+
+import re
+import string
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertie.metrics.base import Float
+from bertie.metrics.resample import intervals
+from bertie.registry import Registry
+
+PUNCTUATION = str.maketrans("", "", string.punctuation)
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+KORQUAD_MARKS = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
+# The published pattern asks for a mark that is followed by "()‘’", so it hardly ever matches; it is kept as it scores.
+KLUE_MARKS = re.compile(r"['\"《》<>〈〉]\(\)‘’")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A model's answer to a question: `text`, empty where it gives none, and what the choice was made from.
+
+    best: the text it would give if there were an answer; no_answer: how much better "none" scores than that text.
+    """
+
+    text: str
+    best: str
+    no_answer: float = 0.0
+
+
+# Normal forms and overlaps ------------------------------------------------------------------------------------------
+
+
+def squad_form(text: str) -> str:
+    """Lower case, without punctuation and articles, single spaces. evaluate-v1.1.py and evaluate-v2.0.py."""
+    return _spaced(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)))
+
+
+def korquad_form(text: str) -> str:
+    """Quotation marks and brackets are spaces, other punctuation goes. evaluate-korquad_v1.0.py."""
+    return _spaced(text.translate(KORQUAD_MARKS).lower().translate(PUNCTUATION))
+
+
+def klue_form(text: str) -> str:
+    """Lower case, without ASCII punctuation. KLUE-baseline, metrics/utils.py."""
+    return _spaced(KLUE_MARKS.sub(" ", text.lower()).translate(PUNCTUATION))
+
+
+def _spaced(text: str) -> str:
+    return " ".join(text.split())
+
+
+def word_f1(given: str, true: str) -> float:
+    """F1 over the words two normal forms share, each as often as both have it."""
+    return _f1(given.split(), true.split())
+
+
+def word_f1_or_nothing(given: str, true: str) -> float:
+    """The same, but that two empty forms agree."""
+    return word_f1(given, true) if given and true else float(given == true)
+
+
+def character_f1(given: str, true: str) -> float:
+    """F1 over the characters two normal forms share, spaces left out."""
+    return _f1("".join(given.split()), "".join(true.split()))
+
+
+def _f1(given: Sequence[str], true: Sequence[str]) -> float:
+    shared = (Counter(given) & Counter(true)).total()
+    return 2 * shared / (len(given) + len(true)) if shared else 0.0
+
+
+def rouge_w(given: str, true: str) -> float:
+    """F1 over the longest run of characters two normal forms share, as KLUE-baseline computes its ROUGE-W."""
+    if not (given and true):
+        return float(given == true)
+    run = SequenceMatcher(None, given, true).find_longest_match(0, len(given), 0, len(true)).size
+    return 2 * run / (len(given) + len(true))
+
+
+@dataclass(frozen=True)
+class Script:
+    """form: a text's normal form; overlap: of two of them, 0 to 1, reported as `name`.
+
+    drop_empty: a true answer whose form is empty does not count as one.
+    """
+
+    form: Callable[[str], str]
+    overlap: Callable[[str, str], float]
+    name: str = "f1"
+    drop_empty: bool = False
+
+    def score(self, given: str, true: Sequence[str]) -> tuple[float, float]:
+        """(exact match, overlap) of one answer; where nothing is true, nothing is to be given."""
+        forms = [form for form in map(self.form, true) if form or not self.drop_empty] or [""]
+        form = self.form(given)
+        return float(form in forms), max(self.overlap(form, other) for other in forms)
+
+
+SCRIPTS: Registry[Script] = Registry(
+    "scoring script",
+    [
+        ("squad2.0", Script(squad_form, word_f1_or_nothing, drop_empty=True)),
+        ("squad1.1", Script(squad_form, word_f1)),
+        ("korquad1.0", Script(korquad_form, character_f1)),
+        ("klue-mrc", Script(klue_form, rouge_w, name="rouge_w")),
+    ],
+)
+
+
+# Counting -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class AnswerScores:
+    """True answers beside given ones, scored by one script.
+
+    truth: per question (text, start) of every accepted answer, nothing where there is none.
+    """
+
+    script: str = "squad2.0"
+    rows: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """Per question: exact match and overlap of what was given, then of the best text."""
+    answerable: list[bool] = field(default_factory=list)
+    no_answer: list[float] = field(default_factory=list)
+    silent: list[bool] = field(default_factory=list)
+
+    @property
+    def total(self) -> int:
+        """Questions counted."""
+        return len(self.rows)
+
+    def add(self, truth: Iterable[Sequence[tuple[str, int]]], predicted: Iterable[Given]) -> None:
+        """Score more questions."""
+        script = SCRIPTS[self.script]
+        for answers, given in zip(truth, predicted, strict=True):
+            true = [text for text, _ in answers]
+            best = script.score(given.best, true)
+            self.rows.append((*(best if given.text == given.best else script.score(given.text, true)), *best))
+            self.answerable.append(bool(true))
+            self.no_answer.append(given.no_answer)
+            self.silent.append(not given.text)
+
+    def figures(self) -> dict[str, float]:
+        """exact_match and f1 (or rouge_w); with questions that have no answer also those of each kind apart."""
+        return {name: float(value) for name, value in self._figures(self._counts().sum(0)).items()}
+
+    def report(self) -> dict[str, Any]:
+        """Every metric with its interval, and what the best threshold on the no-answer score would bring."""
+        found: dict[str, Any] = {"examples": self.total, **self.figures()}
+        found["interval_95"] = intervals(self._counts(), self._figures)
+        found["answerable"] = sum(self.answerable)
+        found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
+        if not all(self.answerable):
+            name = SCRIPTS[self.script].name
+            for metric, column in (("exact_match", 2), (name, 3)):
+                scores = [row[column] for row in self.rows]
+                best, threshold = best_threshold(scores, self.no_answer, self.answerable)
+                found |= {f"best_{metric}": best, f"best_{metric}_threshold": threshold}
+        return found
+
+    def _counts(self) -> Float:
+        """(N, 6): questions, exact, overlap; and the same where there is an answer."""
+        scores = np.array(self.rows, np.float64).reshape(-1, 4)[:, :2]
+        all_N3 = np.column_stack([np.ones(len(scores)), scores])
+        return np.concatenate([all_N3, all_N3 * np.array(self.answerable, bool)[:, None]], 1)
+
+    def _figures(self, sums: Float) -> dict[str, Float]:
+        names = ("exact_match", SCRIPTS[self.script].name)
+        kinds = {"": sums[..., :3]}
+        if not all(self.answerable):
+            kinds |= {"has_answer_": sums[..., 3:], "no_answer_": sums[..., :3] - sums[..., 3:]}
+        return {
+            f"{kind}{name}": part[..., 1 + i] / np.maximum(part[..., 0], 1)
+            for kind, part in kinds.items()
+            for i, name in enumerate(names)
+        }
+
+
+def best_threshold(scores: ArrayLike, no_answer: ArrayLike, answerable: ArrayLike) -> tuple[float, float]:
+    """The threshold above which no answer is given that makes the mean score largest, and that mean.
+
+    scores (N,): of the best text; no_answer (N,): its no-answer score; answerable (N,) bool. find_best_thresh of
+    evaluate-v2.0.py, for texts that are never empty. Where it pays to give no answer at all, the threshold lies
+    below every score: at 0 where that is below, as published, for scores that are probabilities.
+    """
+    gains_N: NDArray[np.float64] = np.where(answerable, np.asarray(scores, np.float64), -1.0)
+    no_answer_N = np.asarray(no_answer, np.float64)
+    order = np.argsort(no_answer_N, kind="stable")
+    silent = len(gains_N) - np.count_nonzero(answerable)
+    totals = silent + np.cumsum(gains_N[order])
+    best = int(np.argmax(totals)) if len(totals) else -1
+    if best < 0 or totals[best] <= silent:
+        lowest = float(no_answer_N.min()) if len(no_answer_N) else 0.0
+        return silent / max(1, len(gains_N)), 0.0 if lowest > 0 else float(np.nextafter(lowest, -np.inf))
+    return float(totals[best]) / len(gains_N), float(no_answer_N[order[best]])

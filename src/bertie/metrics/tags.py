@@ -1,0 +1,183 @@
+"""Tags in a row and the entities they write down: BIO, IOB1 and BIOES read alike; F1 over entities, accuracy of tags.
+
+An entity is a type with the words start to end. Reading is conlleval's, the script of CoNLL-2000 and 2003, which
+seqeval follows: an I or E that cannot go on from the tag before it starts an entity. `strict` counts those alone that
+open as the scheme demands (KLUE-NER). A tag without a prefix, such as a part of speech, is an entity of one word.
+
+N sentences · K counts
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from bertie.metrics.base import Float
+from bertie.metrics.resample import intervals
+
+OUTSIDE = "O"
+Scheme = Literal["as_given", "bio", "bioes", "iob1"]
+Tags = Sequence[str]
+
+
+class Entity(NamedTuple):
+    """What the words start to end (exclusive) are."""
+
+    type: str
+    start: int
+    end: int
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """The prefix and the type of a tag: B-PER -> B, PER; O -> O, ""; NOUN -> S, NOUN."""
+    if tag == OUTSIDE:
+        return OUTSIDE, ""
+    return (tag[0], tag[2:]) if tag[1:2] == "-" and tag[0] in "BIES" else ("S", tag)
+
+
+def entities(tags: Tags, *, strict: bool = False) -> list[Entity]:
+    """The entities of one sentence, in order. strict: only those whose first tag is B or S."""
+    found: list[Entity] = []
+    before, of, start, opened = OUTSIDE, "", 0, False
+    for i, tag in enumerate([*tags, OUTSIDE]):
+        prefix, type = split_tag(tag)
+        if prefix in "IE" and before in "BI" and type == of:
+            before = prefix
+            continue
+        if before != OUTSIDE and (opened or not strict):
+            found.append(Entity(of, start, i))
+        before, of, start, opened = prefix, type, i, prefix in "BS"
+    return found
+
+
+def rewrite(tags: Tags, scheme: Scheme) -> list[str]:
+    """The same entities in another scheme."""
+    if scheme == "as_given":
+        return list(tags)
+    written, last = [OUTSIDE] * len(tags), Entity("", -1, -1)
+    for entity in entities(tags):
+        type, start, end = entity
+        touches = (last.type, last.end) == (type, start)
+        first = "B" if scheme != "iob1" or touches else "I"
+        written[start:end] = [f"{first}-{type}", *[f"I-{type}"] * (end - start - 1)]
+        if scheme == "bioes":
+            written[end - 1] = f"{'S' if end - start == 1 else 'E'}-{type}"
+        last = entity
+    return written
+
+
+def inside(tag: str) -> str:
+    """What a further part of the same word or entity has: B-PER -> I-PER; O and tags without a prefix stay."""
+    return f"I-{tag[2:]}" if tag[:2] in ("B-", "S-") else tag
+
+
+@dataclass
+class TagScores:
+    """True tags beside predicted ones, sentence by sentence.
+
+    labels: of the model; a tag it never learnt is an error. strict: how entities are read, as in `entities`. scheme:
+    the predicted tags', to which the true ones are rewritten.
+    """
+
+    labels: tuple[str, ...]
+    strict: bool = False
+    scheme: Scheme = "as_given"
+    sentences: list[dict[tuple[str, str], list[int]]] = field(default_factory=list)
+    """Per sentence: ("entity" or "tag", name) -> right, predicted, true."""
+
+    @property
+    def total(self) -> int:
+        """Sentences counted."""
+        return len(self.sentences)
+
+    def add(self, truth: Iterable[Tags], predicted: Iterable[Tags]) -> None:
+        """Count more sentences. Raises ValueError when one has more words than the other."""
+        for true, given in zip(truth, predicted, strict=True):
+            true = rewrite(true, self.scheme)
+            counts: dict[tuple[str, str], list[int]] = {}
+            true_entities, given_entities = entities(true, strict=self.strict), entities(given, strict=self.strict)
+            right = set(true_entities) & set(given_entities)
+            for column, found in enumerate((right, given_entities, true_entities)):
+                for entity in found:
+                    counts.setdefault(("entity", entity.type), [0, 0, 0])[column] += 1
+            for t, g in zip(true, given, strict=True):
+                counts.setdefault(("tag", g), [0, 0, 0])[1] += 1
+                counts.setdefault(("tag", t), [0, 0, 0])[2] += 1
+                counts["tag", g][0] += t == g
+            self.sentences.append(counts)
+
+    def figures(self) -> dict[str, float]:
+        """precision, recall and f1 of all entities together; macro_f1, the mean of each type's; accuracy of tags;
+        tag_macro_f1, the mean F1 of the tags but O, which for tags of characters is KLUE-NER's character F1."""
+        keys = self._keys()
+        return {name: float(value) for name, value in self._figures(self._counts(keys).sum(0), keys).items()}
+
+    def report(self) -> dict[str, Any]:
+        """Every metric with its interval over sentences drawn again, and the figures of each type of entity."""
+        keys = self._keys()
+        counts = self._counts(keys)
+        sums = counts.sum(0).reshape(-1, 3)
+        types = [i for i, (kind, _) in enumerate(keys) if kind == "entity"]
+        tags = {name: sums[i] for i, (kind, name) in enumerate(keys) if kind == "tag"}
+        given = [name for name, (_, predicted, _) in tags.items() if predicted]
+        return {
+            "examples": self.total,
+            **self.figures(),
+            "interval_95": intervals(counts, lambda sums: self._figures(sums, keys)),
+            "words": int(sum(true for _, _, true in tags.values())),
+            "labels": [keys[i][1] for i in types],
+            "per_label": {
+                keys[i][1]: {
+                    "precision": float(_ratio(sums[i, 0], sums[i, 1])),
+                    "recall": float(_ratio(sums[i, 0], sums[i, 2])),
+                    "f1": float(_f1(sums[i])),
+                    "examples": int(sums[i, 2]),
+                }
+                for i in types
+            },
+            "unknown_labels": {n: int(true) for n, (_, _, true) in tags.items() if true and n not in self.labels},
+            "all_given": given[0] if len(given) == 1 and sum(true > 0 for _, _, true in tags.values()) > 1 else None,
+        }
+
+    def _keys(self) -> list[tuple[str, str]]:
+        return sorted({key for counts in self.sentences for key in counts})
+
+    def _counts(self, keys: Sequence[tuple[str, str]]) -> Float:
+        """(N, 3 K): right, predicted and true of every key"""
+        column = {key: i for i, key in enumerate(keys)}
+        counts_NK3 = np.zeros((len(self.sentences), len(keys), 3))
+        for row, counts in enumerate(self.sentences):
+            for key, numbers in counts.items():
+                counts_NK3[row, column[key]] = numbers
+        return counts_NK3.reshape(len(counts_NK3), -1)
+
+    def _figures(self, sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
+        sums_K3 = sums.reshape(*sums.shape[:-1], len(keys), 3)
+        entity = np.array([kind == "entity" for kind, _ in keys], bool)
+        inner = np.array([kind == "tag" and name != OUTSIDE for kind, name in keys], bool)
+        of_entities, of_tags = sums_K3[..., entity, :], sums_K3[..., ~entity, :]
+        both, tags = of_entities.sum(-2), of_tags.sum(-2)
+        return {
+            "f1": _f1(both),
+            "precision": _ratio(both[..., 0], both[..., 1]),
+            "recall": _ratio(both[..., 0], both[..., 2]),
+            "macro_f1": _mean(of_entities),
+            "accuracy": _ratio(tags[..., 0], tags[..., 2]),
+            "tag_macro_f1": _mean(sums_K3[..., inner, :]),
+        }
+
+
+def _f1(counts: Float) -> Float:
+    return _ratio(2 * counts[..., 0], counts[..., 1] + counts[..., 2])
+
+
+def _mean(counts: Float) -> Float:
+    """The mean F1 over the rows that occur, predicted or true. (..., K, 3) -> (...)"""
+    occurs = (counts[..., 1] + counts[..., 2]) > 0
+    return _ratio((_f1(counts) * occurs).sum(-1), occurs.sum(-1))
+
+
+def _ratio(above: Float, below: Float) -> Float:
+    below = np.asarray(below, np.float64)
+    return np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)

@@ -1,0 +1,158 @@
+import json
+
+import pytest
+
+from bertie.data.questions import MISPLACED, placed, questions
+from bertie.data.tables import Bad, TableFormat
+from bertie.data.tagged import sentences
+from bertie.errors import DataError, UsageError
+
+CONLL2003 = """-DOCSTART- -X- -X- O
+
+Ada NNP B-NP B-PER
+sails VBZ B-VP O
+. . O O
+
+Lake NNP B-NP I-LOC
+Garda NNP I-NP I-LOC
+"""
+CONLLU = """# sent_id = 1
+# text = "I can't go," she said.
+1\t"\t"\tPUNCT\t``\t_\t4\tpunct\t_\tSpaceAfter=No
+2\tI\tI\tPRON\tPRP\t_\t4\tnsubj\t_\t_
+3-4\tcan't\t_\t_\t_\t_\t_\t_\t_\t_
+3\tca\tcan\tAUX\tMD\t_\t5\taux\t_\t_
+4\tn't\tnot\tPART\tRB\t_\t5\tadvmod\t_\t_
+5\tgo\tgo\tVERB\tVB\t_\t0\troot\t_\tSpaceAfter=No
+5.1\tgone\tgo\tVERB\tVB\t_\t_\t_\t_\t_
+6\t,\t,\tPUNCT\t,\t_\t8\tpunct\t_\tSpaceAfter=No
+7\t"\t"\tPUNCT\t''\t_\t8\tpunct\t_\t_
+8\tshe\tshe\tPRON\tPRP\t_\t9\tnsubj\t_\t_
+9\tsaid\tsay\tVERB\tVBD\t_\t5\tparataxis\t_\tSpaceAfter=No
+10\t.\t.\tPUNCT\t.\t_\t5\tpunct\t_\t_
+"""
+KLUE = "## klue-ner-v1_dev_00000-made\t<한나:PS>가 왔다#\n한\tB-PS\n나\tI-PS\n가\tO\n \tO\n왔\tO\n다\tO\n#\tO\n"
+
+
+def write(tmp_path, name, text):
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    return tmp_path / name
+
+
+def words(example):
+    return [example.texts[0][start:end] for start, end in example.spans]
+
+
+def test_conll_2003_as_published(tmp_path):
+    first, second = sentences(write(tmp_path, "eng.train", CONLL2003), TableFormat())
+    assert first.texts == ("Ada sails .",)
+    assert first.label == ("B-PER", "O", "O")
+    assert words(first)[2] == "."
+    assert second.label == ("I-LOC", "I-LOC")
+    assert second.line == 7
+    chunks = next(sentences(tmp_path / "eng.train", TableFormat(label="3")))
+    assert chunks.label == ("B-NP", "B-VP", "O")
+
+
+def test_the_tags_are_found_beside_other_columns(tmp_path):
+    rows = sentences(write(tmp_path, "a.txt", "Ada B-PER 0\nsails O 0\n\n\t\nShe\tO\n"), TableFormat())
+    assert [row.label for row in rows] == [("B-PER", "O"), ("O",)]
+
+
+def test_universal_dependencies_keep_the_text(tmp_path):
+    (example,) = sentences(write(tmp_path, "a.conllu", CONLLU), TableFormat())
+    assert example.texts == ('"I can\'t go," she said.',)
+    assert words(example) == ['"', "I", "ca", "n't", "go", ",", '"', "she", "said", "."]
+    assert example.label[:5] == ("PUNCT", "PRON", "AUX", "PART", "VERB")
+    (example,) = sentences(tmp_path / "a.conllu", TableFormat(label="xpos"))
+    assert example.label[2] == "MD"
+
+
+def test_klue_ner_is_read_by_characters(tmp_path):
+    (example,) = sentences(write(tmp_path, "a.tsv", KLUE), TableFormat(kind="klue"))
+    assert example.texts == ("한나가 왔다#",)
+    assert words(example) == list("한나가왔다#")
+    assert example.label == ("B-PS", "I-PS", "O", "O", "O", "O")
+
+
+def test_tokens_in_jsonl(tmp_path):
+    rows = [{"tokens": ["Ada", "sails"], "tags": ["B-PER", "O"]}, {"tokens": ["hm"]}, {"tokens": []}, {"tags": []}]
+    rows += [{"tokens": ["a", "b"], "tags": ["O"]}, {"tokens": ["a", 1], "tags": ["O", "O"]}]
+    path = write(tmp_path, "a.jsonl", "\n".join(map(json.dumps, rows)) + "\nno json\n")
+    good, untagged, *bad = sentences(path, TableFormat())
+    assert good.label == ("B-PER", "O")
+    assert untagged.label is None
+    assert all(isinstance(row, Bad) for row in bad)
+    assert len(bad) == 5
+
+
+def test_damaged_sentences_are_named_and_the_rest_is_read(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"Ada B-PER\n\nalone\n\nx\xff O\n\n\tO\nb\tO\n\nshe O\n")
+    rows = list(sentences(path, TableFormat()))
+    assert [row.reason for row in rows if isinstance(row, Bad)] == [
+        "a word without its tag",
+        "not utf-8",
+        "a tag without its word",
+    ]
+    assert [row.line for row in rows] == [1, 3, 5, 7, 10]
+
+
+def test_what_is_no_file_of_tags_is_refused(tmp_path):
+    with pytest.raises(DataError, match="--label 2"):
+        list(sentences(write(tmp_path, "a.txt", "hello world\n"), TableFormat()))
+    with pytest.raises(DataError, match="cannot be read"):
+        list(sentences(tmp_path / "none", TableFormat()))
+    with pytest.raises(UsageError, match="upos"):
+        list(sentences(write(tmp_path, "a.conllu", CONLLU), TableFormat(label="pos")))
+    with pytest.raises(UsageError, match="conllu"):
+        list(sentences(tmp_path / "a.conllu", TableFormat(kind="conlu")))
+
+
+CONTEXT = "Ada sails on Lake Garda."
+QAS = [
+    {"id": "1", "question": "Who sails?", "answers": [{"text": "Ada", "answer_start": 0}]},
+    {"guid": "g2", "question": "Who swims?", "answers": [], "is_impossible": True},
+    {"id": "3", "question": "Where?", "answers": [{"text": "Lake Como", "answer_start": 13}]},
+    {"id": "4", "question": " ", "answers": []},
+    {"id": "5", "question": "When?", "answers": [{"answer_start": 1}]},
+    {"id": "6", "question": "How?"},
+    {"id": "7", "question": "Who?", "answers": [{"text": "Ada", "answer_start": 0}], "is_impossible": True},
+]
+
+
+def test_squads_frame(tmp_path):
+    paragraphs = [{"context": CONTEXT, "qas": QAS}, {"context": "\n", "qas": QAS[:1]}]
+    path = write(tmp_path, "a.json", "\ufeff" + json.dumps({"version": "x", "data": [{"paragraphs": paragraphs}]}))
+    rows = list(questions(path))
+    assert rows[0].texts == ("Who sails?", CONTEXT)
+    assert rows[0].label == (("Ada", 0),)
+    assert rows[0].id == "1"
+    assert rows[1].label == ()
+    assert rows[1].id == "g2"
+    assert rows[2].label == (("Lake Como", MISPLACED),)
+    assert rows[3] == Bad(4, "empty question")
+    assert rows[4] == Bad(5, "answers are not text and answer_start")
+    assert rows[5].label is None
+    assert rows[6].label == ()
+    assert rows[7] == Bad(8, "empty context")
+
+
+def test_one_question_a_line(tmp_path):
+    row = {"question": "Who?", "context": CONTEXT, "answers": {"text": ["Ada"], "answer_start": [0]}}
+    path = write(tmp_path, "a.jsonl", json.dumps(row) + "\n\n[]\n")
+    good, empty, other = questions(path)
+    assert good.label == (("Ada", 0),)
+    assert empty.reason == "empty line"
+    assert other.reason == "not a JSON object"
+
+
+def test_answers_are_found_where_they_stand_or_not_at_all():
+    assert placed([{"text": "sails", "answer_start": 4}], CONTEXT) == (("sails", 4),)
+    assert placed([{"text": "sails", "answer_start": 5}, {"text": "sails"}], CONTEXT) == (("sails", MISPLACED),) * 2
+
+
+@pytest.mark.parametrize("text", ["{", '{"data": 1}', "[]", '{"data": [{"paragraphs": [{"qas": [{}]}]}]}'])
+def test_other_json_is_refused(tmp_path, text):
+    with pytest.raises(DataError):
+        list(questions(write(tmp_path, "a.json", text)))
