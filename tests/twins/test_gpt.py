@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from bertie import variants
 from bertie.models.heads import HEADS
+from bertie.models.weights import public_state
 from bertie.variants.gpt import GPT2, OPENAI_GPT
 
 SIZES: dict[str, Any] = {
@@ -82,6 +83,20 @@ def test_the_published_file_opens(tmp_path: Path) -> None:
     assert not report.fresh + report.unused
     for (name, mine), (_, other) in zip(ours.named_parameters(), again.named_parameters(), strict=True):
         assert torch.equal(mine, other), name
+
+
+def test_first_values_deviate_as_there() -> None:
+    """But for the positions, which the release draws half as wide (openai/gpt-2, src/model.py)."""
+    ours = variants.build("gpt2", hidden_size=64, num_attention_heads=4, intermediate_size=256, vocab_size=1000)
+    config = transformers.GPT2Config(**GPT2.public(ours.config, {}))
+    theirs = {GPT2.table.today(name): x for name, x in transformers.GPT2Model(config).named_parameters()}
+    for name, mine in public_state(dict(ours.named_parameters()), GPT2.table, base=True):
+        if "wpe" in name:
+            assert float(mine.std()) == pytest.approx(0.01, rel=0.02)
+        elif mine.ndim == 2:
+            assert float(mine.std()) == pytest.approx(float(theirs[name].detach().std()), rel=0.05), name
+        else:
+            assert torch.equal(mine, theirs[name]), name
 
 
 def test_sizes() -> None:

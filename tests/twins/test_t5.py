@@ -187,6 +187,24 @@ def test_what_we_build_opens_there(tmp_path: Path) -> None:
         close(a[written], b[written], preset)
 
 
+@pytest.mark.parametrize("preset", ["t5-small", "t5-v1_1-small"])
+def test_first_values_deviate_as_there(preset: str) -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 8, "attention_head_size": 16, "intermediate_size": 256}
+    heads = lambda config: {name: HEADS[name](config, 0) for name in ("decoder", "lm")}  # noqa: E731
+    ours = variants.build(preset, heads=heads, **sizes, vocab_size=1000, num_hidden_layers=2, num_decoder_layers=2)
+    named = dict(public_state(dict(ours.named_parameters()), T5.table, base=True))
+    config = transformers.T5Config(**T5.public(ours.config, {}))
+    theirs = {T5.table.today(name): x for name, x in transformers.T5ForConditionalGeneration(config).named_parameters()}
+    for name, mine in named.items():
+        if name == "lm_head.weight":  # `transformers` 5 ties it, the release has it as the word embeddings
+            assert float(mine.std()) == pytest.approx(1, rel=0.02)
+        elif mine.ndim == 2:
+            spread = 0.2 if "relative" in name else 0.05  # of few numbers
+            assert float(mine.std()) == pytest.approx(float(theirs[name].detach().std()), rel=spread), name
+        else:
+            assert torch.equal(mine, theirs[name]), name
+
+
 @pytest.mark.parametrize(("both_sides", "buckets", "distance"), [(True, 32, 128), (False, 32, 128), (True, 8, 12)])
 def test_buckets(both_sides: bool, buckets: int, distance: int) -> None:
     apart = torch.arange(-300, 301)

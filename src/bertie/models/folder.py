@@ -1,6 +1,7 @@
 """Model folders in the public layout: config.json, model.safetensors, tokenizer files, README.md (the model card)."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Protocol
@@ -44,7 +45,7 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     modules = _make(heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
     model = Model(variant.encoder(config), modules, variant=variant)
-    initialize(model, std=config.initializer_range, seed=seed)
+    _initialize(model, variant, seed)
     return model
 
 
@@ -63,12 +64,17 @@ def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) 
             modules = _make(_own_heads(variant, public, weights, labels, where) if heads is None else heads, config)
             config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
             model = Model(variant.encoder(config), modules, variant=variant, public=public)
-        std = config.initializer_range
-        report = load_weights(model, weights, std=std, seed=seed, may_be_fresh=MAY_BE_FRESH)
+        fill = partial(_initialize, model, variant, seed)
+        report = load_weights(model, weights, may_be_fresh=MAY_BE_FRESH, fill=fill)
     if heads is None:
         model.labels = labels
         model.problem_type = _problem_type(public, where)
     return model.eval(), report
+
+
+def _initialize(model: Model, variant: Variant, seed: int, only: set[str] | None = None) -> None:
+    config = model.config
+    initialize(model, std=config.initializer_range, stds=variant.stds(config), seed=seed, only=only)
 
 
 def _make(heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:

@@ -16,6 +16,7 @@ from bertie.files import read_json
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.weights import WeightTable
+from bertie.nn.init import Stds
 
 CONFIG = "config.json"
 CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
@@ -54,6 +55,7 @@ class Variant:
     fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
     recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
     encoder: Callable[[Any], Any] = Encoder  # what makes the encoder from a config; others answer as Encoder does
+    stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
 
     def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
         """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""

@@ -9,7 +9,7 @@ Only safetensors is opened: a header is checked against its file before anything
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,6 @@ from torch import Tensor, nn
 
 from bertie.errors import DataError
 from bertie.files import atomic_write, read_json
-from bertie.nn.init import initialize
 
 Row = tuple[str, str | tuple[str, ...]]
 
@@ -206,10 +205,13 @@ def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]
         raise DataError(f"{path} is not a whole safetensors file ({error}). Was its copy cut short?") from None
 
 
-def load_weights(model: nn.Module, weights: WeightsFolder, *, std: float, seed: int, may_be_fresh: str) -> LoadReport:
+def load_weights(
+    model: nn.Module, weights: WeightsFolder, *, may_be_fresh: str, fill: Callable[[set[str]], None]
+) -> LoadReport:
     """Fill a model (built on the meta device) from open weights; every shape is checked before a number is read.
 
-    Parameters whose names match the pattern `may_be_fresh` may be absent from the files and are then initialized.
+    Parameters whose names match the pattern `may_be_fresh` may be absent from the files; `fill` then gives those of
+    these names their first values.
     Raises DataError naming the weight: absent, or of another shape than config.json says.
     """
     table, plan, fresh = weights.table, dict[str, tuple[str, ...]](), list[str]()
@@ -227,7 +229,7 @@ def load_weights(model: nn.Module, weights: WeightsFolder, *, std: float, seed: 
     parameters = dict(model.named_parameters())
     state |= {name: torch.empty(parameters[name].shape) for name in fresh}
     model.load_state_dict(state, assign=True)
-    initialize(model, std=std, seed=seed, only=set(fresh))
+    fill(set(fresh))
     read = {public for publics in plan.values() for public in publics}
     unused = [stored.name for public, copies in weights.stored.items() if public not in read for stored in copies]
     return LoadReport(tuple(plan), tuple(fresh), tuple(sorted(unused)))

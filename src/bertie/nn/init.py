@@ -1,15 +1,25 @@
 """One function initializes a model."""
 
+import re
+from collections.abc import Mapping
+
 import xxhash
 from torch import Generator, nn
 
+Stds = Mapping[str, float | tuple[float, ...]]
 
-def initialize(module: nn.Module, *, std: float = 0.02, seed: int = 0, only: set[str] | None = None) -> None:
+
+def initialize(
+    module: nn.Module, *, std: float = 0.02, seed: int = 0, only: set[str] | None = None, stds: Stds | None = None
+) -> None:
     """Give every parameter of `module` (or those named in `only`) its first value, as BERT's release does.
 
     Matrices: normal with standard deviation `std` (0.02), cut at two of them (modeling.py, create_initializer), so
     that what comes out deviates by 0.88 `std`. Biases 0, norm weights 1. Each parameter draws from a generator of
     (seed, its name): the same seed gives the same encoder, whatever heads stand beside it.
+
+    stds: pattern -> the deviation of a normal that is not cut, or one for each matrix fused in a parameter, where a
+    family was published with other first values; the first pattern found in a name counts.
     """
     for name, parameter in module.named_parameters():
         if only is not None and name not in only:
@@ -20,4 +30,10 @@ def initialize(module: nn.Module, *, std: float = 0.02, seed: int = 0, only: set
             nn.init.ones_(parameter)
         else:
             generator = Generator(parameter.device).manual_seed(xxhash.xxh64_intdigest(f"{seed} {name}".encode()) >> 1)
-            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
+            own = next((own for pattern, own in (stds or {}).items() if re.search(pattern, name)), None)
+            if own is None:
+                nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std, generator=generator)
+                continue
+            parts = own if isinstance(own, tuple) else (own,)
+            for part, part_std in zip(parameter.chunk(len(parts)), parts, strict=True):
+                nn.init.normal_(part, std=part_std, generator=generator)

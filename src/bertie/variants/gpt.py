@@ -4,10 +4,12 @@ GPT-1 is post-norm as BERT; GPT-2 norms before each half of a layer and once beh
 """
 
 from dataclasses import replace
+from math import sqrt
 
 from bertie.models.config import EncoderConfig
 from bertie.models.variant import Variant, same
 from bertie.models.weights import Row, WeightTable
+from bertie.nn.init import Stds
 
 BASE = EncoderConfig(
     vocab_size=50_257,
@@ -36,6 +38,19 @@ def _size(layers: int, hidden: int) -> EncoderConfig:
         num_attention_heads=hidden // 64,
         intermediate_size=4 * hidden,
     )
+
+
+def _stds(config: EncoderConfig) -> Stds:
+    """Plain normals; what a layer adds shrinks with the number of additions (2019, 2.3), positions start smaller.
+
+    The release's 0.01 beside 0.02 (model.py); `transformers` draws positions as words.
+    """
+    std = config.initializer_range
+    return {
+        r"attention\.output|down": std / sqrt(2 * max(1, config.num_hidden_layers)),
+        "position": std / 2,
+        "": std,
+    }
 
 
 LAYER = "transformer.h.{}"
@@ -115,6 +130,7 @@ GPT2 = Variant(
         "optim": {"lr": 2.5e-4, "weight_decay": 0.01, "warmup": 2_000},
         "train": {"batch_size": 512},
     },
+    stds=_stds,
 )
 
 GPT1 = replace(BASE, vocab_size=40_478, max_position_embeddings=512, norm="post", eos_token_id=None)
@@ -155,4 +171,5 @@ OPENAI_GPT = replace(
         "optim": {"lr": 2.5e-4, "weight_decay": 0.01, "warmup": 2_000},
         "train": {"batch_size": 64},
     },
+    stds=lambda config: {"": config.initializer_range},  # plain normals (release file train.py)
 )

@@ -9,6 +9,7 @@ from dataclasses import replace
 from bertie.models.config import EncoderConfig
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
+from bertie.nn.init import Stds
 
 BASE = EncoderConfig(  # t5-small, and transformers' defaults
     vocab_size=32_128,
@@ -32,6 +33,7 @@ BASE = EncoderConfig(  # t5-small, and transformers' defaults
     lm_transform=False,
     lm_scale=True,
     eos_token_id=1,
+    initializer_range=1.0,  # a factor of all first values (_stds)
 )
 GATED = replace(BASE, hidden_act="geglu", lm_tied=False, lm_scale=False)
 
@@ -77,6 +79,25 @@ def _layer(ours: str, theirs: str, halves: tuple[str, str]) -> tuple[tuple[str, 
         (f"{ours}.relative.bias.*", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.*"),
         (f"{ours}.final_norm.*", f"{theirs}.final_layer_norm.*"),
     )
+
+
+def _stds(config: EncoderConfig) -> Stds:
+    """Plain normals of one over the root of what a matrix reads, and queries by the head's root too.
+
+    That stands in for the root by which scores are not divided (Mesh TensorFlow, transformer/attention.py; as
+    `transformers` has it).
+    """
+    factor, read = config.initializer_range, config.hidden_size**-0.5
+    query = read * config.head_size**-0.5
+    stds: dict[str, tuple[float, ...]] = {
+        r"embeddings\.word|heads\.lm\.weight": (1.0,),
+        r"attention\.qkv": (query, read, read),
+        r"cross_attention\.query": (query,),
+        r"attention\.output": (config.attention_size**-0.5,),
+        r"\.down\.": (config.intermediate_size**-0.5,),
+        "": (read,),
+    }
+    return {pattern: tuple(factor * std for std in parts) for pattern, parts in stds.items()}
 
 
 CROSS = "decoder.block.{}.layer.1"
@@ -131,6 +152,7 @@ T5 = Variant(
         "hidden_dropout_prob": "dropout_rate",
         "attention_probs_dropout_prob": "dropout_rate",
         "layer_norm_eps": "layer_norm_epsilon",
+        "initializer_range": "initializer_factor",
         "lm_tied": "tie_word_embeddings",
         "lm_scale": "scale_decoder_outputs",
     },
@@ -151,4 +173,5 @@ T5 = Variant(
         "optim": {"lr": 1e-2, "warmup": 10_000},
         "train": {"steps": 2**19, "batch_size": 128},
     },
+    stds=_stds,
 )
