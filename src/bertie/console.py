@@ -56,7 +56,10 @@ def show(table: "Table | str") -> None:
     """Print a result for people to stdout: a rich table or a line of text."""
     from rich.console import Console
 
-    Console(highlight=False, soft_wrap=isinstance(table, str)).print(table)
+    console = Console(highlight=False, soft_wrap=isinstance(table, str))
+    with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
+        console.print(table)
+    print(shown.get(), end="", flush=True)
 
 
 Advance = Callable[..., None]
@@ -132,7 +135,7 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
         of = f"/{total:,.0f}" if total else ""
         left = ""
         if total and current > done:
-            left = f", {elapsed_s * (total - current) / (current - done):.0f} s left"
+            left = f", {elapsed_s * max(0.0, total - current) / (current - done):.0f} s left"
         return f"{description}: {current:,.0f}{of} {unit} {shown} ({elapsed_s:.0f} s{left})"
 
     def advance(amount: float = 1, **info: Any) -> None:

@@ -1,7 +1,8 @@
 """What a user meets when something is wrong: what happened, what was expected, what to do next.
 
 Every error that bad input can cause is a `BertieError`; the command line prints its message and exits with its
-`exit_code`. Anything else that escapes is a defect of Bertie's and keeps its traceback.
+`exit_code`. So it does, with 1, when the system refuses a path. Anything else that escapes is a defect of Bertie's and
+keeps its traceback.
 """
 
 import difflib

@@ -47,6 +47,10 @@ def sync_folder(folder: Path) -> None:
 
 def full_disk(error: OSError, path: Path, needed_bytes: int | None = None) -> Stopped | None:
     """The error to raise when `error` says the disk is full, else None."""
+    if error.errno == errno.EFBIG:
+        return Stopped(
+            f"{path} may not grow further: a limit of its file system, or of `ulimit -f`. Raise it and go on."
+        )
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
     need = f" {needed_bytes:,} bytes are needed," if needed_bytes else ""

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -430,6 +431,18 @@ def test_what_happens_in_a_worker_is_told_and_the_others_end(tmp_path, how, erro
     with pytest.raises(error, match=message):
         executors.run(faulty, units("slow", how), tmp_path, workers=2, about="testing")
     assert time.monotonic() - started < 30
+
+
+def test_a_worker_whose_caller_was_killed_ends_without_a_word():
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "bertie.data.executors", f"{__name__}:{faulty.__name__}"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert worker.stdout is not None
+    worker.stdout.close()
+    _, err = worker.communicate(json.dumps(units("fine")[0]).encode())
+    assert (worker.returncode, err) == (1, b"noise on standard output\n")
 
 
 def test_sigterm_is_a_stop_that_can_be_gone_on_with():

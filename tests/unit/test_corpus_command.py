@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 
 import pytest
@@ -37,7 +38,7 @@ def test_files_in_a_corpus_out_with_what_was_dropped(bertie, tmp_path):
     code, out, err = bertie("corpus", "a.txt", "-o", "out")
     assert code == 0
     assert "2 documents, 3 sentences, 8 words" in out
-    assert "Of 3 records 1 were dropped (not UTF-8: 1)" in err
+    assert "Dropped 1 of 3 records (not UTF-8: 1)" in err
     assert "quarantine.jsonl" in err
     assert bertie("corpus", "a.txt", "-o", "out")[0] == 0
 
@@ -93,6 +94,8 @@ def test_a_dry_run_writes_nothing(bertie, tmp_path):
         (["a.txt", "-o", "out", "--tokenizer", "nowhere"], 3, "nowhere"),
         (["python:no_such_package_here", "-o", "out"], 3, "No Python package"),
         (["taken", "--show"], 3, "manifest.json"),
+        (["a.txt", "--show"], 3, "a.txt is a file"),
+        (["a.txt", "-o", "a.txt/inside"], 1, "a.txt/inside"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_exit_code(bertie, tmp_path, arguments, code, message):
@@ -105,3 +108,26 @@ def test_what_is_wrong_is_said_with_its_exit_code(bertie, tmp_path, arguments, c
     assert (found, out) == (code, "")
     assert message in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_reader_that_leaves_is_no_failure(tmp_path):
+    lines = "\n\n".join(f"Document {n} has this one sentence." for n in range(4000))
+    (tmp_path / "a.txt").write_text(lines)
+    here = [sys.executable, "-m", "bertie", "corpus"]
+    subprocess.run([*here, "a.txt", "-o", "out", "-q"], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+    shown = subprocess.Popen(
+        [*here, "out", "--show"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert shown.stdout is not None
+    shown.stdout.close()
+    _, err = shown.communicate()
+    assert (shown.returncode, err) == (0, "")
+
+
+def test_ctrl_c_says_so(bertie, monkeypatch, tmp_path):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    monkeypatch.setattr("bertie.data.corpus.build", interrupt)
+    assert bertie("corpus", "a.txt", "-o", "out") == (130, "", "interrupted")

@@ -167,6 +167,13 @@ def test_bad_records_are_dropped_with_their_lines(tmp_path):
     assert texts(read(path, text="body")) == ["x"]
 
 
+def test_one_list_in_place_of_json_lines_is_named(tmp_path):
+    path = tmp_path / "a.jsonl"
+    for text in ('[{"text": "a"}, {"text": "b"}]', '[\n{"text": "a"}]'):
+        path.write_text(text)
+        assert "write one object a line" in dropped(read(path))[0][0]
+
+
 def test_wrong_columns_cost_the_file_and_name_the_choices(tmp_path):
     (tmp_path / "a.csv").write_text("id,body\n1,x\n")
     (tmp_path / "b.parquet").write_bytes(parquet(["only text"]))

@@ -198,7 +198,7 @@ def test_the_commands(tmp_path, monkeypatch):
     done = run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out, "--size", "200", "--lowercase", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["vocab_size"] == 200
-    assert "1 lines are not utf-8" in done.stderr
+    assert "left out 1 lines that are not utf-8" in done.stderr
     assert isinstance(run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out]).exception, UsageError)
     judged = run.invoke(app, ["tokenizer", "report", out, str(corpus), "--json"])
     assert json.loads(judged.stdout)["scripts"]["Hangul"]["words"] == 1600
@@ -207,5 +207,8 @@ def test_the_commands(tmp_path, monkeypatch):
     console.verbosity.json = False
     piped = run.invoke(app, ["tokenizer", "encode", out, "-"], input="harbour [MASK]\n")
     assert "[MASK]" in piped.stdout
+    (tmp_path / "blank.txt").write_text(" \n\n")
+    blank = run.invoke(app, ["tokenizer", "report", out, str(tmp_path / "blank.txt")])
+    assert isinstance(blank.exception, DataError)
     missing = run.invoke(app, ["tokenizer", "train", str(tmp_path / "no.txt"), "-o", str(tmp_path / "x")])
     assert isinstance(missing.exception, DataError)

@@ -21,11 +21,12 @@ class _Group(typer.core.TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (
-            BrokenPipeError
-        ):  # `bertie ... | head`: whoever read has what they wanted (typer alone would exit with 1)
+        except BrokenPipeError:  # `bertie ... | head`: whoever read has what they wanted (typer would exit with 1)
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor shall the last flush complain
             raise typer.Exit(0) from None
+        except KeyboardInterrupt:  # typer would exit without a word
+            console.stderr().print("[yellow]interrupted[/]")
+            raise typer.Exit(130) from None
 
 
 app = typer.Typer(
@@ -100,6 +101,8 @@ def main() -> None:
         kind = "[yellow]stopped:[/]" if isinstance(error, Stopped) else "[red]error:[/]"
         console.stderr().print(f"{kind} {escape(str(error))}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    except OSError as error:  # a folder that may not be written, a path through a file
+        if error.filename is None or console.verbosity.level > 0:
+            raise
+        print(f"error: {error.filename}: {error.strerror} (-v shows where).", file=sys.stderr)
+        sys.exit(1)

@@ -111,7 +111,7 @@ def corpus(
     records = facts["records"]
     if records["dropped"]:
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
-        console.say(f"Of {records['in']:,} records {records['in'] - records['kept']:,} were dropped ({reasons}).")
+        console.say(f"Dropped {records['in'] - records['kept']:,} of {records['in']:,} records ({reasons}).")
     if (out / "quarantine.jsonl").stat().st_size:
         console.warn(f"Records that could not be read are listed in {out / 'quarantine.jsonl'}.")
     if facts["inputs"]["passed_over"]:

@@ -85,11 +85,14 @@ def report(
     """Pieces per word, unknown words, coverage and round trips of a tokenizer on a text, by script."""
     from itertools import islice
 
+    from bertie.errors import DataError
     from bertie.text.report import report as judge
     from bertie.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(folder)
     found = judge(tokenizer, _progress(islice(_lines(sources, encoding), limit), "reading"))
+    if not found.scripts:
+        raise DataError(f"There are no words in {', '.join(sources)}.")
     if console.verbosity.json:
         emit(found.to_dict())
     else:
@@ -158,4 +161,4 @@ def _lines(sources: list[str], encoding: str) -> Iterator[str]:
                 else:
                     yield line
         if bad:
-            console.warn(f"{source}: {bad:,} lines are not {encoding} and were left out.")
+            console.warn(f"{source}: left out {bad:,} lines that are not {encoding}.")

@@ -134,8 +134,11 @@ def _serve() -> None:
             answer = {"error": type(error).__name__, "message": str(error)}
         except Exception:
             answer = {"error": "", "message": f"a worker failed:\n{traceback.format_exc()}"}
-        answers.write(json.dumps(answer).encode() + b"\n")
-        answers.flush()
+        try:
+            answers.write(json.dumps(answer).encode() + b"\n")
+            answers.flush()
+        except BrokenPipeError:  # whoever asked was killed; nobody is left to be told
+            os._exit(1)
 
 
 @contextmanager

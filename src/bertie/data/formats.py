@@ -32,6 +32,7 @@ from bertie.errors import nearest
 
 ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
+ONE_LIST = "not JSON lines: the file is one list; write one object a line"
 
 
 def text(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
@@ -70,11 +71,12 @@ def jsonl(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | 
                 value = json.loads(text)
             except (ValueError, RecursionError):
                 whole = line == 1 and text.lstrip().startswith("[")
-                reason = "not JSON: the file is one list; write one object a line" if whole else "not JSON"
-                yield Dropped(reason, path, line, text[:EXCERPT])
+                yield Dropped(ONE_LIST if whole else "not JSON", path, line, text[:EXCERPT])
                 continue
             if isinstance(value, dict) and isinstance(document := value.get(field), str):
                 yield document
+            elif isinstance(value, list) and line == 1:
+                yield Dropped(ONE_LIST, path, line, text[:EXCERPT])
             elif not isinstance(value, dict):
                 yield Dropped("not a JSON object", path, line, text[:EXCERPT])
             elif field in value:

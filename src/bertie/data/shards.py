@@ -296,7 +296,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / "manifest.json"
     if not path.exists():
         if not folder.is_dir():
-            raise DataError(f"{folder} does not exist. A corpus folder is made by: bertie corpus FILES -o {folder}")
+            what = "is a file" if folder.exists() else "does not exist"
+            raise DataError(f"{folder} {what}. A corpus folder is made by: bertie corpus FILES -o FOLDER")
         raise DataError(
             f"{folder} holds no manifest.json: it is no corpus folder, or making it was interrupted. "
             "Run the command that makes it again; it goes on where it stopped."
