@@ -7,7 +7,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CORPUS ?=
-MINUTES ?= 8
+MINUTES ?= 7.5
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format clean

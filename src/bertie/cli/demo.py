@@ -15,7 +15,7 @@ def demo(
     corpus: Annotated[
         str | None, typer.Option("--corpus", help="Your own text: a file, folder or glob, as `bertie corpus` takes it.")
     ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", min=0.5, help="About how long it may take in all.")] = 8.0,
+    minutes: Annotated[float, typer.Option("--minutes", min=0.5, help="About how long it may take in all.")] = 7.5,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,

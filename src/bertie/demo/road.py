@@ -39,7 +39,7 @@ from bertie.train import log
 SHOWN = 8  # predictions on the page
 
 
-def demo(run: Path, *, text: str | None = None, minutes: float = 8.0, overwrite: bool = False) -> Path:
+def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite: bool = False) -> Path:
     """Walk the whole road in the folder `run`; the path of its report.
 
     text: what `bertie corpus` takes, in place of the documentation of installed packages. minutes: about how long it
