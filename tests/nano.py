@@ -108,7 +108,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-FIT_OPTIONS = ("evaluate", "save_model", "resume", "allow_change", "on_step", "identity", "config")
+FIT_OPTIONS = ("evaluate", "save_model", "resume", "allow_change", "on_step", "identity", "config", "borders")
 
 
 def timeless(run: Path) -> list[dict[str, Any]]:

@@ -6,8 +6,9 @@ resolved config is saved with the run as run.yaml and can be run again. Help tex
 
 import copy
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -92,11 +93,39 @@ class TrainConfig(Config):
     """Mirror the metrics for TensorBoard in RUN/tensorboard; needs the extra [track]."""
 
 
+class CorpusShare(Config):
+    """One of several corpora."""
+
+    path: str
+    """Folder that `bertie corpus` wrote."""
+    weight: float | None = Field(None, gt=0)
+    """Its share of the samples, relative to the others'. None, for all of them: by their sizes, see corpus_exponent."""
+
+
+class PhaseConfig(Config):
+    """A stretch of a pre-training run that reads other batches; what is left out is as in the run."""
+
+    steps: float | None = Field(None, gt=0)
+    """Steps of the phase; below 1, a share of train.steps. One phase may leave it out: it takes the rest."""
+    max_length: int | None = Field(None, ge=8)
+    """Tokens per instance."""
+    batch_size: int | None = Field(None, ge=1)
+    """Sequences per step."""
+    micro_batch_size: int | None = Field(None, ge=1)
+    """Sequences per forward pass."""
+    objectives: dict[str, dict[str, Any]] = {}
+    """Options of the run's objectives that differ: {mlm: {max_predictions: 77}}."""
+
+
 class PretrainConfig(Config):
     """One pre-training run."""
 
-    corpus: str
+    corpus: str = ""
     """Folder that `bertie corpus` wrote."""
+    corpora: tuple[CorpusShare, ...] = ()
+    """Several corpora, mixed, in place of corpus: [{path: domain, weight: 9}, {path: general, weight: 1}]."""
+    corpus_exponent: float = Field(0.3, ge=0, le=1)
+    """Corpora without weights are read by size to this power: 1 as they are, 0 all alike. 0.3: XLM-R."""
     tokenizer: str
     """Folder that `bertie tokenizer train` wrote, or any with tokenizer.json or vocab.txt."""
     model: str = "bert-tiny"
@@ -107,6 +136,8 @@ class PretrainConfig(Config):
     """Objective name -> its options; several add up. null leaves one out: objectives.nsp=null."""
     max_length: int = Field(128, ge=8)
     """Tokens per instance, [CLS] and [SEP] included."""
+    phases: tuple[PhaseConfig, ...] = ()
+    """Phases in turn, as short texts then long ones: [{steps: 0.9}, {max_length: 512}]. Empty: all steps are alike."""
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
 
@@ -194,16 +225,17 @@ def build(kind: type[C], tree: Mapping[str, Any]) -> C:
 
 def _section(kind: type[Config], path: list[str]) -> type[Config]:
     for part in path:
+        if part.isdigit():  # a place in a list of sections
+            continue
         annotation = kind.model_fields[part].annotation
-        assert isinstance(annotation, type)
-        kind = annotation
+        kind = next(i for i in (annotation, *get_args(annotation)) if isinstance(i, type) and issubclass(i, Config))
     return kind
 
 
 def _help(kind: type[Config], where: list[str]) -> str:
     try:
         return _section(kind, where[:-1]).model_fields[where[-1]].description or ""
-    except (KeyError, AssertionError, AttributeError):
+    except (KeyError, StopIteration):
         return ""
 
 
@@ -246,7 +278,10 @@ def merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 def scalar(text: str) -> Any:
     """A command-line value as YAML reads it, except that 1e-4 is a number (YAML 1.1 wants 1.0e-4)."""
+    if "e" in text.lower():
+        with suppress(ValueError):
+            return float(text)
     try:
-        return float(text) if "e" in text.lower() else yaml.safe_load(text)
+        return yaml.safe_load(text)
     except (ValueError, yaml.YAMLError):
         return text

@@ -71,7 +71,7 @@ class Mixture:
         return which_N, blocks * self.quotas[which_N] + places_N - self._bounds[which_N]
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
-        """The micro-batches of step `step` (from 0) on one of `world` ranks; inside one, corpora stand in their order."""
+        """The micro-batches of step `step` (from 0) on one of `world` ranks, corpus by corpus inside one."""
         ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
         return [self._batch(part) for part in cut(ids, self.micro_batch_size)]
 
@@ -97,7 +97,7 @@ class Mixture:
 def quotas(shares: Sequence[float]) -> NDArray[np.int64]:
     """How many of BLOCK samples each corpus has: the nearest whole numbers that add up, one at the least."""
     exact = np.array(shares) * BLOCK
-    found = np.maximum(np.floor(exact).astype(np.int64), 1)
+    found: NDArray[np.int64] = np.maximum(np.floor(exact).astype(np.int64), 1)
     short = BLOCK - int(found.sum())
     found[np.argsort(found - exact, kind="stable")[: max(short, 0)]] += 1
     found[np.argmax(found)] += min(short, 0)  # what the one at the least took

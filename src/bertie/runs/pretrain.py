@@ -5,27 +5,24 @@
 Devlin et al. 2018, 3.1 and A.2.
 """
 
-import os
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
 from rich.markup import escape
 
 from bertie import console, objectives, variants
 from bertie.config import PretrainConfig
-from bertie.data import executors, tokens
-from bertie.data.shards import Shards
 from bertie.errors import UsageError
 from bertie.files import new_folder, read_json, write_json
 from bertie.models.config import EncoderConfig
+from bertie.models.count import forward_flops
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
-from bertie.objectives.source import PretrainingSource
+from bertie.runs.phases import phases
+from bertie.runs.reading import Reading
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
 from bertie.train.distributed import is_main
@@ -66,21 +63,29 @@ def pretrain(
     model = ready.model()
     planned = ready.plan(model)
     _show(ready, planned)
-    validation = ready.source.validation_batches()
+    source, now = ready.reading.source, 0
+
+    def on_step(step: int) -> None:
+        nonlocal now
+        now = step
+        if watch:
+            watch(model, step)
+
     result = fit(
         model,
         ready.objective,
-        ready.source,
+        source,
         train=config.train,
         optim=config.optim,
         run=run,
         config=config,
         identity=ready.identity,
-        evaluate=(lambda: measure(model, ready.objective, validation)) if validation else None,
+        evaluate=(lambda: ready.validate(model, now)) if ready.reading.validation(0) else None,
         save_model=lambda folder: variants.save(model, folder, tokenizer=ready.tokenizer),
         resume=resume,
         allow_change=allow_change,
-        on_step=(lambda step: watch(model, step)) if watch else None,
+        on_step=on_step,
+        borders=source.borders,
     )
     results = {
         "model": str(run / "model"),
@@ -113,33 +118,16 @@ class Ready:
         self.tokenizer = Tokenizer.load(config.tokenizer)
         self.shape = self._shape()
         precision.choose_device(config.train.device)
-        self.shards = self._shards()
-        self.source = PretrainingSource(
-            self.shards,
-            self.tokenizer,
-            self.objective,
-            max_length=config.max_length,
-            batch_size=config.train.batch_size,
-            micro_batch_size=config.train.micro_batch_size,
-            seed=config.train.seed,
-        )
+        self.reading = Reading(config, self.tokenizer)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
         """What must stay the same when the run is resumed: all settings; of corpus and tokenizer the content."""
         return {
             **flatten(self.config.model_dump(mode="json")),
-            "corpus": self.shards.fingerprint,
+            "corpus": self.reading.fingerprint,
             "tokenizer": self.tokenizer.fingerprint,
         }
-
-    def _shards(self) -> Shards:
-        """The corpus as token ids. Ranks take turns: the first makes them, the others find them made."""
-        folder = Path(self.config.corpus)
-        ranks = int(os.environ.get("WORLD_SIZE", "1"))
-        turn = FileLock(folder / ".encode.lock") if ranks > 1 and folder.is_dir() else nullcontext()
-        with turn:
-            return tokens.encode(folder, self.tokenizer, workers=executors.cores())
 
     def _shape(self) -> EncoderConfig:
         config = self.config
@@ -154,9 +142,10 @@ class Ready:
             overrides = {"vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
             shape = variants.config(config.model, **{**overrides, **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
-        if config.max_length > shape.max_length:
+        longest = max(phase.max_length for phase in phases(config))
+        if longest > shape.max_length:
             raise UsageError(
-                f"max_length {config.max_length:,} is more than the {shape.max_length:,} positions of {config.model}."
+                f"max_length {longest:,} is more than the {shape.max_length:,} positions of {config.model}."
             )
         return shape
 
@@ -183,42 +172,56 @@ class Ready:
         for i in range(self.tokenizer.vocab_size):
             yield marks.get(i) or self.tokenizer.id_to_token(i)
 
+    def validate(self, model: Model, step: int) -> dict[str, float]:
+        """The figures of the held-out documents after `step` steps; of several corpora those of each, too."""
+        held = self.reading.validation(step)
+        figures = measure(model, self.objective, [batch for batches in held.values() for batch in batches])
+        if len(held) > 1:
+            for name, batches in held.items():
+                figures |= {f"{key}/{name}": value for key, value in measure(model, self.objective, batches).items()}
+        return figures
+
     def plan(self, model: Model) -> dict[str, Any]:
         """Sizes and costs. flops: of all steps, forward and backward, real tokens only."""
-        config, source = self.config, self.source
+        config, reading = self.config, self.reading
         device = precision.choose_device(config.train.device)
-        first = source.batches(0)
-        tokens, sequences = sum(batch.tokens for batch in first), sum(batch.size for batch in first)
-        predictions = sum(self.objective.counts(batch).get("mlm", 0) for batch in first)
-        length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens
-        per_token = 3 * flops_per_token(self.shape, length=length, predicted=predictions / tokens)
+        phases = [self._phase_plan(number) for number in range(len(reading.phases))]
+        corpora = reading.facts()
+        instances = sum(corpus["instances_per_epoch"] for corpus in corpora)
+        samples = sum(phase.steps * phase.batch_size for phase in reading.phases)
+        first = phases[0]
         return {
             "model": config.model,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "objective": self.objective.name,
-            "documents": self.shards.num_documents,
-            "instances_per_epoch": source.instances_per_epoch,
-            "tokens_per_epoch": round(source.instances_per_epoch * tokens / sequences),
+            "documents": sum(corpus["documents"] for corpus in corpora),
+            "instances_per_epoch": instances,
+            "tokens_per_epoch": round(instances * first["tokens_per_step"] / first["sequences_per_step"]),
             "steps": config.train.steps,
-            "epochs": round(config.train.steps * config.train.batch_size / source.instances_per_epoch, 2),
-            "sequences_per_step": config.train.batch_size,
-            "tokens_per_step": tokens,
-            "flops": float(f"{per_token * tokens * config.train.steps:.3g}"),
+            "epochs": corpora[0]["epochs"] if len(corpora) == 1 else round(samples / instances, 2),
+            "sequences_per_step": first["sequences_per_step"],
+            "tokens_per_step": first["tokens_per_step"],
+            "flops": float(f"{sum(phase['flops'] for phase in phases):.3g}"),
             "device": str(device),
             "precision": str(precision.choose_dtype(config.train.precision, device)).removeprefix("torch."),
+            **({"corpora": corpora} if len(corpora) > 1 else {}),
+            **({"phases": phases} if len(phases) > 1 else {}),
         }
 
-
-def flops_per_token(config: EncoderConfig, *, length: float, predicted: float) -> float:
-    """Floating-point operations of a forward pass per token; training takes three times that.
-
-    length: the token-weighted mean length of the sequences; predicted: the share of tokens that are predicted, which
-    alone reach the vocabulary. Two per multiply-add; norms, activations and embeddings, below 1 %, are left out.
-    """
-    h, layers = config.hidden_size, config.num_hidden_layers
-    linear = layers * (8 * h * h + 4 * h * config.intermediate_size)  # queries, keys, values, output; up, down
-    attention = layers * 4 * h * length
-    return linear + attention + predicted * (2 * h * h + 2 * h * config.vocab_size)
+    def _phase_plan(self, number: int) -> dict[str, Any]:
+        phase = self.reading.phases[number]
+        first = self.reading.sources[number].batches(0)
+        tokens = sum(batch.tokens for batch in first)
+        predictions = sum(self.objective.counts(batch).get("mlm", 0) for batch in first)
+        length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens  # as a token sees it
+        flops = sum(forward_flops(self.shape, length=length, predicted=predictions / tokens).values())
+        return {
+            "steps": phase.steps,
+            "max_length": phase.max_length,
+            "sequences_per_step": phase.batch_size,
+            "tokens_per_step": tokens,
+            "flops": 3 * flops * tokens * phase.steps,
+        }
 
 
 def _finished(run: Path, identity: dict[str, Any], allow_change: tuple[str, ...]) -> dict[str, Any] | None:
@@ -240,20 +243,27 @@ def _finished(run: Path, identity: dict[str, Any], allow_change: tuple[str, ...]
 
 def _show(ready: Ready, planned: dict[str, Any]) -> None:
     """What the model will read, and the plan, before hours are spent on it."""
-    for number, example in enumerate(ready.source.examples(EXAMPLES), 1):
+    for number, example in enumerate(ready.reading.sources[0].examples(EXAMPLES), 1):
         short = example if len(example) <= EXAMPLE_CHARACTERS else example[:EXAMPLE_CHARACTERS] + " ..."
         console.say(f"[dim]example {number}:[/] {escape(short)}")
     console.say(summary(planned))
 
 
 def summary(planned: dict[str, Any]) -> str:
-    """The plan in three lines."""
+    """The plan in three lines, and one for each corpus and phase where there are several."""
     p = planned
+    more = [
+        f"\n  {c['name']}: {c['share']:.1%} of the samples, {c['epochs']:g} epochs of {c['tokens']:,} tokens"
+        for c in p.get("corpora", [])
+    ] + [
+        f"\n  phase {i}: {f['steps']:,} steps of {f['sequences_per_step']:,} sequences, length {f['max_length']:,}"
+        for i, f in enumerate(p.get("phases", []), 1)
+    ]
     return (
         f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, "
         f"on {p['device']} in {p['precision']}\n"
         f"corpus: {p['documents']:,} documents, {p['instances_per_epoch']:,} instances "
         f"and {p['tokens_per_epoch']:,} tokens an epoch\n"
         f"plan: {p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
-        f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
+        f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations" + escape("".join(more))
     )

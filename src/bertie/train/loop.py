@@ -12,7 +12,8 @@ micro-batch, rank). So a run that was killed and resumed ends with the very bits
 """
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -69,14 +70,17 @@ def fit(
     resume: str = "auto",
     allow_change: Collection[str] = (),
     on_step: Callable[[int], None] | None = None,
+    borders: Sequence[int] = (),
 ) -> Result:
     """Train `model` in place for `train.steps` steps, in the folder `run`, resuming what is there.
 
     config: the whole run's, saved as run.yaml; its settings, with `identity` laid over them (content fingerprints in
     place of paths), must be the same when the run is resumed, but for the keys in `allow_change`. evaluate: called in
     evaluation mode, on rank 0; its figures are logged. save_model: writes RUN/model at the end. on_step: called with
-    the number of steps done. Raises UsageError: another run's folder or settings; DataError: no whole checkpoint;
-    Diverged: a loss or gradient that is not finite; Stopped: signal, full disk or lost rank, to be resumed.
+    the number of steps done. borders: steps after which a phase of the run ends; all that is due at the end is due
+    there too, and lines of metrics name their phase. Raises UsageError: another run's folder or settings; DataError: no
+    whole checkpoint; Diverged: a loss or gradient that is not finite; Stopped: signal, full disk or lost rank, to be
+    resumed.
     """
     settings = config.model_dump() if config is not None else {"train": train.model_dump(), "optim": optim.model_dump()}
     run = Path(run)
@@ -104,7 +108,7 @@ def fit(
             "world_size": world.size,
             "source": source.fingerprint,
         }
-        loop = _Loop(model.to(device), objective, source, train, optim, run, world, request, evaluate, facts)
+        loop = _Loop(model.to(device), objective, source, train, optim, run, world, request, evaluate, facts, borders)
         start = loop.start(resume, allow_change)
         if world.main and config is not None:
             configs.save(config, run / "run.yaml")
@@ -145,10 +149,12 @@ class _Loop:
         request: StopRequest,
         evaluate: Callable[[], dict[str, float]] | None,
         identity: Mapping[str, Any],
+        borders: Sequence[int],
     ) -> None:
         self.model, self.objective, self.source = model, objective, source
         self.train, self.optim, self.run = train, optim_config, run
         self.world, self.request, self.evaluate, self.identity = world, request, evaluate, identity
+        self.borders = borders
         self.updates = Updates(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.encode = torch.compile(model.encode, dynamic=True) if train.compile else model.encode
@@ -217,8 +223,8 @@ class _Loop:
         return {"loss": self.figures.loss, "tokens/s": f"{rate:,.0f}"}
 
     def _now_and_then(self, step: int) -> None:
-        """What is due after a step: a line of metrics, a validation, a checkpoint. All are after the last one."""
-        train, last = self.train, step == self.train.steps
+        """What is due after a step: a line of metrics, a validation, a checkpoint. All are after a phase's last one."""
+        train, last = self.train, step == self.train.steps or step in self.borders
         if last or step % train.log_every == 0:
             self._log(step)
         if self.evaluate is not None and (last or step % train.eval_every == 0):
@@ -231,6 +237,7 @@ class _Loop:
         self._tick()
         window = self.figures.take()
         values = {
+            **self._phase(step),
             **window.means(),
             "lr": self.lr,
             "grad_norm": self.figures.grad_norm,
@@ -241,6 +248,9 @@ class _Loop:
         if self.world.main:
             self.log.write("train", step, values)
 
+    def _phase(self, step: int) -> dict[str, int]:
+        return {"phase": bisect_left(self.borders, step) + 1} if self.borders else {}
+
     def _validate(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
         self._tick()
         if self.world.main:
@@ -249,7 +259,9 @@ class _Loop:
             with torch.no_grad():
                 figures = evaluate()
             self.model.train()
-            self.log.write("valid", step, {**figures, "took_s": round(time.monotonic() - began, 2)})
+            self.log.write(
+                "valid", step, {**self._phase(step), **figures, "took_s": round(time.monotonic() - began, 2)}
+            )
             console.say(f"step {step:,}: " + "  ".join(f"{name} {value:.4g}" for name, value in figures.items()))
         self.mark = time.monotonic()
 

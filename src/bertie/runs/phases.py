@@ -1,0 +1,65 @@
+"""The phases of a pre-training run, from what its config says of them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from bertie.config import PretrainConfig, merge
+from bertie.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a run. first: the number of its first sample."""
+
+    steps: int
+    max_length: int
+    batch_size: int
+    micro_batch_size: int | None
+    objectives: dict[str, dict[str, Any] | None]
+    first: int
+
+
+def phases(config: PretrainConfig) -> list[Phase]:
+    """All phases of a run, which is one phase when it names none.
+
+    Raises UsageError: steps that do not come to train.steps, an objective that is none of the run's.
+    """
+    train = config.train
+    if not config.phases:
+        return [Phase(train.steps, config.max_length, train.batch_size, train.micro_batch_size, config.objectives, 0)]
+    found: list[Phase] = []
+    for number, (phase, steps) in enumerate(zip(config.phases, _steps(config), strict=True), 1):
+        for name in phase.objectives:
+            if config.objectives.get(name) is None:
+                raise UsageError(
+                    f"Phase {number} sets options of {name!r}, which is no objective of the run. "
+                    "A phase changes how the run's objectives work, not which they are."
+                )
+        found.append(
+            Phase(
+                steps,
+                phase.max_length or config.max_length,
+                phase.batch_size or train.batch_size,
+                phase.micro_batch_size or train.micro_batch_size,
+                merge({k: v if v is None else dict(v) for k, v in config.objectives.items()}, phase.objectives),
+                first=sum(before.steps * before.batch_size for before in found),
+            )
+        )
+    return found
+
+
+def _steps(config: PretrainConfig) -> list[int]:
+    """The steps of each phase."""
+    total = config.train.steps
+    given = [phase.steps for phase in config.phases]
+    known = [None if s is None else round(s * total) if s < 1 else round(s) for s in given]
+    left, open_ones = total - sum(filter(None, known)), known.count(None)
+    shown = " + ".join("the rest" if s is None else f"{s:,}" for s in known)
+    if open_ones > 1:
+        raise UsageError(f"Two phases leave out their steps ({shown}); one may, and takes the rest of train.steps.")
+    if (left != 0 if open_ones == 0 else left < 1) or 0 in known:
+        raise UsageError(
+            f"The phases take {shown} steps; train.steps is {total:,}. Every phase needs a step, and together they are "
+            "the run: leave `steps` out of one phase, and it takes the rest."
+        )
+    return [left if s is None else s for s in known]

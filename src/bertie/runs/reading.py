@@ -1,0 +1,128 @@
+"""What a pre-training run reads: its corpora as token ids, and the batches each of its phases makes of them."""
+
+import os
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from bertie import objectives
+from bertie.config import CorpusShare, PretrainConfig
+from bertie.data import executors, tokens
+from bertie.data.batch import Batch
+from bertie.data.draws import key
+from bertie.data.shards import Shards
+from bertie.errors import UsageError
+from bertie.objectives.mixture import Mixture, shares
+from bertie.objectives.source import PretrainingSource
+from bertie.runs.phases import Phase, phases
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.phases import Phased
+
+
+class Reading:
+    """The corpora of a run and its phases. Raises DataError: a corpus that is missing, damaged or too small."""
+
+    def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
+        self.config, self.tokenizer = config, tokenizer
+        self.phases = phases(config)
+        ranks, fewest = int(os.environ.get("WORLD_SIZE", "1")), min(phase.batch_size for phase in self.phases)
+        if fewest < ranks:
+            raise UsageError(f"A batch of {fewest} is less than a sequence for each of {ranks} ranks.")
+        corpora = _corpora(config)
+        self.shards = {name: _encoded(Path(corpus.path), tokenizer) for name, corpus in corpora.items()}
+        sizes = [shards.num_values for shards in self.shards.values()]
+        weights = [corpus.weight for corpus in corpora.values()]
+        self.shares = dict(zip(corpora, shares(weights, sizes, config.corpus_exponent), strict=True))
+        self.sources = [self._source(phase) for phase in self.phases]
+        self.source = Phased([(phase.steps, source) for phase, source in zip(self.phases, self.sources, strict=True)])
+
+    @property
+    def fingerprint(self) -> Any:
+        """Of the corpus, or of each of several with its share."""
+        if len(self.shards) == 1:
+            return next(iter(self.shards.values())).fingerprint
+        return [f"{shards.fingerprint} {self.shares[name]:.5f}" for name, shards in self.shards.items()]
+
+    def validation(self, step: int) -> dict[str, list[Batch]]:
+        """Batches to validate on after `step` steps, by corpus; empty where nothing is held out."""
+        source = self.sources[self.source.phase(max(0, step - 1))]
+        parts = source.sources if isinstance(source, Mixture) else {next(iter(self.shards)): source}
+        return {name: batches for name, part in parts.items() if (batches := part.validation_batches())}
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Of each corpus: its name, share and size, and how often the run reads it."""
+        rows = []
+        for name, shards in self.shards.items():
+            instances = [self.share_of(source, name).instances_per_epoch for source in self.sources]
+            epochs = sum(
+                phase.steps * phase.batch_size * self.shares[name] / n
+                for phase, n in zip(self.phases, instances, strict=True)
+            )
+            rows.append(
+                {
+                    "name": name,
+                    "share": round(self.shares[name], 5),
+                    "documents": shards.num_documents,
+                    "tokens": shards.num_values,
+                    "instances_per_epoch": instances[0],
+                    "epochs": round(epochs, 2),
+                }
+            )
+        return rows
+
+    def share_of(self, source: PretrainingSource | Mixture, name: str) -> PretrainingSource:
+        """The part of a phase's source that reads one corpus."""
+        return source.sources[name] if isinstance(source, Mixture) else source
+
+    def _source(self, phase: Phase) -> PretrainingSource | Mixture:
+        seed, cut = self.config.train.seed, {"micro_batch_size": phase.micro_batch_size}
+        objective = objectives.build(phase.objectives)
+        if len(self.shards) == 1:
+            (shards,) = self.shards.values()
+            return PretrainingSource(
+                shards,
+                self.tokenizer,
+                objective,
+                max_length=phase.max_length,
+                batch_size=phase.batch_size,
+                seed=seed,
+                first=phase.first,
+                **cut,
+            )
+        parts = {
+            name: PretrainingSource(
+                shards,
+                self.tokenizer,
+                objective,
+                max_length=phase.max_length,
+                batch_size=1,
+                micro_batch_size=phase.micro_batch_size or phase.batch_size,
+                seed=int(key(seed, number) >> 1),  # two corpora draw nothing alike
+            )
+            for number, (name, shards) in enumerate(self.shards.items())
+        }
+        return Mixture(parts, [*self.shares.values()], batch_size=phase.batch_size, seed=seed, first=phase.first, **cut)
+
+
+def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
+    """The corpora by a short name: the folder's, or as much of the path as tells them apart."""
+    if bool(config.corpus) == bool(config.corpora):
+        raise UsageError("corpus is missing: the folder that bertie corpus wrote, or several as `corpora`, not both.")
+    listed = config.corpora or (CorpusShare(path=config.corpus),)
+    names = [Path(corpus.path).name for corpus in listed]
+    if len(set(names)) < len(names):
+        names = [corpus.path for corpus in listed]
+    if len(set(names)) < len(names):
+        raise UsageError(f"A corpus stands twice in {', '.join(names)}. Once is enough: give it a larger weight.")
+    return dict(zip(names, listed, strict=True))
+
+
+def _encoded(folder: Path, tokenizer: Tokenizer) -> Shards:
+    """A corpus as token ids. Ranks take turns: the first makes them, the others find them made."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    turn = FileLock(folder / ".encode.lock") if ranks > 1 and folder.is_dir() else nullcontext()
+    with turn:
+        return tokens.encode(folder, tokenizer, workers=executors.cores())
