@@ -301,7 +301,7 @@ def test_order_pairs_are_neighbours_of_one_document_swapped_by_a_fair_coin():
     a, a_stop, b, b_stop, swapped = ranges_of(plan)
     assert (plan.rows["a_length"] + plan.rows["b_length"] <= 125).all()
     assert (documents_of(sentences, a) == documents_of(sentences, b)).all()
-    former, former_stop = np.where(swapped, b, a), np.where(swapped, b_stop, a_stop)
+    former_stop = np.where(swapped, b_stop, a_stop)
     latter = np.where(swapped, a, b)
     assert (former_stop <= latter).all()
     cut = former_stop != latter  # only a pair that was too long has lost tokens between its segments

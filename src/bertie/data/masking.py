@@ -3,16 +3,17 @@
 B sequences · T real tokens of the batch · S longest sequence · V vocabulary · N chosen tokens · R allowed random ids
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.draws import Draws, unit
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError, nearest
 from bertie.registry import Registry
 
 if TYPE_CHECKING:
@@ -23,14 +24,15 @@ Bool = NDArray[np.bool_]
 
 NEVER = np.uint64(2**64 - 1)  # the score of a token that must not be chosen: the highest there is
 
-# Streams of draws used here; a later way of masking takes the next free number.
-CHOICE, REPLACEMENT, RANDOM_ID = 0, 1, 2
+# Streams of draws used here; what comes later takes the next free number (4: objectives/rtd.py, 5 and 6: span.py).
+CHOICE, REPLACEMENT, RANDOM_ID, RUN_LENGTH = 0, 1, 2, 3
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """What masking must know of a tokenizer. special, unused, continues (V,): [CLS] and the like; rows no text uses,
-    "[unused17]"; pieces that continue a word, "##ing". -1: there is no such token."""
+    "[unused17]"; pieces that continue a word, "##ing". ends (V,): pieces that end one, "ing</w>", in vocabularies that
+    tell this instead. -1: there is no such token."""
 
     cls_id: int
     sep_id: int
@@ -40,6 +42,7 @@ class Vocabulary:
     special: Bool
     unused: Bool
     continues: Bool
+    ends: Bool | None = None
 
     @classmethod
     def of(cls, tokenizer: "Tokenizer") -> "Vocabulary":
@@ -56,6 +59,7 @@ class Vocabulary:
             np.isin(np.arange(size), list(tokenizer.special_ids)),
             np.isin(np.arange(size), list(tokenizer.unused_ids)),
             np.asarray(tokenizer.continues_word(np.arange(size)), bool),
+            tokenizer.ends_word,
         )
 
     @cached_property
@@ -99,11 +103,69 @@ class Ragged:
         return filled
 
 
-Choose = Callable[[Ragged, Int, Vocabulary, Draws], Int]
-"""(batch, how many per sequence (B,), vocabulary, draws) -> token numbers (N,) in [0, T), ascending."""
+@dataclass(frozen=True)
+class Masking:
+    """What is chosen at random. unit: what is hidden whole or not; lengths: how likely a run of 1, 2 ... is.
+
+    together: one draw decides for a whole run whether it is masked, randomised or kept, not one for each token.
+    """
+
+    unit: Literal["token", "word"] = "token"
+    lengths: tuple[float, ...] = (1.0,)
+    together: bool = False
 
 
-def choose_tokens(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> Int:
+def ngram(longest: int = 3) -> Masking:
+    """Runs of n whole words with p(n) in proportion to 1 / n. Lan et al. 2019, 4.2."""
+    weights = 1 / np.arange(1, longest + 1)
+    return Masking("word", tuple(weights / weights.sum()))
+
+
+def span(p: float = 0.2, longest: int = 10) -> Masking:
+    """Runs of n whole words, p(n) = p (1 - p)^(n - 1), up to `longest`: 3.8 words on average. Joshi et al. 2020, 3.1.
+
+    Lengths above the longest are drawn again; a whole run is masked, randomised or kept.
+    """
+    weights = p * (1 - p) ** np.arange(longest)
+    return Masking("word", tuple(weights / weights.sum()), together=True)
+
+
+MASKINGS: Registry[Callable[..., Masking]] = Registry(
+    "masking",
+    [("token", lambda: Masking()), ("whole_word", lambda: Masking("word")), ("ngram", ngram), ("span", span)],
+)
+
+
+def masking_of(value: str | Mapping[str, Mapping[str, Any] | None]) -> Masking:
+    """A masking by name, or by name with its options: "span", {"span": {"longest": 5}}.
+
+    Raises UsageError: an unknown name or option, a value out of its range.
+    """
+    if not isinstance(value, str) and len(value) != 1:
+        raise UsageError(f"mlm.masking is {value!r}; it is one name, or one name with options.")
+    name, options = (value, {}) if isinstance(value, str) else next((k, v or {}) for k, v in value.items())
+    make = MASKINGS[name]
+    for option in options:
+        if option not in (known := list(signature(make).parameters)):
+            raise UsageError(f"Masking {name} has no option {option!r}. {nearest(option, known)}")
+    if not 1 <= options.get("longest", 1) <= 100 or not 0 < options.get("p", 0.5) < 1:
+        raise UsageError(f"mlm.masking is {value!r}; longest is 1 to 100, p a share above 0 and below 1.")
+    return make(**options)
+
+
+def choose(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
+    """Up to wanted_B (B,) tokens of each sequence: (token numbers (N,) in [0, T), ascending; heads (N,)).
+
+    heads: for each chosen token the one whose draw decides what stands in its place: itself, or the first of its run.
+    """
+    if masking.unit == "token" and len(masking.lengths) == 1:
+        chosen = _choose_tokens(batch, wanted_B, vocabulary, rng)
+        return chosen, chosen
+    chosen, heads = _choose_runs(masking, batch, wanted_B, vocabulary, rng)
+    return chosen, heads if masking.together else chosen
+
+
+def _choose_tokens(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> Int:
     """Each token by itself: the `wanted` lowest of random scores are chosen. Devlin et al. 2018, 3.1."""
     scores_T = rng.bits_at(CHOICE, batch.rows, batch.columns)
     allowed_T = ~vocabulary.structure[batch.ids]
@@ -113,37 +175,57 @@ def choose_tokens(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Dra
     return np.flatnonzero((scores_T <= bar_B[batch.rows]) & allowed_T & (wanted_B > 0)[batch.rows])
 
 
-def choose_words(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> Int:
-    """Whole words, in random order; a word that would pass the wanted count is skipped (the release's later models)."""
-    allowed_T = ~vocabulary.structure[batch.ids]
-    follows_T = vocabulary.continues[batch.ids] & allowed_T & np.concatenate([[False], allowed_T[:-1]])
-    heads_W = np.flatnonzero(allowed_T & ~follows_T)  # the first token of each of W words
-    word_T = np.cumsum(allowed_T & ~follows_T) - 1
-    sizes_W = np.bincount(word_T[allowed_T], minlength=len(heads_W))
-    rows_W = batch.rows[heads_W]
-    order_W = np.lexsort((rng.bits_at(CHOICE, rows_W, batch.columns[heads_W]), rows_W))
+def _choose_runs(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
+    """Runs of units, their starts in random order. -> (token numbers (N,), the first token of each one's run (N,))
 
-    words_B = np.bincount(rows_W, minlength=len(wanted_B))
-    first_B = np.cumsum(words_B) - words_B
-    taken_W = np.zeros(len(heads_W), bool)
+    A run ends early at the end of its text, at what is chosen already, and before the wanted count would be passed; a
+    unit that alone would pass it is skipped (as in the release's later models, and in ALBERT's).
+    """
+    allowed_T = ~vocabulary.structure[batch.ids]
+    follows_T = _goes_on(batch, vocabulary) if masking.unit == "word" else np.zeros_like(allowed_T)
+    heads_U = np.flatnonzero(allowed_T & ~follows_T)  # the first token of each of U units
+    unit_T = np.cumsum(allowed_T & ~follows_T) - 1
+    rows_U, columns_U = batch.rows[heads_U], batch.columns[heads_U]
+    order_U = np.lexsort((rng.bits_at(CHOICE, rows_U, columns_U), rows_U))
+    ends = np.cumsum(masking.lengths)[:-1]
+    lengths_U = 1 + np.searchsorted(ends, unit(rng.bits_at(RUN_LENGTH, rows_U, columns_U)), side="right")
+    sizes_U = np.bincount(unit_T[allowed_T], minlength=len(heads_U) + 1)  # and one more unit, which is never free
+    linked_U = np.append((columns_U > 0) & allowed_T[heads_U - 1], False)  # to the unit before
+
+    units_B = np.bincount(rows_U, minlength=len(wanted_B))
+    first_B = np.cumsum(units_B) - units_B
+    run_U = np.append(np.full(len(heads_U), -1), 0)  # the unit at which the chosen run of each began; -1: free
     room_B = wanted_B.copy()
-    for turn in range(int(words_B.max(initial=0))):  # each sequence's next word in its random order, all at once
-        rows = np.flatnonzero((room_B > 0) & (turn < words_B))
+    for turn in range(int(units_B.max(initial=0))):  # each sequence's next start in its random order, all at once
+        rows = np.flatnonzero((room_B > 0) & (turn < units_B))
         if not len(rows):
             break
-        words = order_W[first_B[rows] + turn]
-        fits = sizes_W[words] <= room_B[rows]
-        taken_W[words[fits]] = True
-        room_B[rows[fits]] -= sizes_W[words[fits]]
+        starts = order_U[first_B[rows] + turn]
+        for further in range(len(masking.lengths)):
+            units = starts + further
+            fits = (further < lengths_U[starts]) & (run_U[units] < 0) & (sizes_U[units] <= room_B[rows])
+            fits &= linked_U[units] | (further == 0)
+            rows, starts, units = rows[fits], starts[fits], units[fits]
+            run_U[units] = starts
+            room_B[rows] -= sizes_U[units]
+            if not len(rows):
+                break
     tokens = np.flatnonzero(allowed_T)
-    chosen: Int = tokens[taken_W[word_T[tokens]]]
-    return chosen
+    tokens = tokens[run_U[unit_T[tokens]] >= 0]
+    return tokens, heads_U[run_U[unit_T[tokens]]]
 
 
-MASKINGS: Registry[Choose] = Registry("masking", [("token", choose_tokens), ("whole_word", choose_words)])
+def _goes_on(batch: Ragged, vocabulary: Vocabulary) -> Bool:
+    """(T,) the tokens that continue the word of the one before."""
+    allowed_T = ~vocabulary.structure[batch.ids]
+    continues_T = vocabulary.continues[batch.ids]
+    if vocabulary.ends is not None:
+        continues_T = np.concatenate([[False], ~vocabulary.ends[batch.ids[:-1]]])
+    goes_on: Bool = continues_T & allowed_T & np.concatenate([[False], allowed_T[:-1]]) & (batch.columns > 0)
+    return goes_on
 
 
-def wanted(lengths_B: Int, candidates_B: Int, *, rate: float, most: int | None) -> Int:
+def wanted(lengths_B: Int, candidates_B: Int, *, rate: float | NDArray[np.float64], most: int | None) -> Int:
     """How many tokens of each sequence are predicted: min(most, max(1, round(length * rate))), if it has as many.
 
     The length counts special tokens, and round is to the even of two neighbours, as in create_masked_lm_predictions.
@@ -153,15 +235,24 @@ def wanted(lengths_B: Int, candidates_B: Int, *, rate: float, most: int | None) 
 
 
 def replacements(
-    batch: Ragged, chosen_N: Int, vocabulary: Vocabulary, rng: Draws, *, replace: tuple[float, float, float]
+    batch: Ragged,
+    chosen_N: Int,
+    heads_N: Int,
+    vocabulary: Vocabulary,
+    rng: Draws,
+    *,
+    replace: tuple[float, float, float],
 ) -> Int:
-    """What stands at the chosen places: [MASK], a random token or the token itself, in the shares of `replace`."""
+    """What stands at the chosen places: [MASK], a random token or the token itself, in the shares of `replace`.
+
+    heads_N: the token whose draw decides which of the three; a random token is drawn for each.
+    """
     if vocabulary.mask_id < 0:
         raise DataError("The tokenizer has no mask token, so words cannot be masked. Use one of BERT's kin.")
-    rows, columns = batch.rows[chosen_N], batch.columns[chosen_N]
-    draw = unit(rng.bits_at(REPLACEMENT, rows, columns))
+    draw = unit(rng.bits_at(REPLACEMENT, batch.rows[heads_N], batch.columns[heads_N]))
     random_ids = vocabulary.random_ids
-    which = (unit(rng.bits_at(RANDOM_ID, rows, columns)) * len(random_ids)).astype(np.int64)
+    at_random = unit(rng.bits_at(RANDOM_ID, batch.rows[chosen_N], batch.columns[chosen_N]))
+    which = (at_random * len(random_ids)).astype(np.int64)
     masked, randomised, _ = replace
     kept_or_random = np.where(draw < masked + randomised, random_ids[which], batch.ids[chosen_N])
     return np.where(draw < masked, vocabulary.mask_id, kept_or_random)

@@ -1,4 +1,4 @@
-"""Left to right: every token is predicted from those before it. Radford et al. 2018, 3.1; Devlin et al. 2018, 5.1 (LTR).
+"""Left to right: every token is predicted from those before. Radford et al. 2018, 3.1; Devlin et al. 2018, 5.1 (LTR).
 
     the cat sat   ->   the state at "the" says "cat", that at "cat" says "sat"
 

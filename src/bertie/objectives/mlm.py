@@ -8,8 +8,10 @@ mlm_targets (N,) int64, what stood there.
 B sequences · T real tokens of the batch · N predicted tokens · H hidden size · V vocabulary
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -17,7 +19,8 @@ from torch import nn
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws
-from bertie.data.masking import MASKINGS, Ragged, Vocabulary, replacements, wanted
+from bertie.data.masking import Masking, Ragged, Vocabulary, choose, masking_of, replacements, wanted
+from bertie.data.rates import Rate, Rates, rate_of
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
@@ -35,26 +38,33 @@ class MaskedLM(Objective):
 
     name: ClassVar[str] = "mlm"
 
-    rate: float = 0.15
-    """Share of a sequence's tokens, special ones counted, that are predicted."""
+    rate: Rates = 0.15
+    """Share of a sequence's tokens, special ones counted, that are predicted; it may change (data/rates.py)."""
     replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
     """Of these, the shares that become [MASK], become a random token, stay as they are."""
     max_predictions: int | None = None
     """No sequence has more predictions than this (the release: 20 at length 128, 77 at 512, which never binds)."""
-    masking: str = "token"
-    """What is chosen at random: "token", or "whole_word"."""
+    masking: str | Mapping[str, Mapping[str, Any] | None] = "token"
+    """What is chosen at random: token, whole_word, ngram or span; with options: {span: {longest: 5}}."""
     duplicates: int | None = None
     """None: new masks every epoch. k: those of epoch e are those of e % k (the release, with its pairs: 10)."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < 1:
-            raise UsageError(f"mlm.rate is {self.rate}; it is a share of the tokens, above 0 and below 1.")
         if len(self.replace) != 3 or min(self.replace) < 0 or not np.isclose(sum(self.replace), 1):
             raise UsageError(f"mlm.replace is {self.replace}; it is three shares that sum to 1: mask, random, keep.")
         for name in ("max_predictions", "duplicates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")
-        MASKINGS[self.masking]
+        assert self._rate
+        assert self._masking
+
+    @cached_property
+    def _rate(self) -> Rate:
+        return rate_of(self.rate, "mlm.rate")
+
+    @cached_property
+    def _masking(self) -> Masking:
+        return masking_of(self.masking)
 
     @property
     def corruption_cycle(self) -> int | None:
@@ -73,11 +83,12 @@ class MaskedLM(Objective):
         tokens = Ragged(ids[places_T], batch.layout.mask().sum(1).numpy())
 
         candidates_B = np.bincount(tokens.rows[~vocabulary.structure[tokens.ids]], minlength=batch.size)
-        wanted_B = wanted(tokens.lengths, candidates_B, rate=self.rate, most=self.max_predictions)
-        chosen_N = MASKINGS[self.masking](tokens, wanted_B, vocabulary, rng)
+        rate_B = self._rate.at(batch.sample_ids.numpy())
+        wanted_B = wanted(tokens.lengths, candidates_B, rate=rate_B, most=self.max_predictions)
+        chosen_N, heads_N = choose(self._masking, tokens, wanted_B, vocabulary, rng)
 
         corrupted, positions = ids.copy(), places_T[chosen_N]
-        corrupted[positions] = replacements(tokens, chosen_N, vocabulary, rng, replace=self.replace)
+        corrupted[positions] = replacements(tokens, chosen_N, heads_N, vocabulary, rng, replace=self.replace)
         batch = replace(batch, input_ids=torch.from_numpy(corrupted).view(batch.input_ids.shape))
         return batch.with_labels(
             mlm_positions=torch.from_numpy(positions), mlm_targets=torch.from_numpy(ids[positions].astype(np.int64))

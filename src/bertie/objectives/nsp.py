@@ -38,7 +38,7 @@ class NextSentence(TextPair):
         """Two documents at the least, and one of two sentences."""
         if sentences.num_documents < 2:
             raise DataError(
-                f"{self.name} draws random texts from other documents, and this corpus has {sentences.num_documents:,}. "
+                f"{self.name} draws random texts from other documents; this corpus has {sentences.num_documents:,}. "
                 f"Add documents (a blank line in a text file starts a new one), {self.leave_out}"
             )
         super().check(sentences)

@@ -63,16 +63,16 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pieces:
-    """The pieces of one text, without special tokens."""
+class Pieces:
+    """The pieces of one text, without special tokens; offsets as an `Encoding` has them."""
 
     ids: list[int]
     tokens: list[str]
     offsets: list[tuple[int, int]]
     word_ids: list[int | None]
 
-    def __getitem__(self, part: slice) -> "_Pieces":
-        return _Pieces(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
+    def __getitem__(self, part: slice) -> "Pieces":
+        return Pieces(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
 
 
 class Tokenizer:
@@ -241,7 +241,7 @@ class Tokenizer:
     ) -> list[Encoding]:
         """`encode` for many texts or pairs at once, on all cores."""
         texts = list(texts)
-        pieces = iter(self._pieces([part for text in texts for part in ([text] if isinstance(text, str) else text)]))
+        pieces = iter(self.pieces([part for text in texts for part in ([text] if isinstance(text, str) else text)]))
         result = []
         for text in texts:
             a, b = next(pieces), None if isinstance(text, str) else next(pieces)
@@ -256,7 +256,7 @@ class Tokenizer:
         `stride` is how many pieces each window starts after the one before (BERT's doc_stride, Devlin et al.'s
         run_squad.py); the last window ends with the text. `overflow` of each counts the pieces outside it.
         """
-        head, body = self._pieces([a, b]) if b is not None else (None, self._pieces([a])[0])
+        head, body = self.pieces([a, b]) if b is not None else (None, self.pieces([a])[0])
         room = max_length - (self.frames[0].size if head is None else self.frames[1].size + len(head.ids))
         if room < 1 or stride < 1:
             raise DataError(
@@ -312,6 +312,16 @@ class Tokenizer:
         return found
 
     @cached_property
+    def ends_word(self) -> NDArray[np.bool_] | None:
+        """(V,) whether each piece ends a word, where a vocabulary tells this ("ing</w>") and not what continues one."""
+        if not self.format.word_end:
+            return None
+        ends = np.zeros(self.vocab_size, np.bool_)
+        for token, i in self._vocabulary.items():
+            ends[i] = token.endswith(self.format.word_end)
+        return ends
+
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides the ids of a text, 32 hex digits."""
         decides = [self._rules(), self.special_tokens, bool(self._morphemes)]
@@ -346,7 +356,8 @@ class Tokenizer:
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
         return [self._morphemes(text)[0] for text in texts] if self._morphemes else texts
 
-    def _pieces(self, texts: list[str]) -> list[_Pieces]:
+    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
+        """The pieces of each text alone, on all cores. Special tokens written in a text are read as such."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
         read = [SURROGATE.sub("\ufffd", text) for text in texts]
         if self._morphemes:
@@ -363,7 +374,7 @@ class Tokenizer:
                     (int(origin[start]), int(origin[end - 1]) + 1 if end > start else int(origin[start]))
                     for start, end in offsets
                 ]
-            result.append(_Pieces(found.ids, found.tokens, offsets, found.word_ids))
+            result.append(Pieces(found.ids, found.tokens, offsets, found.word_ids))
         return result
 
     def _lengths(self, a: int, b: int | None, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
@@ -389,7 +400,7 @@ class Tokenizer:
             )
         return kept
 
-    def _layout(self, a: _Pieces, b: _Pieces | None, overflow: int) -> Encoding:
+    def _layout(self, a: Pieces, b: Pieces | None, overflow: int) -> Encoding:
         parts = [a] if b is None else [a, b]
         frame = self.frames[len(parts) - 1]
         special = [[self.id_to_token(i) for i in gap] for gap in frame.gaps]

@@ -1,0 +1,58 @@
+"""Mask rates that change over a run: a function of how many sequences were read before, so that any step is a look-up.
+
+Sequences, not steps, so that a rate does not depend on how a batch is cut, nor on phases with batches of another size:
+at a batch of 256, step 10,000 begins with sequence 2,560,000.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bertie.errors import UsageError, nearest
+
+FORMS = ("linear", "steps")
+Rates = float | Mapping[str, Mapping[int | str, float]]
+"""How a config writes one: 0.15, {"linear": {0: 0.3, 2560000: 0.15}}, {"steps": {0: 0.3, 2560000: 0.15}}."""
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rates at some numbers of sequences read; between them on a line, or as the one before. Constant outside."""
+
+    points: tuple[tuple[int, float], ...]
+    form: str = "steps"
+
+    def at(self, sequences: ArrayLike) -> NDArray[np.float64]:
+        """The rate of sequence number n of a run. (B,) -> (B,)"""
+        where, rates = (np.array(column, np.float64) for column in zip(*self.points, strict=True))
+        sequences = np.asarray(sequences, np.float64)
+        if self.form == "linear":
+            on_line: NDArray[np.float64] = np.interp(sequences, where, rates)
+            return on_line
+        reached: NDArray[np.float64] = rates[np.maximum(np.searchsorted(where, sequences, side="right") - 1, 0)]
+        return reached
+
+
+def rate_of(value: Rates, name: str) -> Rate:
+    """A rate from a config. Raises UsageError, naming it `name`: no share, an unknown form, sequences that go back."""
+    if not isinstance(value, Mapping):
+        form, points = "steps", {0: value}
+    elif len(value) == 1 and isinstance(next(iter(value.values())), Mapping):
+        form, points = next(iter(value.items()))  # type: ignore[assignment]
+    else:
+        raise UsageError(f"{name} is {value!r}; it is a share, or one of {{linear: {{0: 0.3, 2560000: 0.15}}}}, steps.")
+    if form not in FORMS:
+        raise UsageError(f"Unknown kind {form!r} of {name}. {nearest(str(form), FORMS)}")
+    try:
+        rate = Rate(tuple((int(at), float(share)) for at, share in points.items()), form)
+    except (TypeError, ValueError):
+        raise UsageError(f"{name} is {value!r}; numbers of sequences, each with a share, are expected.") from None
+    starts = [at for at, _ in rate.points]
+    if not starts or min(starts) < 0 or sorted(set(starts)) != starts:
+        raise UsageError(f"{name} names the sequences {starts}; they start at 0 or later and grow.")
+    for _, share in rate.points:
+        if not 0 < share < 1:
+            raise UsageError(f"{name} is {share}; it is a share of the tokens, above 0 and below 1.")
+    return rate
