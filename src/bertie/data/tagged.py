@@ -3,7 +3,7 @@
     conll       a word a line, its tag in the last column that has tags; CoNLL-2000, CoNLL-2003, WNUT-17
     conllu      Universal Dependencies: ten columns, the text itself known; the tag is the upos, or the xpos
     klue        a character a line, comments begin with "##"; KLUE-NER
-    jsonl       {"tokens": [...], "tags": [...]}
+    jsonl       {"tokens": [...], "tags": [...]}; to be tagged also {"text": ...}
 
 An empty line ends a sentence. An example's text is the sentence as it was written, or its words with spaces between;
 `spans` are the characters of each word, its label the words' tags.
@@ -161,6 +161,9 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
             continue
         try:
             row = json.loads(line)
+            if "tokens" not in row and isinstance(row["text"], str) and row["text"].strip():
+                yield Example((row["text"],), None, number)
+                continue
             words, tags = row["tokens"], row.get(format.label or "tags")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             yield Bad(number, 'not an object with "tokens" and "tags"')

@@ -128,7 +128,8 @@ def read_examples(config: FinetuneConfig) -> Examples:
     kind = TASKS[dataset.task if dataset else config.task]
     tables = tables_of(config)
     train, texts, notes = _read(kind, *tables["train"])
-    task = kind.of(train, dataset.labels if dataset else (), config.task_options)
+    options = {**(dataset.options if dataset else {}), **config.task_options}
+    task = kind.of(train, dataset.labels if dataset else (), options)
     if "dev" in tables:
         dev, dev_texts, more = _read(kind, *tables["dev"])
         notes += more

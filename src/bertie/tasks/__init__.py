@@ -6,13 +6,22 @@ from bertie.errors import DataError, UsageError
 from bertie.registry import Registry
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.span import SpanTask
+from bertie.tasks.tagging import TaggingTask
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
-__all__ = ["TASKS", "Prediction", "SequenceTask", "Task", "name_of", "task_of"]
+__all__ = ["TASKS", "Prediction", "SequenceTask", "SpanTask", "TaggingTask", "Task", "name_of", "task_of"]
 
-TASKS: Registry[type[Task]] = Registry("task", [("sequence", SequenceTask)])
+TASKS: Registry[type[Task]] = Registry(
+    "task",
+    [
+        ("sequence", SequenceTask),
+        ("tagging", TaggingTask),
+        ("span", SpanTask),
+    ],
+)
 """By name. A model folder that does not say its task is given the first whose head it has."""
 
 

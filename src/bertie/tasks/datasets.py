@@ -1,11 +1,13 @@
 """The published data sets Bertie reads as they come: a row each. No data ships with Bertie.
 
-`bertie finetune MODEL --data sst2 --data-dir DIR` looks for a set's files in DIR and in DIR/<folder>. They are all
+`bertie finetune MODEL --data sst2 --data-dir DIR` looks for a set's files in DIR and in DIR/<folder>. Most are
 tab-separated with quoting off; what differs is in the row.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bertie.data.tables import TableFormat
 from bertie.errors import DataError, nearest
@@ -14,16 +16,33 @@ from bertie.registry import Registry
 
 @dataclass(frozen=True)
 class Split:
-    """One file of a set. columns: their names where the file has no header line."""
+    """One file of a set. columns: their names where the file has no header line.
+
+    file: its name, or a pattern (*-ud-dev*.conllu) that one file has; also: other names it goes by.
+    """
 
     file: str
     columns: tuple[str, ...] = ()
     labelled: bool = True
+    also: tuple[str, ...] = ()
+
+    def find(self, *folders: Path) -> Path | None:
+        """Its path in the first folder that has it. Raises DataError where several files could be meant."""
+        for folder in folders:
+            found = sorted({path for name in (self.file, *self.also) for path in folder.glob(name) if path.is_file()})
+            if len(found) > 1:
+                raise DataError(f"{folder} has several files that could be meant: {', '.join(p.name for p in found)}.")
+            if found:
+                return found[0]
+        return None
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A published set. labels: in the order the model is to have. metrics: what is reported, the main one first."""
+    """A published set. labels: in the order the model is to have. metrics: what is reported, the main one first.
+
+    task: by name, with `options`, which the user's lie over. kind: of its files (data/tables.py, data/tagged.py).
+    """
 
     title: str
     folder: str
@@ -35,6 +54,8 @@ class Dataset:
     licence: str
     source: str
     task: str = "sequence"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    kind: str = "tsv"
 
     def table(self, split: str, data_dir: Path) -> tuple[Path, TableFormat]:
         """The file of one split, and how it is read. Raises DataError: no such split, file not there."""
@@ -42,11 +63,11 @@ class Dataset:
             raise DataError(f"{self.title} has no split {split!r}. {nearest(split, self.splits)}")
         row = self.splits[split]
         places = [data_dir / row.file, data_dir / self.folder / row.file]
-        path = next((place for place in places if place.is_file()), None)
+        path = row.find(data_dir, data_dir / self.folder)
         if path is None:
             raise DataError(f"{self.title}: neither {places[0]} nor {places[1]} exists. Its home is {self.source}.")
         label = self.label if row.labelled else ""
-        return path, TableFormat(self.text, label, row.columns, kind="tsv", labelled=row.labelled)
+        return path, TableFormat(self.text, label, row.columns, kind=self.kind, labelled=row.labelled)
 
 
 TRAIN, DEV, TEST = Split("train.tsv"), Split("dev.tsv"), Split("test.tsv", labelled=False)
@@ -55,6 +76,7 @@ COLA = ("source", "label", "mark", "sentence")
 PAIR = ("sentence1", "sentence2")
 YES_NO = ("entailment", "not_entailment")
 GLUE = "https://gluebenchmark.com/tasks"
+KLUE_NER = (*(f"{prefix}-{type}" for type in ("PS", "LC", "OG", "DT", "TI", "QT") for prefix in "BI"), "O")
 
 DATASETS: Registry[Dataset] = Registry(
     "data set",
@@ -189,6 +211,167 @@ DATASETS: Registry[Dataset] = Registry(
                 metrics=("accuracy",),
                 licence="CC0 1.0",
                 source="https://github.com/e9t/nsmc",
+            ),
+        ),
+        (
+            "squad",
+            Dataset(
+                "SQuAD 1.1: where does the text answer the question?",
+                "squad",
+                {"train": Split("train-v1.1*.json"), "dev": Split("dev-v1.1*.json")},
+                text=("question", "context"),
+                label="answers",
+                labels=(),
+                metrics=("f1", "exact_match"),
+                licence="CC BY-SA 4.0 (Rajpurkar et al. 2016)",
+                source="https://rajpurkar.github.io/SQuAD-explorer",
+                task="span",
+                options={"script": "squad1.1"},
+                kind="json",
+            ),
+        ),
+        (
+            "squad2",
+            Dataset(
+                "SQuAD 2.0: where does the text answer the question, if it does?",
+                "squad",
+                {"train": Split("train-v2.0*.json"), "dev": Split("dev-v2.0*.json")},
+                text=("question", "context"),
+                label="answers",
+                labels=(),
+                metrics=("f1", "exact_match"),
+                licence="CC BY-SA 4.0 (Rajpurkar et al. 2018)",
+                source="https://rajpurkar.github.io/SQuAD-explorer",
+                task="span",
+                options={"script": "squad2.0"},
+                kind="json",
+            ),
+        ),
+        (
+            "korquad",
+            Dataset(
+                "KorQuAD 1.0: where does the Korean text answer the question?",
+                "korquad",
+                {"train": Split("KorQuAD_v1.0_train.json"), "dev": Split("KorQuAD_v1.0_dev.json")},
+                text=("question", "context"),
+                label="answers",
+                labels=(),
+                metrics=("f1", "exact_match"),
+                licence="CC BY-ND 2.0 KR (Lim et al. 2019)",
+                source="https://korquad.github.io/KorQuad%201.0",
+                task="span",
+                options={"script": "korquad1.0"},
+                kind="json",
+            ),
+        ),
+        (
+            "klue-mrc",
+            Dataset(
+                "KLUE-MRC: where does the Korean text answer the question, if it does?",
+                "klue",
+                {"train": Split("klue-mrc-v1*_train.json"), "dev": Split("klue-mrc-v1*_dev.json")},
+                text=("question", "context"),
+                label="answers",
+                labels=(),
+                metrics=("rouge_w", "exact_match"),
+                licence="CC BY-SA 4.0 (Park et al. 2021)",
+                source="https://klue-benchmark.com",
+                task="span",
+                options={"script": "klue-mrc"},
+                kind="json",
+            ),
+        ),
+        (
+            "conll2003",
+            Dataset(
+                "CoNLL-2003: persons, places, organizations and others in English news",
+                "conll2003",
+                {
+                    "train": Split("train.txt", also=("eng.train",)),
+                    "dev": Split("valid.txt", also=("eng.testa",)),
+                    "test": Split("test.txt", also=("eng.testb",)),
+                },
+                text=("text",),
+                label="",
+                labels=(),
+                metrics=("f1", "precision", "recall"),
+                licence="research use (Reuters corpus; Tjong Kim Sang and De Meulder 2003)",
+                source="https://www.clips.uantwerpen.be/conll2003/ner",
+                task="tagging",
+                kind="conll",
+            ),
+        ),
+        (
+            "conll2000",
+            Dataset(
+                "CoNLL-2000: noun, verb and other phrases in English news",
+                "conll2000",
+                {"train": Split("train.txt"), "test": Split("test.txt")},
+                text=("text",),
+                label="",
+                labels=(),
+                metrics=("f1", "precision", "recall"),
+                licence="research use (Wall Street Journal; Tjong Kim Sang and Buchholz 2000)",
+                source="https://www.clips.uantwerpen.be/conll2000/chunking",
+                task="tagging",
+                kind="conll",
+            ),
+        ),
+        (
+            "wnut17",
+            Dataset(
+                "WNUT-17: new and rare names in posts and comments",
+                "wnut17",
+                {
+                    "train": Split("wnut17train.conll"),
+                    "dev": Split("emerging.dev.conll"),
+                    "test": Split("emerging.test.annotated"),
+                },
+                text=("text",),
+                label="",
+                labels=(),
+                metrics=("f1", "precision", "recall"),
+                licence="CC BY 4.0 (Derczynski et al. 2017)",
+                source="https://github.com/leondz/emerging_entities_17",
+                task="tagging",
+                kind="conll",
+            ),
+        ),
+        (
+            "ud",
+            Dataset(
+                "Universal Dependencies: the part of speech of every word; the folder of any treebank",
+                "ud",
+                {
+                    "train": Split("*-ud-train*.conllu"),
+                    "dev": Split("*-ud-dev*.conllu"),
+                    "test": Split("*-ud-test*.conllu"),
+                },
+                text=("text",),
+                label="upos",
+                labels=(),
+                metrics=("accuracy",),
+                licence="each treebank's own; many CC BY-SA 4.0",
+                source="https://universaldependencies.org",
+                task="tagging",
+                kind="conllu",
+            ),
+        ),
+        (
+            "klue-ner",
+            Dataset(
+                "KLUE-NER: persons, places, organizations, dates, times and quantities in Korean, by character",
+                "klue",
+                {"train": Split("klue-ner-v1*_train.tsv"), "dev": Split("klue-ner-v1*_dev.tsv")},
+                text=("text",),
+                label="",
+                labels=KLUE_NER,
+                metrics=("macro_f1", "tag_macro_f1"),
+                licence="CC BY-SA 4.0 (Park et al. 2021)",
+                source="https://klue-benchmark.com",
+                task="tagging",
+                options={"strict": True, "unit": "character"},
+                kind="klue",
             ),
         ),
     ],

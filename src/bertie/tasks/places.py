@@ -1,0 +1,110 @@
+"""Examples as token ids that know where they came from, for tasks that answer in the text itself.
+
+    [CLS] question [SEP] context from its first piece  ... [SEP]
+    [CLS] question [SEP] context `stride` pieces later ... [SEP]
+
+The last text slides, the ones before it stand in every window. `Encoded.places` has for each of T tokens: text (which
+text it is of; -1: a special token), piece (which piece of that text), start and end (its characters there).
+
+T tokens · W sequences · P pieces, each in one of the windows it stands in
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.tables import Example
+from bertie.tasks.source import Encoded, Int, TooLong
+from bertie.text.tokenizer import Tokenizer
+
+SPECIAL = -1
+Text = tuple[list[int], NDArray[np.int32]]
+"""A text's ids, and where each piece starts and ends (P, 2)."""
+
+
+def encode_places(
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    too_long: TooLong,
+    stride: int,
+    max_first: int = 0,
+) -> Encoded:
+    """Examples in windows of at most `max_length` tokens that start `stride` pieces apart (run_squad.py's doc_stride).
+
+    max_first: pieces that are kept of each text but the last; never more than half a window. Under "truncate" and
+    "error" the first window alone is read.
+    """
+    ids: list[NDArray[np.int32]] = []
+    types: list[NDArray[np.uint8]] = []
+    places: list[NDArray[np.int32]] = []
+    lengths, windows, long = [], [0], []
+    for number, texts in enumerate(_texts(examples, tokenizer)):
+        frame = tokenizer.frames[len(texts) - 1]
+        *first, last = texts
+        room = max_length - frame.size
+        kept = [slice(0, min(max_first, room // 2, len(text[0]))) for text in first]
+        room -= sum(part.stop for part in kept)
+        starts = range(0, max(1, len(last[0]) - room + min(stride, room)), min(stride, room))
+        if len(starts) > 1:
+            long.append(number)
+        for start in starts if too_long == "window" else starts[:1]:
+            parts = [*kept, slice(start, min(start + room, len(last[0])))]
+            sequence = frame.ids([text[0][part] for text, part in zip(texts, parts, strict=True)])
+            place = np.zeros((len(sequence), 4), np.int32)
+            place[:, 0] = SPECIAL
+            at = len(frame.gaps[0])
+            for i, (text, part) in enumerate(zip(texts, parts, strict=True)):
+                rows = slice(at, at + part.stop - part.start)
+                place[rows, 0], place[rows, 1] = i, np.arange(part.start, part.stop)
+                place[rows, 2:] = text[1][part]
+                at = rows.stop + len(frame.gaps[i + 1])
+            ids.append(np.array(sequence, np.int32))
+            types.append(np.array(frame.types([part.stop - part.start for part in parts]), np.uint8))
+            places.append(place)
+            lengths.append(len(sequence))
+        windows.append(len(lengths))
+    place_T4 = np.concatenate(places) if places else np.zeros((0, 4), np.int32)
+    return Encoded(
+        np.concatenate(ids) if ids else np.zeros(0, np.int32),
+        np.concatenate(types) if types else np.zeros(0, np.uint8),
+        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
+        np.array(windows, np.int64),
+        np.array(long, np.int64),
+        {name: place_T4[:, i].copy() for i, name in enumerate(("text", "piece", "start", "end"))},
+    )
+
+
+def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[Text]]:
+    """The texts of each example. A context that several questions share is read once."""
+    for begin in range(0, len(examples), 1000):
+        chunk = examples[begin : begin + 1000]
+        unique = list(dict.fromkeys(text for example in chunk for text in example.texts))
+        read = {
+            text: (pieces.ids, np.array(pieces.offsets, np.int32).reshape(-1, 2))
+            for text, pieces in zip(unique, tokenizer.pieces(unique), strict=True)
+        }
+        yield from ([read[text] for text in example.texts] for example in chunk)
+
+
+def fullest(encoded: Encoded, text: int) -> Int:
+    """For every piece of a text the token (a row of T) in that window of its own where most stands around it.
+
+    -> (P,) by example, then by piece. The rule of run_squad.py's _check_is_max_context: the smaller of what stands
+    left and right, and a hundredth of the window's length; the first window among equals.
+    """
+    rows = np.flatnonzero(encoded.places["text"] == text)
+    window = np.repeat(np.arange(len(encoded.lengths)), encoded.lengths)[rows]
+    piece, example = encoded.places["piece"][rows], encoded.example[window]
+    count_W = np.bincount(window, minlength=len(encoded.lengths))
+    first_W = np.zeros(len(encoded.lengths), np.int64)
+    first_W[window[::-1]] = piece[::-1]  # the last one written is the window's first
+    left = piece - first_W[window]
+    around = np.minimum(left, count_W[window] - 1 - left) + 0.01 * count_W[window]
+    order = np.lexsort((-around, piece, example))
+    best = np.ones(len(order), bool)
+    best[1:] = (np.diff(piece[order]) != 0) | (np.diff(example[order]) != 0)
+    chosen: Int = rows[order[best]]
+    return chosen

@@ -1,0 +1,275 @@
+"""Answers that stand in a text: where they start and where they end. SQuAD 1.1 and 2.0, KorQuAD, KLUE-MRC.
+
+    [CLS] question [SEP] context [SEP]     S.T_i + E.T_j for a span, S.C + E.C for "there is no answer"
+
+Devlin et al. 2018, 4.2 and 4.3; release file run_squad.py. A long context is read in windows; a window without the
+answer is taught to point at [CLS]. Answers are slices of the context, character for character.
+
+B sequences · S longest · T tokens · C pieces of a context · L longest answer in pieces
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.data.questions import MISPLACED, questions
+from bertie.data.tables import Bad, Columns, Example, TableFormat, find_columns, kind_of
+from bertie.errors import DataError, UsageError
+from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold
+from bertie.models.loss import LossReport, Part
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.places import encode_places, fullest
+from bertie.tasks.source import Encoded, Targets, TooLong
+from bertie.text.tokenizer import Tokenizer
+
+Float = NDArray[np.float32]
+CONTEXT = 1  # the second text
+FRAMES = ("json", "jsonl", "ndjson")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A slice of the context and its logits' sum; `probability` among all spans of allowed length and no answer."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    probability: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        score, probability = round(self.score, 6), round(self.probability, 6)
+        return {"text": self.text, "start": self.start, "end": self.end, "score": score, "probability": probability}
+
+
+@dataclass(frozen=True)
+class SpanPrediction(Prediction):
+    """label: a `Given`. spans: the best ones, none of which overlap, best first."""
+
+    spans: tuple[Span, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """answer, its characters in the context (null where none is given), scores, and the best spans."""
+        given = self.spans[0].as_json() if self.label.text else {"start": None, "end": None}
+        return {
+            **given,
+            "answer": self.label.text,
+            "no_answer_score": round(self.label.no_answer, 6),
+            "n_best": [span.as_json() for span in self.spans],
+        }
+
+
+@dataclass(frozen=True)
+class SpanTask(Task):
+    """The span of a context that answers a question.
+
+    threshold: how much better "no answer" must score than the best span to be given; None: every question is
+    answered. stride, max_question, max_answer: in pieces, as run_squad.py has them. n_best: spans that are told.
+    """
+
+    head = "span"
+    metrics = ("f1", "exact_match")
+    per_token = True
+    too_long = "window"
+    csv_columns = ("answer", "start", "end", "score", "no_answer_score")
+
+    threshold: float | None = None
+    script: str = "squad2.0"
+    stride: Annotated[int, Field(ge=1)] = 128
+    max_question: Annotated[int, Field(ge=1)] = 64
+    max_answer: Annotated[int, Field(ge=1)] = 30
+    n_best: Annotated[int, Field(ge=1)] = 5
+
+    def __post_init__(self) -> None:
+        SCRIPTS[self.script]  # a UsageError names the choices
+
+    @classmethod
+    def rows(
+        cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
+    ) -> Iterator[Example | Bad]:
+        """Questions in SQuAD's frame (.json), one a line (.jsonl); without answers also from other tables."""
+        named = bool(format.text or format.columns) and not format.labelled  # columns of a table
+        if named or ((format.kind or kind_of(path)) not in FRAMES and Path(path).suffix.lower() != ".json"):
+            if format.labelled:
+                raise UsageError(f"{path}: questions with their answers are read from .json (SQuAD's frame) or .jsonl.")
+            yield from super().rows(path, format, on_columns=on_columns)
+            return
+        on_columns(Columns(("question", "context"), "answers" if format.labelled else None))
+        for row in questions(path):
+            unlabelled = format.labelled and isinstance(row, Example) and row.label is None
+            yield Bad(row.line, "no answers") if unlabelled else row
+
+    @classmethod
+    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+        """A question and its context."""
+        found = find_columns(names, format, where)
+        if len(found.text) != 2:
+            raise DataError(
+                f"{where}: a question and a context are needed, but {found.text[0]!r} alone is recognised among "
+                f"{', '.join(map(repr, names))}. Name both columns: --text question --text context."
+            )
+        return found
+
+    @classmethod
+    def stratum(cls, example: Example) -> bool:
+        """Questions with and without an answer give their share."""
+        return bool(example.label)
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """Where a question has no answer, giving none is allowed; the threshold starts at 0, as in the release."""
+        may_be_none = any(not example.label for example in examples)
+        return cls.make((), {**({"threshold": 0.0} if may_be_none else {}), **options})
+
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """How many answers do not stand where the file says."""
+        notes = []
+        for what, examples in (("training", train), ("dev", dev)):
+            lines = [e.line for e in examples if e.label and all(start == MISPLACED for _, start in e.label)]
+            if lines:
+                shown = ", ".join(map(str, lines[:5]))
+                notes.append(
+                    f"{len(lines):,} of {len(examples):,} {what} questions have an answer that does not stand where "
+                    f"the file says (question {shown}{', ...' if len(lines) > 5 else ''}): nothing is learnt from them"
+                )
+        return notes
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """Windows over the context, the question in each."""
+        return encode_places(
+            examples,
+            tokenizer,
+            max_length=max_length,
+            too_long=too_long,
+            stride=self.stride,
+            max_first=self.max_question,
+        )
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "start", "end" (W,) int64: places in the sequence, 0 if the answer is not in it; "weight" (W,) float32."""
+        windows = len(encoded.lengths)
+        start_W, end_W = np.zeros(windows, np.int64), np.zeros(windows, np.int64)
+        weight_W = np.ones(windows, np.float32)
+        text_T, starts_T, ends_T = (encoded.places[name] for name in ("text", "start", "end"))
+        for number, example in enumerate(examples):
+            span = slice(int(encoded.windows[number]), int(encoded.windows[number + 1]))
+            answer = next((a for a in example.label or () if a[1] != MISPLACED), None)
+            if answer is None:
+                weight_W[span] = 0.0 if example.label or example.label is None else 1.0
+                continue
+            first, last = answer[1], answer[1] + len(answer[0])
+            for window in range(span.start, span.stop):
+                begin, stop = int(encoded.starts[window]), int(encoded.starts[window + 1])
+                rows = begin + np.flatnonzero(text_T[begin:stop] == CONTEXT)
+                inside = rows[(ends_T[rows] > first) & (starts_T[rows] < last)]
+                whole = len(rows) and starts_T[rows[0]] <= first and last <= ends_T[rows[-1]]
+                if whole and len(inside):
+                    start_W[window], end_W[window] = inside[0] - begin, inside[-1] - begin
+        return Targets(sequence={"start": start_W, "end": end_W, "weight": weight_W})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Windows that teach something."""
+        return {"span": round(float(batch.labels["weight"].sum()))}
+
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """Half of each cross-entropy, of the start's place and of the end's. logits (T, 2)"""
+        mask_BS = batch.layout.mask()
+        scores_BS2 = batch.layout.rectangle(logits).masked_fill(~mask_BS[..., None], -torch.inf)
+        weight_B, right_B = batch.labels["weight"], torch.ones_like(batch.labels["weight"], dtype=torch.bool)
+        total_B = torch.zeros_like(weight_B)
+        for scores_BS, name in zip(scores_BS2.unbind(-1), ("start", "end"), strict=True):
+            target_B = batch.labels[name]
+            total_B = total_B + torch.nn.functional.cross_entropy(scores_BS, target_B, reduction="none") / 2
+            right_B = right_B & (scores_BS.argmax(-1) == target_B)
+        correct = (weight_B * right_B).sum()
+        return {"span": Part((weight_B * total_B).sum(), self.counts(batch)["span"], correct.detach())}
+
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """The best spans of each example over all its windows, or no answer. logits (T, 2)"""
+        start_T, end_T = logits.float().numpy().T
+        cls_W = encoded.starts[:-1]
+        none_E = np.minimum.reduceat((start_T + end_T)[cls_W], encoded.windows[:-1]) if len(encoded) else []
+        rows_P = fullest(encoded, CONTEXT)
+        example_P = encoded.example[np.searchsorted(encoded.starts, rows_P, side="right") - 1]
+        cuts = np.searchsorted(example_P, np.arange(len(encoded) + 1))
+        scores_PL = self._scores(start_T, end_T, encoded, rows_P)
+        answers: list[Prediction] = []
+        for number, example in enumerate(examples):
+            part = slice(cuts[number], cuts[number + 1])
+            places = {name: encoded.places[name] for name in ("start", "end")}
+            answers.append(self._answer(example, scores_PL[part], rows_P[part], places, float(none_E[number])))
+        return answers
+
+    def _scores(self, start_T: Float, end_T: Float, encoded: Encoded, rows_P: NDArray[np.int64]) -> Float:
+        """(P, L): piece p of a context as the start, in the window where most stands around it, and the end l on."""
+        window_P = np.searchsorted(encoded.starts, rows_P, side="right") - 1
+        text_T, ends_PL = encoded.places["text"], rows_P[:, None] + np.arange(self.max_answer)
+        within_PL = ends_PL < encoded.starts[window_P + 1][:, None]
+        ends_PL = np.where(within_PL, ends_PL, rows_P[:, None])
+        empty_T = encoded.places["end"] <= encoded.places["start"]
+        allowed_PL = within_PL & (text_T[ends_PL] == CONTEXT) & ~empty_T[ends_PL] & ~empty_T[rows_P][:, None]
+        return np.where(allowed_PL, start_T[rows_P][:, None] + end_T[ends_PL], -np.inf).astype(np.float32)
+
+    def _answer(
+        self, example: Example, scores_CL: Float, rows_C: NDArray[np.int64], places: Mapping[str, Any], none: float
+    ) -> SpanPrediction:
+        context = example.texts[CONTEXT]
+        highest = max(none, float(scores_CL.max(initial=none)))
+        mass = float(np.exp(scores_CL.astype(np.float64) - highest).sum())
+        mass += float(np.exp(none - highest)) if self.threshold is not None else 0.0
+        spans = []
+        for first, length in best_spans(scores_CL, self.n_best):
+            start, end = int(places["start"][rows_C[first]]), int(places["end"][rows_C[first] + length])
+            text = context[start:end]
+            start += len(text) - len(text.lstrip())
+            text, score = text.strip(), float(scores_CL[first, length])
+            if text:
+                spans.append(Span(text, start, start + len(text), score, float(np.exp(score - highest)) / mass))
+        if not spans:
+            return SpanPrediction(Given("", "", float("inf")))
+        odds = none - spans[0].score
+        silent = self.threshold is not None and odds > self.threshold
+        given = Given("" if silent else spans[0].text, spans[0].text, odds)
+        return SpanPrediction(given, None if silent else spans[0].probability, spans=tuple(spans))
+
+    def scores(self) -> AnswerScores:
+        """True and given answers, by the published script."""
+        return AnswerScores(self.script)
+
+    def tuned(self, answers: Sequence[Prediction], examples: Sequence[Example]) -> Self:
+        """With the threshold that gives the dev set its best F1, where questions may have no answer."""
+        if self.threshold is None or not examples:
+            return self
+        script = SCRIPTS[self.script]
+        scores = [
+            script.score(answer.label.best, [text for text, _ in example.label or ()])[1]
+            for answer, example in zip(answers, examples, strict=True)
+        ]
+        no_answer = [answer.label.no_answer for answer in answers]
+        return replace(self, threshold=best_threshold(scores, no_answer, [bool(e.label) for e in examples])[1])
+
+
+def best_spans(scores_CL: Float, count: int) -> Iterator[tuple[int, int]]:
+    """(first piece, pieces after it) of the best spans, best first, none of which share a piece."""
+    left_CL = scores_CL.copy()
+    longest = left_CL.shape[1]
+    for _ in range(count if left_CL.size else 0):
+        first, more = divmod(int(left_CL.argmax()), longest)
+        if left_CL[first, more] == -np.inf:
+            return
+        yield first, more
+        left_CL[first : first + more + 1] = -np.inf
+        before = np.arange(max(0, first - longest + 1), first)
+        reaches_in = np.arange(longest) >= (first - before)[:, None]
+        left_CL[before] = np.where(reaches_in, -np.inf, left_CL[before])

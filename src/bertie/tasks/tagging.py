@@ -1,0 +1,213 @@
+"""A tag for each word of a sentence: names, chunks, parts of speech. CoNLL, WNUT, Universal Dependencies, KLUE-NER.
+
+    [CLS] Ada  sail ##s [SEP]      the first piece of a word is asked (Devlin et al. 2018, 5.3)
+          B-PER O
+
+A word is some characters of the text; the piece that has its first character answers for it. Where several words have
+their first characters in one piece (the words of KLUE-NER are characters), the first is asked and the others go on
+with it. Long sentences are read in windows, each word where most stands around it, so that none is lost.
+
+T tokens · P pieces · N words · L tags
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.data.tables import Bad, Columns, Example, TableFormat
+from bertie.data.tagged import FORMATS, Span, Tagged, sentences
+from bertie.errors import DataError
+from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, rewrite
+from bertie.models.loss import LossReport, Part
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.places import encode_places, fullest
+from bertie.tasks.source import Encoded, Int, Targets, TooLong
+from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S")}
+NONE = -1  # a word without a piece, such as a control character that the tokenizer leaves out
+
+
+@dataclass(frozen=True)
+class TagPrediction(Prediction):
+    """label: the words' tags. spans: the words' characters in `text`; probabilities: of each tag."""
+
+    text: str = ""
+    spans: tuple[Span, ...] = ()
+    probabilities: tuple[float, ...] = ()
+
+    @property
+    def entities(self) -> list[Entity]:
+        """What the tags write down, by characters of the text."""
+        found = entities(self.label)
+        return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in found]
+
+    def as_json(self) -> dict[str, Any]:
+        """Words with their characters, tags and probabilities; entities, unless every word is one."""
+        words = [
+            {"text": self.text[start:end], "start": start, "end": end, "label": tag, "probability": round(p, 6)}
+            for (start, end), tag, p in zip(self.spans, self.label, self.probabilities, strict=True)
+        ]
+        found = [
+            {"type": type, "text": self.text[start:end], "start": start, "end": end}
+            for type, start, end in self.entities
+        ]
+        return {"words": words, "entities": found}
+
+
+@dataclass(frozen=True)
+class TaggingTask(Task):
+    """One of `labels` for each word. Raises DataError for fewer than two.
+
+    scheme: what the tags are rewritten to before they are learnt. strict: how entities are counted (metrics/tags.py).
+    unit: what a word is where a text comes without its words.
+    """
+
+    head = "token"
+    metrics = ("f1", "accuracy")
+    per_token = True
+    too_long = "window"
+    csv_columns = ("words", "entities")
+
+    scheme: Scheme = "as_given"
+    strict: bool = False
+    unit: Literal["word", "character"] = "word"
+
+    def __post_init__(self) -> None:
+        if len(self.labels) < 2:
+            have = f"only {self.labels[0]!r}" if self.labels else "no tag at all"
+            raise DataError(f"The words have {have}; telling apart needs two tags or more.")
+
+    @classmethod
+    def rows(
+        cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
+    ) -> Iterator[Example | Bad]:
+        """Tagged sentences (data/tagged.py); to be tagged also texts from tables, lines and standard input."""
+        known = format.kind in FORMATS or Path(path).suffix.lower() in (".conll", ".conllu", ".jsonl")
+        if not format.labelled and not known:
+            yield from super().rows(path, format, on_columns=on_columns)
+            return
+        on_columns(Columns(("text",), "tags" if format.labelled else None))
+        for row in sentences(path, format):
+            unlabelled = format.labelled and isinstance(row, Example) and row.label is None
+            yield Bad(row.line, "no tags") if unlabelled else row
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """The tags that occur, in the data set's order if they are all there are; words of one character if all are."""
+        spans = (span for example in examples for span in words_of(example, "word"))
+        unit = "character" if all(end - start == 1 for start, end in spans) else "word"
+        scheme = options.get("scheme", "as_given")
+        found = {tag for example in examples for tag in rewrite(example.label, scheme)}
+        labels = names if found <= set(names) else tuple(sorted(found, key=lambda tag: (tag != OUTSIDE, tag)))
+        return cls.make(labels, {"unit": unit, **options})
+
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Tags that only dev has."""
+        unknown = {tag for example in dev for tag in rewrite(example.label, self.scheme)} - set(self.labels)
+        shown = ", ".join(map(repr, sorted(unknown)[:10]))
+        return [f"dev has tags that do not occur in training and count as errors: {shown}"] if unknown else []
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """Windows over the sentence, each half over the next."""
+        return encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length // 2)
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "tag" (T,) int64 and "weight" (T,) float32: 1 on the tokens that are asked, if their tag is known."""
+        number = {tag: i for i, tag in enumerate(self.labels)}
+        tag_T, weight_T = np.zeros(len(encoded.ids), np.int64), np.zeros(len(encoded.ids), np.float32)
+        rows_N, _ = asked(examples, encoded, self.unit)
+        tags = [tag for example in examples for tag in rewrite(example.label, self.scheme)]
+        tag_N = np.array([number.get(tag, NONE) for tag in tags], np.int64)
+        teaches = (rows_N != NONE) & (tag_N != NONE)
+        tag_T[rows_N[teaches]], weight_T[rows_N[teaches]] = tag_N[teaches], 1.0
+        return Targets(token={"tag": tag_T, "weight": weight_T})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Tokens that are asked."""
+        return {"tag": round(float(batch.labels["weight"].sum()))}
+
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """Cross-entropy of the tokens that are asked. logits (T, L)"""
+        target_T, weight_T = batch.labels["tag"], batch.labels["weight"]
+        loss_T = torch.nn.functional.cross_entropy(logits, target_T, reduction="none")
+        correct = (weight_T * (logits.argmax(-1) == target_T)).sum()
+        return {"tag": Part((weight_T * loss_T).sum(), self.counts(batch)["tag"], correct.detach())}
+
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """The most probable tag of each word. logits (T, L)"""
+        rows_N, before_N = asked(examples, encoded, self.unit)
+        probabilities, best = torch.softmax(logits, -1).max(-1)
+        tag_T, p_T = best.tolist(), probabilities.tolist()
+        outside = OUTSIDE if OUTSIDE in self.labels else self.labels[0]
+        answers: list[Prediction] = []
+        at = 0
+        for example in examples:
+            spans = words_of(example, self.unit)
+            tags, values = [], []
+            for word in range(at, at + len(spans)):
+                row, before = int(rows_N[word]), int(before_N[word])
+                if row != NONE:
+                    tags.append(self.labels[tag_T[row]])
+                    values.append(p_T[row])
+                else:
+                    tags.append(outside if before == NONE else inside(self.labels[tag_T[before]]))
+                    values.append(0.0 if before == NONE else p_T[before])
+            at += len(spans)
+            answers.append(TagPrediction(tuple(tags), None, {}, example.texts[0], spans, tuple(values)))
+        return answers
+
+    def scores(self) -> TagScores:
+        """True and predicted tags, sentence by sentence."""
+        return TagScores(self.labels, self.strict, self.scheme)
+
+    @classmethod
+    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+        """A head on tokens, with the tags' public names where config.json has none."""
+        if cls.head not in model.heads:
+            return None
+        outputs = len(model.get_parameter("heads.token.classifier.weight"))
+        return cls.make(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)), settings)
+
+
+def words_of(example: Example, unit: str) -> tuple[Span, ...]:
+    """The characters of each word: those given, else as the text is cut."""
+    if isinstance(example, Tagged):
+        return example.spans
+    return tuple(match.span() for match in WORDS[unit].finditer(example.texts[0]))
+
+
+def asked(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:
+    """Which token answers for each word of all examples -> (N,) rows of T, or NONE; (N,) rows of T, or NONE
+
+    The first is the token that is asked. Where a word before it is asked there, the second says which token that is.
+    """
+    rows_P = fullest(encoded, 0)
+    window_P = np.searchsorted(encoded.starts, rows_P, side="right") - 1
+    base = np.concatenate([[0], np.cumsum([len(example.texts[0]) + 1 for example in examples])])
+    start_P, end_P = (encoded.places[name][rows_P] + base[encoded.example[window_P]] for name in ("start", "end"))
+    spans: NDArray[np.int64] = np.array(
+        [(base[i] + s, base[i] + e) for i, example in enumerate(examples) for s, e in words_of(example, unit)], np.int64
+    ).reshape(-1, 2)
+    piece_N = np.searchsorted(end_P, spans[:, 0], side="right")
+    if not len(rows_P):
+        return np.full(len(spans), NONE, np.int64), np.full(len(spans), NONE, np.int64)
+    clipped_N = np.minimum(piece_N, len(rows_P) - 1)
+    there_N = (piece_N < len(rows_P)) & (start_P[clipped_N] < spans[:, 1])
+    token_N = np.where(there_N, rows_P[clipped_N], NONE)
+    first_N = np.zeros(len(spans), bool)
+    first_N[np.unique(token_N, return_index=True)[1]] = True
+    return np.where(first_N & there_N, token_N, NONE), np.where(first_N, NONE, token_N)
