@@ -33,9 +33,15 @@ class Stopped(BertieError):
     exit_code = 75
 
 
+MANY = 30  # choices; of more, an error lists those that resemble what was given
+
+
 def nearest(name: str, choices: Iterable[str]) -> str:
     """Say which choice `name` was probably meant to be, and what the choices are, as the end of an error message."""
     names = sorted(choices)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""
+    if len(names) > MANY:
+        alike = difflib.get_close_matches(name, names, n=6, cutoff=0.4)
+        names = [*(alike or names[:6]), f"... ({len(names)} in all)"]
     return f"{hint}Choices: {', '.join(names) if names else '(none)'}."

@@ -14,6 +14,7 @@ import bertie.cli
 from bertie import console
 from bertie.cli import commands
 from bertie.cli.app import app
+from bertie.errors import nearest
 
 # What may stand around an example: another program before a pipe, a file after it, a remark.
 _EXAMPLE = re.compile(r"(?:^|\| |-m |Examples?: )bertie (.*?)(?:\s+[<|(].*)?$", re.MULTILINE)
@@ -50,3 +51,12 @@ def test_the_examples_of_help_are_command_lines_of_it(name: str):
             command.make_context(name, example[len(words) :])  # raises for an unknown option or a missing argument
     finally:
         vars(console.verbosity).update(before)
+
+
+def test_of_many_choices_an_error_lists_those_that_are_alike():
+    names = [f"preset-{n}" for n in range(50)] + ["other"]
+    answer = nearest("othr", names)
+    assert "Did you mean 'other'?" in answer
+    assert "(51 in all)" in answer
+    assert "preset-20" not in answer
+    assert nearest("b", ["a", "b2"]) == "Did you mean 'b2'? Choices: a, b2."

@@ -13,6 +13,7 @@ EXAMPLES = """Examples:\n
 [bold]bertie info --presets[/]\n
 [bold]bertie info bert-base[/]\n
 [bold]bertie info runs/wiki/model --length 512[/]"""
+SIZES = 10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
 MASKED = 0.15  # share of positions BERT's pre-training predicts
 
 
@@ -106,7 +107,9 @@ def _tokenizer(folder: Path) -> dict[str, Any] | None:
 def _show_presets(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
-    table = Table("preset", "family", box=None)
+    table = Table(box=None)
+    table.add_column("preset", overflow="fold")  # a name cut short is of no use
+    table.add_column("family")
     for column in ("layers", "hidden", "heads", "vocabulary", "parameters"):
         table.add_column(column, justify="right")
     for row in rows:
@@ -116,7 +119,11 @@ def _show_presets(rows: list[dict[str, Any]]) -> None:
 
 
 def _show(facts: dict[str, Any]) -> None:
+    from dataclasses import asdict
+
     from rich.table import Table
+
+    from bertie.models.config import EncoderConfig
 
     table = Table(box=None, show_header=False)
     table.add_column(style="bold")
@@ -126,10 +133,10 @@ def _show(facts: dict[str, Any]) -> None:
         table.add_row("labels", ", ".join(facts["labels"]))
     if "weights" in facts:
         table.add_row("weights", facts["weights"])
-    for name, value in facts["config"].items():
-        if value is None or value is False:
-            continue  # what this model does without
-        table.add_row(f"  {name}", str(value))
+    usual = asdict(EncoderConfig())
+    for place, (name, value) in enumerate(facts["config"].items()):
+        if value != usual[name] or (place < SIZES and value is not None):
+            table.add_row(f"  {name}", str(value))
     table.add_row("parameters", f"{facts['parameters']['total']:,}")
     for name, number in facts["parameters"].items():
         if name != "total":

@@ -51,6 +51,8 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     for _, variant in VARIANTS.items():
         if str(name) in variant.presets:
             return variant, variant.presets[str(name)]
+    if Path(name).is_dir():
+        raise UsageError(f"{name} is no model folder: it holds no {CONFIG}.")
     raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), PRESETS)}")
 
 
