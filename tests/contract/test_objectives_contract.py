@@ -121,7 +121,7 @@ def test_counts_are_known_before_the_loss(name: str, tokenizer: Tokenizer) -> No
     objective = objective_of(name)
     (batch,) = source_of(objective, tokenizer).batches(0)
     model = model_of(name, objective)
-    report = objective.loss(model, model.encode(batch), batch)
+    report = objective.loss(model, objective.forward(model, batch), batch)
     assert {part: report[part].count for part in report} == objective.counts(batch)
     assert all(count > 0 for count in objective.counts(batch).values())
     assert all(part.total.isfinite() for part in report.values())
@@ -134,7 +134,7 @@ def step_of(name: str, objective: Objective, batches: list[Batch]) -> tuple[dict
     for batch in batches:
         for part, count in objective.counts(batch).items():
             counts[part] = counts.get(part, 0) + count
-    sums = backward(model, model.encode, objective, batches, counts, seed=(0,), device=torch.device("cpu"))
+    sums = backward(model, objective, batches, counts, seed=(0,), device=torch.device("cpu"))
     totals, _ = sums.read(sums.tensor().tolist())
     return totals, {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
 
@@ -183,7 +183,7 @@ def test_training_lowers_every_part(name: str, tokenizer: Tokenizer) -> None:
     for _ in range(20):
         optimizer.zero_grad()
         counts = objective.counts(batch)
-        backward(model, model.encode, objective, [batch], counts, seed=(0,), device=torch.device("cpu"))
+        backward(model, objective, [batch], counts, seed=(0,), device=torch.device("cpu"))
         optimizer.step()
     last = measure(model, objective, [batch])
     for part in objective.counts(batch):

@@ -18,7 +18,7 @@ def gradients(micro_batch_size, world=1):
     shares = [share(source, source.objective, 3, World(rank, world, CPU)) for rank in range(world)]
     counts = {name: sum(part.counts[name] for part in shares) for name in shares[0].counts}
     for part in shares:
-        backward(model, model.encode, source.objective, part.batches, counts, seed=(0,), device=CPU)
+        backward(model, source.objective, part.batches, counts, seed=(0,), device=CPU)
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}, shares, counts
 
 

@@ -281,8 +281,13 @@ def test_examples_can_be_read(shards, tokenizer):
     for text in examples:
         assert text.startswith("[CLS] ")
         assert "[MASK]‹" in " ".join(examples)
-        assert "nsp_labels=[" in text
-    assert "‹" not in readable(packed(np.array([4, 8, 5]), np.zeros(3, np.int64), np.array([3]), [0]), tokenizer)
+        assert text.endswith(("(nsp: it follows)", "(nsp: random)"))
+    (batch,) = source_of(shards, tokenizer, MaskedLM(), batch_size=1).batches(0)
+    text = readable(batch, MaskedLM(), tokenizer).split(" ")
+    answered = {place for place, token in enumerate(text) if "‹" in token}
+    assert answered == set(batch.labels["mlm_positions"].tolist())
+    stood = [tokenizer.id_to_token(i) for i in batch.labels["mlm_targets"].tolist()]
+    assert [text[place].partition("‹")[2] for place in sorted(answered)] == [f"{token}›" for token in stood]
 
 
 # Options and refusals

@@ -11,12 +11,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a loss: `total` is the sum over `count` predictions, in nats; `correct` of them were right."""
+    """One part of a loss: `total` is the sum over `count` predictions, in nats; `correct` of them were right.
+
+    weight: of this part among the others; figures of a part are told without it.
+    """
 
     total: Tensor
     count: int
     correct: Tensor | None = None
+    weight: float = 1.0
 
 
 LossReport = Mapping[str, Part]
-"""Part name -> Part. The loss of a step is the sum over parts of (sum of totals / sum of counts)."""
+"""Part name -> Part. The loss of a step is the sum over parts of weight * sum of totals / sum of counts."""

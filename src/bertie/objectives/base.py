@@ -1,10 +1,11 @@
-"""What an objective is: four methods, and a sum.
+"""What an objective is: four methods, some with a usual answer, and a sum.
 
 An objective never divides: it returns a sum and a count for each of its parts, and `fit` divides once, when it has
 gathered all micro-batches and ranks of a step. So one batch of 64 equals 4 of 16, whatever the mask counts.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,6 +30,8 @@ class Objective(ABC):
     """A pre-training objective. `MaskedLM() + NextSentence()` is one too."""
 
     name: ClassVar[str]
+    on_tokens: ClassVar[bool] = False
+    """Whether it decides which tokens the model sees and says; one objective of a sum can."""
 
     @abstractmethod
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
@@ -45,6 +48,26 @@ class Objective(ABC):
     @abstractmethod
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """The loss of each part, from the encoder's output on a corrupted batch."""
+
+    def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
+        """What the encoder finds in a corrupted batch; an objective that needs more of it says how."""
+        return model.encode(batch)
+
+    def answers(self, batch: Batch) -> dict[int, list[int]]:
+        """What the model should say of a corrupted batch, for a look at it: place in input_ids, flattened -> tokens."""
+        return {}
+
+    def verdicts(self, batch: Batch) -> list[str]:
+        """The same of whole sequences, in words."""
+        return []
+
+    def ready(self, load: Callable[[str], "Model"]) -> "Objective":
+        """This objective with what it needs beside the corpus, such as a teacher; `load` opens a model folder."""
+        return self
+
+    def kept(self, model: "Model") -> "dict[str, Model]":
+        """The models a run leaves, by folder: "model" and others. What only training needs is not in them."""
+        return {"model": model}
 
     @property
     def pairing(self) -> Pairing | None:
@@ -81,6 +104,10 @@ class Sum(Objective):
         pairings = [part.name for part in self.parts if part.pairing is not None]
         if len(pairings) > 1:
             raise UsageError(f"{' and '.join(pairings)} each want their own pairs of texts. Choose one of them.")
+        on_tokens = [part.name for part in self.parts if part.on_tokens]
+        if len(on_tokens) > 1:
+            without = ", ".join(f"objectives.{name}=null" for name in on_tokens[:-1])
+            raise UsageError(f"{' and '.join(on_tokens)} each want the tokens for themselves. Choose one: {without}.")
 
     @property
     def name(self) -> str:  # type: ignore[override]
@@ -104,6 +131,32 @@ class Sum(Objective):
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """All parts."""
         return {name: part for each in self.parts for name, part in each.loss(model, output, batch).items()}
+
+    def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
+        """As the part on tokens says."""
+        for part in self.parts:
+            if part.on_tokens:
+                return part.forward(model, batch)
+        return model.encode(batch)
+
+    def answers(self, batch: Batch) -> dict[int, list[int]]:
+        """All answers."""
+        return {place: answer for part in self.parts for place, answer in part.answers(batch).items()}
+
+    def verdicts(self, batch: Batch) -> list[str]:
+        """All verdicts."""
+        return [verdict for part in self.parts for verdict in part.verdicts(batch)]
+
+    def ready(self, load: Callable[[str], "Model"]) -> "Sum":
+        """All parts."""
+        return Sum(tuple(part.ready(load) for part in self.parts))
+
+    def kept(self, model: "Model") -> "dict[str, Model]":
+        """What each part leaves of what the one before has left."""
+        models = {"model": model}
+        for part in self.parts:
+            models |= part.kept(models["model"])
+        return models
 
     @property
     def pairing(self) -> Pairing | None:

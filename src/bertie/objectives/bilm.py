@@ -31,6 +31,7 @@ class BiLanguageModel(Objective):
     """Every word of a sequence is predicted from both sides but the first and the last, which have one."""
 
     name: ClassVar[str] = "bilm"
+    on_tokens: ClassVar[bool] = True
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The softmax over words, one for both directions."""

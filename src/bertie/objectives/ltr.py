@@ -34,6 +34,7 @@ class LeftToRight(Objective):
     """Predict the next token, everywhere."""
 
     name: ClassVar[str] = "ltr"
+    on_tokens: ClassVar[bool] = True
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The next-token head of the family. Raises UsageError for a model that sees what follows."""

@@ -37,6 +37,7 @@ class MaskedLM(Objective):
     """Predict `rate` of the tokens. Raises UsageError for shares that are none."""
 
     name: ClassVar[str] = "mlm"
+    on_tokens: ClassVar[bool] = True
 
     rate: Rates = 0.15
     """Share of a sequence's tokens, special ones counted, that are predicted; it may change (data/rates.py)."""
@@ -48,6 +49,8 @@ class MaskedLM(Objective):
     """What is chosen at random: token, whole_word, ngram or span; with options: {span: {longest: 5}}."""
     duplicates: int | None = None
     """None: new masks every epoch. k: those of epoch e are those of e % k (the release, with its pairs: 10)."""
+    weight: float = 1.0
+    """Of this loss among others (DistilBERT's release: 2, beside objectives.distil)."""
 
     def __post_init__(self) -> None:
         if len(self.replace) != 3 or min(self.replace) < 0 or not np.isclose(sum(self.replace), 1):
@@ -98,6 +101,11 @@ class MaskedLM(Objective):
         """N"""
         return {"mlm": len(batch.labels["mlm_targets"])}
 
+    def answers(self, batch: Batch) -> dict[int, list[int]]:
+        """What stood at each predicted position."""
+        places, targets = batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist()
+        return {place: [target] for place, target in zip(places, targets, strict=True)}
+
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Cross-entropy at the predicted positions alone: the vocabulary head runs on N rows, not on T."""
         targets_N = batch.labels["mlm_targets"]
@@ -105,4 +113,4 @@ class MaskedLM(Objective):
         head = model.heads["mlm"]
         assert isinstance(head, MaskedLMHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
-        return {"mlm": Part(total, len(targets_N), correct)}
+        return {"mlm": Part(total, len(targets_N), correct, self.weight)}

@@ -17,6 +17,7 @@ class NextSentence(TextPair):
     """Tell text that follows from text drawn at random. Raises UsageError for an unknown form."""
 
     name: ClassVar[str] = "nsp"
+    verdict: ClassVar[tuple[str, str]] = ("nsp: it follows", "nsp: random")
 
     form: Literal["corrected", "original"] = "corrected"
     """How pairs are made: as in the release, or that with its faults mended (data/pairing.py says which)."""

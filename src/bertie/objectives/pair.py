@@ -4,7 +4,7 @@ The labels are made with the pairs (data/pairing.py), so nothing is corrupted he
 """
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from torch import nn
@@ -30,6 +30,9 @@ class TextPair(Objective):
     @abstractmethod
     def pairing(self) -> Pairing:
         """Two segments, with the label of this objective."""
+
+    verdict: ClassVar[tuple[str, str]]
+    """What labels 0 and 1 mean."""
 
     @property
     def label(self) -> str:
@@ -65,6 +68,10 @@ class TextPair(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         """B"""
         return {self.name: len(batch.labels[self.label])}
+
+    def verdicts(self, batch: Batch) -> list[str]:
+        """What each pair is."""
+        return [self.verdict[label] for label in batch.labels[self.label].tolist()]
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Cross-entropy over the two answers."""

@@ -19,6 +19,7 @@ class SentenceOrder(TextPair):
     """Tell segments in order from swapped ones."""
 
     name: ClassVar[str] = "sop"
+    verdict: ClassVar[tuple[str, str]] = ("sop: in order", "sop: swapped")
 
     duplicates: int = 10
     """Pairings of the corpus that are made before they repeat: epoch e has that of e % duplicates."""

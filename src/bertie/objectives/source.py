@@ -164,7 +164,9 @@ class PretrainingSource:
     def examples(self, count: int = 3) -> list[str]:
         """The first training instances as readable text: what the model sees, and in ‹› what it should say."""
         ids = np.arange(self.first, self.first + min(count, self.batch_size))
-        return [readable(self.corrupted(*self.instances(one, one)), self.tokenizer) for one in cut(ids, 1)]
+        return [
+            readable(self.corrupted(*self.instances(one, one)), self.objective, self.tokenizer) for one in cut(ids, 1)
+        ]
 
     def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
         # plans keep room for BERT's special tokens; a family may have more (</s></s>) or fewer
@@ -225,12 +227,9 @@ def cut(ids: Int, size: int | None) -> list[Int]:
     return [ids[i : i + size] for i in range(0, len(ids), size)]
 
 
-def readable(batch: Batch, tokenizer: Tokenizer) -> str:
-    """A batch's tokens as text, each predicted one followed by its answer: the [MASK]‹cat› sat on."""
-    tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.tolist()]
-    if "mlm_positions" in batch.labels:
-        places, targets = batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist()
-        for place, target in zip(places, targets, strict=True):
-            tokens[place] += f"‹{tokenizer.id_to_token(target)}›"
-    answers = [f"{name}={label.tolist()}" for name, label in batch.labels.items() if not name.startswith("mlm_")]
-    return " ".join([*tokens, *answers])
+def readable(batch: Batch, objective: Objective, tokenizer: Tokenizer) -> str:
+    """A corrupted batch as text, each place to answer at followed by its answer: the [MASK]‹cat› sat on."""
+    tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.flatten().tolist()]
+    for place, answer in objective.answers(batch).items():
+        tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"
+    return " ".join([*tokens, *(f"({verdict})" for verdict in objective.verdicts(batch))])

@@ -140,6 +140,10 @@ class Task(ABC):
     def counts(self, batch: Batch) -> dict[str, int]:
         """Part name -> number of predictions in this batch, known before the model runs."""
 
+    def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
+        """What the encoder finds in a batch."""
+        return model.encode(batch)
+
     def logits(self, model: "Model", output: "EncoderOutput") -> Tensor:
         """The head's output. -> (B, L), or (T, L) if per_token"""
         logits: Tensor = model.heads[self.head](output)

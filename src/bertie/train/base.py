@@ -17,6 +17,10 @@ class Learns(Protocol):
         """Part name -> number of predictions in this batch, known before the model runs."""
         ...
 
+    def forward(self, model: Model, batch: Batch) -> "EncoderOutput":
+        """What the encoder finds in a batch; nearly always `model.encode(batch)`."""
+        ...
+
     def loss(self, model: Model, output: "EncoderOutput", batch: Batch) -> LossReport:
         """The loss of each part, as a sum."""
         ...

@@ -34,23 +34,24 @@ class Window:
     totals: dict[str, float] = field(default_factory=dict)
     correct: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
 
-    def add(
-        self, totals: Mapping[str, float], correct: Mapping[str, float], counts: Mapping[str, int], tokens: int = 0
-    ) -> None:
-        """Add one step: per part the summed loss, how many were right (where that is known), of how many."""
+    def add(self, sums: StepSums, values: list[float], counts: Mapping[str, int], tokens: int = 0) -> None:
+        """Add one step: its sums, `values` being their numbers; counts: predictions by part."""
+        totals, correct = sums.read(values)
         self.steps += 1
+        self.weights |= sums.weights
         self.tokens += tokens
-        for sums, more in ((self.totals, totals), (self.correct, correct), (self.counts, counts)):
+        for mine, more in ((self.totals, totals), (self.correct, correct), (self.counts, counts)):
             for name, value in more.items():
-                sums[name] = sums.get(name, 0) + value  # type: ignore[assignment]
+                mine[name] = mine.get(name, 0) + value  # type: ignore[assignment]
 
     def means(self) -> dict[str, float]:
         """loss, and per part <name>_loss and <name>_accuracy."""
         losses = {name: total / max(1, self.counts[name]) for name, total in self.totals.items()}
         shares = {name: right / max(1, self.counts[name]) for name, right in self.correct.items()}
         return {
-            "loss": math.fsum(losses.values()),
+            "loss": math.fsum(self.weights.get(name, 1.0) * loss for name, loss in losses.items()),
             **{f"{name}_loss": loss for name, loss in losses.items()},
             **{f"{name}_accuracy": share for name, share in shares.items()},
         }
@@ -94,11 +95,12 @@ class Figures:
         while len(self._unseen) > lag:
             step = self._unseen.popleft()
             *values, self.grad_norm = step.figures.tolist()
-            totals, correct = step.sums.read(values)
+            totals, _ = step.sums.read(values)
             _check_finite(step, totals, self.grad_norm)
-            self.window.add(totals, correct, step.counts, step.tokens)
+            self.window.add(step.sums, values, step.counts, step.tokens)
             self.tokens += step.tokens
-            self.loss = math.fsum(total / max(1, step.counts[name]) for name, total in totals.items())
+            weights = step.sums.weights
+            self.loss = math.fsum(weights[name] * total / max(1, step.counts[name]) for name, total in totals.items())
 
     def take(self) -> Window:
         """The window since the last `take`; a new one begins. Raises Diverged."""
@@ -127,8 +129,8 @@ def measure(model: Model, objective: Learns, batches: Iterable[Batch]) -> dict[s
     device = next(model.parameters()).device
     for batch in batches:
         batch = batch.to(device)
-        report = objective.loss(model, model.encode(batch), batch)
+        report = objective.loss(model, objective.forward(model, batch), batch)
         sums = StepSums()
         sums.add(report)
-        window.add(*sums.read(sums.tensor().tolist()), {name: part.count for name, part in report.items()})
+        window.add(sums, sums.tensor().tolist(), {name: part.count for name, part in report.items()})
     return window.means()

@@ -157,7 +157,8 @@ class _Loop:
         self.borders = borders
         self.updates = Updates(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.encode = torch.compile(model.encode, dynamic=True) if train.compile else model.encode
+        if train.compile:
+            model.encoder.compile(dynamic=True)
         # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
         # a CPU has nothing to wait for.
         self.figures = Figures(lag=0 if world.device.type == "cpu" else 1)
@@ -208,9 +209,7 @@ class _Loop:
         """One update. counts, tokens: over all ranks."""
         self.model.zero_grad(set_to_none=True)
         seed = (self.train.seed, step, self.world.rank)
-        sums = backward(
-            self.model, self.encode, self.objective, part.batches, counts, seed=seed, device=self.world.device
-        )
+        sums = backward(self.model, self.objective, part.batches, counts, seed=seed, device=self.world.device)
         figures = sums.tensor()
         self.world.add_tensors([*(p.grad for p in self.parameters if p.grad is not None), figures])
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.optim.max_grad_norm)

@@ -5,9 +5,8 @@ A part's loss is the sum over all micro-batches and ranks, divided once by the c
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,9 +17,6 @@ from bertie.models.loss import LossReport
 from bertie.models.model import Model
 from bertie.train.base import Learns, Source
 from bertie.train.distributed import World
-
-if TYPE_CHECKING:
-    from bertie.models.encoder import EncoderOutput
 
 
 @dataclass(frozen=True)
@@ -52,11 +48,13 @@ class StepSums:
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
         self._correct: dict[str, Tensor] = {}
+        self.weights: dict[str, float] = {}
 
     def add(self, report: LossReport) -> None:
         """Add a micro-batch."""
         for name, part in report.items():
             _add(self._totals, name, part.total)
+            self.weights[name] = part.weight
             if part.correct is not None:
                 _add(self._correct, name, part.correct)
 
@@ -77,7 +75,6 @@ def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 def backward(
     model: Model,
-    encode: Callable[[Batch], "EncoderOutput"],
     objective: Learns,
     batches: list[Batch],
     counts: Mapping[str, int],
@@ -94,8 +91,9 @@ def backward(
     for micro, batch in enumerate(batches):
         torch.manual_seed(int(key(*seed, micro)))
         batch = batch.to(device)
-        report = objective.loss(model, encode(batch), batch)
-        loss = torch.stack([part.total / max(1, counts[name]) for name, part in report.items()]).sum()
+        report = objective.loss(model, objective.forward(model, batch), batch)
+        means = [part.weight * part.total / max(1, counts[name]) for name, part in report.items()]
+        loss = torch.stack(means).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         sums.add(report)
     return sums
