@@ -4,6 +4,7 @@ from bertie.cli import (  # noqa: I001 (the order of --help)
     corpus,
     tokenizer,
     pretrain,
+    runs,
     finetune,
     evaluate,
     predict,
@@ -29,5 +30,6 @@ __all__ = [
     "info",
     "predict",
     "pretrain",
+    "runs",
     "tokenizer",
 ]

@@ -17,6 +17,9 @@ def pretrain(
     corpus: Annotated[str | None, typer.Option("--corpus", help="Folder that bertie corpus wrote.")] = None,
     tokenizer: Annotated[str | None, typer.Option("--tokenizer", help="Folder of the tokenizer.")] = None,
     config: ConfigFile = None,
+    from_: Annotated[
+        Path | None, typer.Option("--from", help="Repeat this run: its run.yaml, on the same corpus and tokenizer.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed of weights, data order, masks, dropout.")] = None,
     resume: Resume = "auto",
     allow_change: Annotated[
@@ -40,15 +43,21 @@ def pretrain(
 
       bertie pretrain -c recipes/pretrain-bert-base.yaml --corpus corpora/mine --tokenizer tokenizers/mine --dry-run
 
+      bertie pretrain --from runs/tiny -o runs/again
+
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
     from bertie import config as configs
     from bertie.runs import pretrain as run
     from bertie.train.distributed import is_main
 
+    if from_ is not None and config is not None:
+        raise UsageError(
+            f"Give either --config or --from, which is --config {from_ / 'run.yaml'} with its data checked."
+        )
     settings = configs.load(
         configs.PretrainConfig,
-        config,
+        from_ / "run.yaml" if from_ is not None else config,
         [*(overrides or []), *([] if seed is None else [f"train.seed={seed}"])],
         corpus=corpus,
         tokenizer=tokenizer,
@@ -59,7 +68,9 @@ def pretrain(
         return
     if output is None:
         raise UsageError("Where shall the run go? -o RUN")
-    results = run.pretrain(settings, output, resume=resume, overwrite=overwrite, allow_change=tuple(allow_change or ()))
+    results = run.pretrain(
+        settings, output, resume=resume, overwrite=overwrite, allow_change=tuple(allow_change or ()), like=from_
+    )
     if not is_main():
         return
     if console.verbosity.json:
@@ -68,6 +79,9 @@ def pretrain(
     last = results["valid"] or results["train"]
     figures = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name.endswith(("loss", "accuracy")))
     console.show(f"step {results['step']:,}: {figures}")
+    if "repeats" in results:
+        same = "the same, byte for byte" if results["repeats"]["same_weights"] else "other ones"
+        console.show(f"Weights compared with {results['repeats']['run']}: {same}")
     console.say(f"The model is in {output / 'model'}, the curves in {output / 'metrics.jsonl'}. What next:")
     console.say(f'  bertie fill-mask {output / "model"} "Some text with a \\[MASK] in it."')
     console.say(f"  bertie finetune {output / 'model'} --train FILE -o runs/NAME")

@@ -15,14 +15,16 @@ from rich.markup import escape
 from bertie import console, objectives, variants
 from bertie.config import PretrainConfig
 from bertie.errors import UsageError
-from bertie.files import new_folder, read_json, write_json
+from bertie.files import file_hash, new_folder, read_json, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.elmo import ElmoEncoder
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
+from bertie.models.weights import WEIGHTS
 from bertie.runs.phases import phases
 from bertie.runs.reading import Reading
+from bertie.runs.verify import RESULTS, same_data
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
 from bertie.train.distributed import is_main
@@ -30,7 +32,6 @@ from bertie.train.figures import measure
 from bertie.train.loop import fit
 from bertie.train.resume import changes, flatten
 
-RESULTS = "results.json"
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 EXAMPLE_CHARACTERS = 400
 
@@ -42,10 +43,12 @@ def pretrain(
     resume: str = "auto",
     overwrite: bool = False,
     allow_change: tuple[str, ...] = (),
+    like: Path | None = None,
     watch: Callable[[Model, int], None] | None = None,
 ) -> dict[str, Any]:
     """Pre-train and return what results.json holds; the same call goes on with a run that was stopped.
 
+    like: a run that read the same corpus and tokenizer, which is checked; the results say whether its weights came out.
     watch: called after every step with the model, which it must leave as it finds it, and the number of steps done.
     Raises DataError: a missing, damaged or too small corpus, a vocabulary that is not the model's; UsageError: a run
     folder that holds a run with other settings; Stopped: to be resumed by the same call.
@@ -54,6 +57,8 @@ def pretrain(
     if not is_main():
         console.verbosity.level = -1
     ready = Ready(config)
+    if like is not None:
+        same_data(like, ready.identity)
     if overwrite:
         if is_main():  # the others wait for it where they meet, in fit
             new_folder(run, overwrite=True)
@@ -96,6 +101,9 @@ def pretrain(
         "identity": ready.identity,
     }
     if is_main():
+        if like is not None and (like / "model" / WEIGHTS).exists():
+            same = file_hash(like / "model" / WEIGHTS) == file_hash(run / "model" / WEIGHTS)
+            results["repeats"] = {"run": str(like), "same_weights": same}
         write_json(run / RESULTS, results)
     return results
 

@@ -1,0 +1,39 @@
+"""`bertie verify`: a run folder, looked over."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.errors import DataError
+
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
+
+
+@app.command()
+def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """Check that a run folder is whole and can be made again.
+
+    Looks at the config, the lines of the metrics, every byte of the checkpoints, the model, and whether corpus and
+    tokenizer still are those the run read. Exit code 3 when something is wrong.
+
+    [bold]Examples[/]
+
+      bertie verify runs/tiny
+
+      bertie verify runs/tiny --json
+    """
+    from rich.markup import escape
+
+    from bertie.runs import verify as runs
+
+    report = runs.verify(run)
+    if console.verbosity.json:
+        emit(report)
+    else:
+        console.show(escape(runs.shown(report)))
+    wrong = [check["name"] for check in report["checks"] if not check["ok"]]
+    if wrong:
+        raise DataError(f"{run}: {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not as it should be.")

@@ -1,0 +1,187 @@
+"""A run folder, looked over: is everything in it whole, does it fit together, can it be made again?"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from bertie import config as configs
+from bertie import variants
+from bertie.config import FinetuneConfig, PretrainConfig
+from bertie.data.shards import Shards, read_manifest
+from bertie.errors import BertieError, DataError, UsageError
+from bertie.files import read_json
+from bertie.text.tokenizer import Tokenizer
+from bertie.train import checkpoint, log
+
+CONFIG, RESULTS = "run.yaml", "results.json"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at, whether it is well, and what was found."""
+
+    name: str
+    ok: bool
+    found: str
+
+
+def verify(run: Path | str) -> dict[str, Any]:
+    """Check a run folder: config, metrics, every byte of the checkpoints, the model, and what it was made from.
+
+    -> {"run", "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when there is no run in the folder.
+    """
+    run = Path(run)
+    if not (run / CONFIG).is_file():
+        raise DataError(f"{run} holds no {CONFIG}: it is no run folder, or its run never began.")
+    checks = [_checked(name, look) for name, look in _looks(run)]
+    return {"run": str(run), "ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}
+
+
+def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
+    """The config a run was made with. Raises DataError when there is none, or it is damaged."""
+    try:
+        tree = configs.read_yaml(run / CONFIG)
+        if "objectives" in tree:
+            return configs.build(PretrainConfig, tree)
+        return configs.build(FinetuneConfig, tree)
+    except (UsageError, yaml.YAMLError) as error:
+        raise DataError(f"{run / CONFIG} cannot be used: {error}") from None
+
+
+def run_identity(run: Path) -> dict[str, Any]:
+    """What a run says it is: of its results, or, where it has not finished, of its newest checkpoint."""
+    if (run / RESULTS).exists():
+        results: dict[str, Any] = read_json(run / RESULTS)
+        return dict(results.get("identity", {}))
+    newest = checkpoint.latest(run)
+    return {} if newest is None else dict(newest.state["identity"])
+
+
+def _looks(run: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+    """What there is to look at: a name, and a function that says what it found or raises what is wrong."""
+    yield CONFIG, lambda: f"a {type(run_config(run)).__name__}"
+    yield log.METRICS, partial(_metrics, run)
+    for folder in sorted(run.glob("checkpoint-*"), key=lambda path: (len(path.name), path.name)):
+        yield folder.name, partial(_checkpoint, run, folder)
+    if (run / RESULTS).exists():
+        yield RESULTS, partial(_results, run)
+    if (run / "model").exists():
+        yield "model", partial(_model, run)
+    yield "tokenizer", partial(_tokenizer, run)
+    yield "corpus", partial(_corpus, run)
+
+
+def _checked(name: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except BertieError as error:
+        return Check(name, False, str(error))
+
+
+def _metrics(run: Path) -> str:
+    lines = log.read(run)
+    if not lines:
+        raise DataError(f"{run / log.METRICS} has no lines.")
+    for kind in ("train", "valid"):
+        steps = [line["step"] for line in lines if line.get("kind") == kind]
+        for before, after in itertools.pairwise(steps):
+            if after <= before:
+                raise DataError(f"The {kind} lines go from step {before:,} to {after:,}: two histories are mixed.")
+    train = [line["step"] for line in lines if line.get("kind") == "train"]
+    every = run_config(run).train.log_every
+    for before, after in itertools.pairwise([0, *train]):
+        if after - before > every:
+            raise DataError(f"No line covers the steps between {before:,} and {after:,}: lines were lost.")
+    return f"{len(lines):,} lines, to step {lines[-1]['step']:,}"
+
+
+def _checkpoint(run: Path, folder: Path) -> str:
+    found = checkpoint.verify(folder)
+    position = found.state["metrics_bytes"]
+    metrics = (run / log.METRICS).read_bytes() if (run / log.METRICS).exists() else b""
+    if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
+        raise DataError(f"{log.METRICS} is not as it was when {folder.name} was saved: it has {len(metrics):,} bytes.")
+    size = sum(path.stat().st_size for path in folder.iterdir())
+    return f"whole: {size:,} bytes"
+
+
+def _results(run: Path) -> str:
+    results = read_json(run / RESULTS)
+    steps = run_config(run).train.steps
+    if results.get("step", steps) != steps:
+        raise DataError(f"{RESULTS} is of step {results['step']:,}; {CONFIG} has {steps:,} steps.")
+    return f"finished after {steps:,} steps"
+
+
+def _model(run: Path) -> str:
+    model, report = variants.load(run / "model")
+    if report.fresh:
+        raise DataError(f"Weights are missing in {run / 'model'}: {', '.join(sorted(report.fresh)[:3])} ...")
+    newest = checkpoint.latest(run)
+    if newest is None or not isinstance(run_config(run), PretrainConfig) or newest.step != run_config(run).train.steps:
+        return str(report)
+    saved = newest.tensors(checkpoint.MODEL)
+    other = [n for n, p in model.named_parameters() if n in saved and not torch.equal(p, saved[n].to(p.dtype))]
+    if other:
+        raise DataError(f"The model's {other[0]} is not that of {newest.folder.name}, {len(other)} tensors in all.")
+    return f"the weights of {newest.folder.name}"
+
+
+def _tokenizer(run: Path) -> str:
+    config, expected = run_config(run), run_identity(run).get("tokenizer")
+    if not isinstance(config, PretrainConfig) or expected is None:
+        return "not recorded"
+    found = Tokenizer.load(config.tokenizer).fingerprint
+    if found != expected:
+        raise DataError(f"{config.tokenizer} holds another tokenizer now: {found}, the run read {expected}.")
+    return f"the same: {found}"
+
+
+def _corpus(run: Path) -> str:
+    """Every byte of the text and of its token ids, and that they are those the run read."""
+    config, identity = run_config(run), run_identity(run)
+    if not isinstance(config, PretrainConfig) or not identity:
+        return "not recorded"
+    expected = identity["corpus"] if isinstance(identity["corpus"], list) else [identity["corpus"]]
+    paths = [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]
+    if len(paths) != len(expected):
+        raise DataError(f"The run read {len(expected)} corpora; {CONFIG} names {len(paths)}.")
+    said = []
+    for path, fingerprint in zip(paths, expected, strict=True):
+        text = Shards.open(path)
+        name = f"tokens-{identity['tokenizer'][:12]}"
+        if not (Path(path) / name / "manifest.json").exists():
+            said.append(f"{path} is whole; its token ids are gone, and would be made again")
+            continue
+        ids = Shards.open(Path(path) / name)
+        if ids.fingerprint != fingerprint.split()[0] or read_manifest(Path(path) / name)["corpus"] != text.fingerprint:
+            raise DataError(f"{path} holds another corpus now: {ids.fingerprint}, the run read {fingerprint}.")
+        said.append(f"{path} is the same: {ids.fingerprint}")
+    return "; ".join(said)
+
+
+def shown(report: dict[str, Any]) -> str:
+    """A report of `verify` for people, one line a check."""
+    width = max(len(check["name"]) for check in report["checks"])
+    rows = [
+        f"{'ok ' if check['ok'] else 'BAD'}  {check['name']:<{width}}  {check['found']}" for check in report["checks"]
+    ]
+    return "\n".join(rows)
+
+
+def same_data(run: Path, identity: dict[str, Any]) -> None:
+    """Raise DataError unless a run read the corpus and the tokenizer that `identity` names."""
+    before = run_identity(run)
+    for name in ("corpus", "tokenizer"):
+        if name in before and json.dumps(before[name]) != json.dumps(identity[name]):
+            raise DataError(
+                f"The {name} is not the one that {run} read: {before[name]} then, {identity[name]} now. "
+                f"Put it back, or start a run of its own with -c {run / CONFIG}."
+            )

@@ -1,0 +1,136 @@
+"""A run folder is looked over, and made again."""
+
+import json
+import re
+import shutil
+
+import pytest
+from test_pretrain import documents, home, make_corpus, settings, thread
+from typer.testing import CliRunner
+
+from bertie import console
+from bertie.cli import commands
+from bertie.cli.app import app
+from bertie.errors import DataError, UsageError
+from bertie.files import file_hash
+from bertie.runs.pretrain import pretrain
+from bertie.runs.verify import shown, verify
+
+assert home
+assert thread  # fixtures
+assert commands
+
+
+@pytest.fixture(scope="module")
+def whole(home, tmp_path_factory):
+    run = tmp_path_factory.mktemp("verify") / "run"
+    pretrain(settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1"), run)
+    return run
+
+
+@pytest.fixture
+def run(whole, tmp_path):
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def test_a_whole_run_is_well(run):
+    report = verify(run)
+    assert report["ok"], shown(report)
+    assert [check["name"] for check in report["checks"]] == [
+        "run.yaml",
+        "metrics.jsonl",
+        "checkpoint-3",
+        "checkpoint-6",
+        "results.json",
+        "model",
+        "tokenizer",
+        "corpus",
+    ]
+    assert all(line.startswith("ok") for line in shown(report).splitlines())
+
+
+@pytest.fixture(autouse=True)
+def fresh_verbosity(monkeypatch):
+    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-9] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def drop_line(path):
+    lines = path.read_bytes().splitlines(keepends=True)
+    del lines[2]
+    path.write_bytes(b"".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "wrong", "message"),
+    [
+        ("run.yaml", lambda path: path.write_text("modell: bert-tiny"), "run.yaml", "Unknown key 'modell'"),
+        ("metrics.jsonl", cut, "metrics.jsonl", "not JSON"),
+        ("metrics.jsonl", drop_line, "metrics.jsonl", "between 2 and 6"),
+        ("metrics.jsonl", lambda path: path.write_bytes(b""), "metrics.jsonl", "has no lines"),
+        ("checkpoint-3/model.safetensors", flip, "checkpoint-3", "its bytes are not those that were written"),
+        ("checkpoint-6/optimizer.safetensors", cut, "checkpoint-6", "is damaged: it has"),
+        ("checkpoint-6/manifest.json", lambda path: path.unlink(), "checkpoint-6", "does not exist"),
+        ("model/model.safetensors", flip, "model", "is not that of checkpoint-6"),
+        ("model/config.json", lambda path: path.unlink(), "model", "config.json"),
+    ],
+)
+def test_whatever_is_damaged_is_named(run, name, damage, wrong, message):
+    damage(run / name)
+    bad = {check["name"]: check["found"] for check in verify(run)["checks"] if not check["ok"]}
+    assert wrong in bad
+    assert re.search(message, bad[wrong]), bad
+
+
+def test_another_corpus_in_its_place_is_found(home, tmp_path):
+    corpus = make_corpus(tmp_path / "corpus", documents(60))
+    pretrain(settings(home, "train.steps=1", corpus=str(corpus)), tmp_path / "run")
+    assert verify(tmp_path / "run")["ok"]
+    shutil.rmtree(corpus)
+    make_corpus(corpus, documents(60, seed=9))
+    config = settings(home, "train.steps=1", corpus=str(corpus))
+    with pytest.raises(DataError, match="The corpus is not the one that"):
+        pretrain(config, tmp_path / "again", like=tmp_path / "run")
+    bad = [check for check in verify(tmp_path / "run")["checks"] if not check["ok"]]
+    assert [check["name"] for check in bad] == ["corpus"]
+    assert "another corpus" in bad[0]["found"]
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(DataError, match="it is no run folder"):
+        verify(tmp_path)
+
+
+def test_a_run_is_repeated_to_the_bit(run, tmp_path):
+    command = ["pretrain", "--from", str(run), "-o", str(tmp_path / "again"), "--json"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    results = json.loads(result.stdout)
+    assert results["repeats"] == {"run": str(run), "same_weights": True}
+    weights = [folder / "model" / "model.safetensors" for folder in (run, tmp_path / "again")]
+    assert file_hash(weights[0]) == file_hash(weights[1])
+
+    other = [*command[:3], "-o", str(tmp_path / "other"), "--seed", "1", "--json"]
+    assert json.loads(CliRunner().invoke(app, other).stdout)["repeats"]["same_weights"] is False
+    both = CliRunner().invoke(app, [*other, "-c", str(run / "run.yaml")])
+    assert isinstance(both.exception, UsageError)
+
+
+def test_the_command_says_what_is_wrong_and_exits_with_3(run):
+    good = CliRunner().invoke(app, ["verify", str(run), "--json"])
+    assert good.exit_code == 0
+    assert json.loads(good.stdout)["ok"] is True
+    console.verbosity.json = False  # one process, two commands
+    flip(run / "checkpoint-6" / "model.safetensors")
+    bad = CliRunner().invoke(app, ["verify", str(run)])
+    assert isinstance(bad.exception, DataError)
+    assert "BAD  checkpoint-6" in bad.stdout
