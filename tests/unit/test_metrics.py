@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from bertie.metrics.confusion import Confusion, bootstrap, figures
+from bertie.metrics.confusion import Confusion, figures, sums
 
 THREE = ("bird", "cat", "dog")
 
@@ -58,7 +58,8 @@ def test_bootstrap_of_the_matrix_is_the_bootstrap_of_the_examples():
     rng = np.random.default_rng(3)
     truth = rng.integers(0, 3, 200)
     predicted = np.where(rng.random(200) < 0.7, truth, rng.integers(0, 3, 200))
-    low, high = bootstrap(sk.confusion_matrix(truth, predicted), 3, resamples=4000)["accuracy"]
+    confusion = counted(THREE, [THREE[i] for i in truth], [THREE[i] for i in predicted])
+    low, high = confusion.report(resamples=4000)["interval_95"]["accuracy"]
     plain = []
     for _ in range(4000):
         drawn = rng.integers(0, 200, 200)
@@ -68,9 +69,21 @@ def test_bootstrap_of_the_matrix_is_the_bootstrap_of_the_examples():
     assert low < (truth == predicted).mean() < high
 
 
-def test_figures_of_many_matrices_at_once_are_those_of_each():
-    matrices = np.random.default_rng(0).integers(0, 9, (7, 3, 3))
-    together = figures(matrices, 3)
-    for i, matrix in enumerate(matrices):
-        for name, value in figures(matrix, 3).items():
-            assert together[name][i] == pytest.approx(float(value))
+def test_figures_of_many_draws_at_once_are_those_of_each():
+    rng = np.random.default_rng(0)
+    truth, predicted = np.divmod(np.arange(9), 3)
+    draws = rng.integers(0, 9, (7, 9))
+    together = figures(*sums(truth, predicted, draws, 3), binary=False)
+    for i, draw in enumerate(draws):
+        for name, value in figures(*sums(truth, predicted, draw[None], 3), binary=False).items():
+            assert together[name][i] == pytest.approx(float(value[0]))
+
+
+def test_very_many_labels_cost_what_occurs():
+    labels = tuple(map(str, range(100_000)))
+    confusion = Confusion(labels)
+    confusion.add(labels[:300], [*labels[:250], *labels[:50]])
+    report = confusion.report(resamples=10)
+    assert report["accuracy"] == pytest.approx(250 / 300)
+    assert report["confusion"] is None
+    assert len(report["per_label"]) == 100_000

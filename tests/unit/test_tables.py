@@ -152,7 +152,16 @@ def test_json_rows_of_every_shape(tmp_path):
     assert [(e.texts[0], e.label) for e in examples] == [("number", "1"), ("truth", "true")]
     assert skipped.lines == {"no label": [2, 4], "not a JSON object": [5], "not JSON": [6, 7]}
     with pytest.raises(DataError, match="one JSON list"):
-        read(write(tmp_path, "b.json", '[\n{"text": "x"}\n]\n'))
+        read(write(tmp_path, "b.jsonl", '[\n{"text": "x"}\n]\n'))
+
+
+def test_one_json_list_with_nested_fields(tmp_path):
+    content = '[\n{"text": "x", "labels": {"real": 3.5}},\n7, {"text": "y", "labels": {"real": null}}\n]\n'
+    examples, skipped = read(write(tmp_path, "b.json", content), TableFormat(label="labels.real"))
+    assert examples == [Example(("x",), "3.5", 1)]
+    assert skipped.lines == {"not a JSON object": [2], "no labels.real": [3]}
+    with pytest.raises(DataError, match="cut short"):
+        read(write(tmp_path, "c.json", content[:-20]))
 
 
 def test_a_cut_off_parquet_file_is_one_error(tmp_path):

@@ -30,7 +30,7 @@ PAIRS = (
 SINGLES = (("text",), ("sentence",), ("document",))
 LABELS = ("label", "labels")
 
-Fields = dict[str, str | None]
+Fields = dict[str, Any]  # a text, or (from JSON and parquet) a list; None where there is nothing
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,15 @@ class Bad:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold the text (one, or two for a pair) and the label (None: the rows have none)."""
+    """Which columns hold the text (one, or two for a pair) and the label (None: the rows have none); the choices."""
 
     text: tuple[str, ...]
     label: str | None
+    choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"text: {' + '.join(self.text)}, label: {self.label or 'none'}"
+        choices = f", choices: {', '.join(self.choices)}" if self.choices else ""
+        return f"text: {' + '.join(self.text)}{choices}, label: {self.label or 'none'}"
 
 
 @dataclass(frozen=True)
@@ -159,13 +161,13 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Bad:
     texts = []
     for name in columns.text:
         value = fields.get(name)
-        if value is None:
+        if not isinstance(value, str):
             return Bad(line, f"no {name}")
         if not value.strip():
             return Bad(line, "empty text")
         texts.append(value)
     label = fields.get(columns.label) if columns.label else None
-    if columns.label and not (label and label.strip()):
+    if columns.label and not (isinstance(label, str) and label.strip()):
         return Bad(line, f"no {columns.label}")
     return Example(tuple(texts), label.strip() if label else None, line)
 
@@ -211,17 +213,24 @@ def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields
 
 
 def kind_of(path: Path | str) -> str:
-    """The format a file's name tells. A .txt whose first line holds a tab is a tsv, as NSMC's and MRPC's are."""
+    """The format a file's name tells.
+
+    A .txt whose first line holds a tab is a tsv, as NSMC's and MRPC's are; a .json that begins with an object holds one
+    a line.
+    """
     if str(path) == "-":
         return "lines"
     suffix = Path(path).suffix.lower().removeprefix(".")
-    if suffix in ("txt", ""):
+    if suffix in ("txt", "json", ""):
         try:
             with open(path, "rb") as file:
-                return "tsv" if b"\t" in file.readline(1 << 20) else "lines"
+                first = file.readline(1 << 20)
         except OSError:
-            return "lines"  # records() says what is wrong with the file
-    return {"json": "jsonl", "ndjson": "jsonl", "pq": "parquet"}.get(suffix, suffix)
+            first = b""  # records() says what is wrong with the file
+        if suffix == "json":
+            return "json" if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[") else "jsonl"
+        return "tsv" if b"\t" in first else "lines"
+    return {"ndjson": "jsonl", "pq": "parquet"}.get(suffix, suffix)
 
 
 def decoded(file: IO[bytes], encoding: str, where: str) -> Iterator[tuple[int, str | Bad]]:
@@ -334,15 +343,37 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
             value = json.loads(line)
         except (ValueError, RecursionError):
             if number == 1 and line.lstrip().startswith("["):
-                raise DataError(f"{where} is one JSON list; write one object a line (jsonl).") from None
+                raise DataError(
+                    f"{where} is one JSON list over many lines; name it .json, or pass --format json."
+                ) from None
             yield number, Bad(number, "not JSON")
             continue
         if not isinstance(value, dict):
             yield number, Bad(number, "not a JSON object")
             continue
+        value = _flat(value)
         names = names or tuple(value)
         # The first object's keys come first, so that the columns found do not depend on what later rows leave out.
-        yield number, {name: _text(value.get(name)) for name in (*names, *(k for k in value if k not in names))}
+        yield number, {name: value.get(name) for name in (*names, *(k for k in value if k not in names))}
+
+
+def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """One JSON list of objects, as KLUE's files are; the line is the object's number, from 1. Not streamed."""
+    lines = [line for _, line in decoded(file, format.encoding, where)]
+    try:
+        rows = json.loads("\n".join(line if isinstance(line, str) else "" for line in lines))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not JSON ({error}). Was its copy cut short?") from None
+    if not isinstance(rows, list):
+        raise DataError(f"{where} holds a JSON {type(rows).__name__}; a list of objects, one an example, was expected.")
+    names: tuple[str, ...] = ()
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            yield number, Bad(number, "not a JSON object")
+            continue
+        value = _flat(row)
+        names = names or tuple(value)
+        yield number, {name: value.get(name) for name in (*names, *(k for k in value if k not in names))}
 
 
 def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
@@ -354,7 +385,7 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
         numbers = itertools.count(1)
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=4096):
             for row in batch.to_pylist():
-                yield next(numbers), {name: _text(value) for name, value in row.items()}
+                yield next(numbers), _flat(row)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{where} is not a readable parquet file ({error}). Was its copy cut short?") from None
 
@@ -369,16 +400,27 @@ def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
             yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number)
 
 
-def _text(value: Any) -> str | None:
-    """A JSON or parquet value as a name or a text. True is "true", as JSON writes it; NaN and lists are no text."""
+def _flat(value: dict[str, Any], within: str = "") -> Fields:
+    """Fields of a JSON or parquet object: {"labels": {"real": 3.5}} is labels.real, "3.5"; lists stay as they are."""
+    fields: Fields = {}
+    for name, inner in value.items():
+        fields |= _flat(inner, f"{within}{name}.") if isinstance(inner, dict) else {within + name: _field(inner)}
+    return fields
+
+
+def _field(value: Any) -> Any:
+    """A value as a name or a text. True is "true", as JSON writes it; NaN is nothing."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list):
+        return value
     return str(value) if isinstance(value, (str, int, float)) and value == value else None
 
 
 FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterable[tuple[int, Fields | Bad]]]] = {
     "csv": _csv,
     "tsv": _tsv,
+    "json": _json,
     "jsonl": _jsonl,
     "parquet": _parquet,
     "lines": _lines,

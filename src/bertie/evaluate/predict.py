@@ -174,7 +174,7 @@ class Predictor:
                 if skipped is not None:
                     skipped.add(answer)
             elif isinstance(row, Example) and row.label is not None:
-                scores.add([row.label], [answer.label])
+                self.task.count(scores, [row], [answer])
         if not scores.total:
             raise DataError(f"There is no labelled example to evaluate on. {skipped if skipped else ''}".rstrip())
         return scores

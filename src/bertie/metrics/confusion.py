@@ -1,10 +1,10 @@
 """Classification metrics from counts of (true label, predicted label), so that any number of examples fits in memory.
 
-All of them are functions of the confusion matrix, and so is their bootstrap: drawing n examples again with replacement
-is one multinomial draw over the matrix's cells. scikit-learn computes the same figures one sample at a time; the tests
-hold these against it.
+All of them are functions of three counts per label (right, true, predicted), and so is their bootstrap: drawing n
+examples again with replacement is one multinomial draw over the pairs that occur. scikit-learn computes the same
+figures one sample at a time; the tests hold these against it.
 
-L labels · R resamples
+L labels · C pairs of labels that occur · R resamples
 """
 
 from collections import Counter
@@ -13,17 +13,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from bertie.metrics.base import RESAMPLES, Float, percent_points
+from bertie.metrics.calibration import Calibration
+
+Int = NDArray[np.int64]
+
+MATRIX = 200  # labels beyond which the matrix is left out of the report
+CELLS = 10_000_000  # numbers of the bootstrap held at once
 
 
 @dataclass
 class Confusion:
-    """Counts of (true label, predicted label). A true label the model never learnt is an error in all metrics."""
+    """Counts of (true label, predicted label). A true label the model never learnt is an error in all metrics.
+
+    calibration: of the probabilities, where they are told.
+    """
 
     labels: tuple[str, ...]
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    calibration: Calibration = field(default_factory=Calibration)
 
     def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
         """Count more examples."""
@@ -37,9 +48,9 @@ class Confusion:
     @property
     def unknown(self) -> dict[str, int]:
         """True labels that are not among the model's, and how many examples have them."""
-        counts: Counter[str] = Counter()
+        counts, known = Counter[str](), set(self.labels)
         for (truth, _), n in self.pairs.items():
-            if truth not in self.labels:
+            if truth not in known:
                 counts[truth] += n
         return dict(counts)
 
@@ -48,13 +59,12 @@ class Confusion:
         """The model's labels, then the unknown ones."""
         return (*self.labels, *sorted(self.unknown))
 
-    def matrix(self) -> NDArray[np.int64]:
-        """(L, L) rows: true, columns: predicted, both in the order of `all_labels`."""
+    def cells(self) -> tuple[Int, Int, Int]:
+        """The pairs that occur: true and predicted label by number in `all_labels`, and how often. -> 3 x (C,)"""
         index = {label: i for i, label in enumerate(self.all_labels)}
-        matrix = np.zeros((len(index), len(index)), np.int64)
-        for (truth, predicted), n in self.pairs.items():
-            matrix[index[truth], index[predicted]] = n
-        return matrix
+        rows = [(index[truth], index[predicted], n) for (truth, predicted), n in self.pairs.items()]
+        truth, predicted, count = np.array(rows, np.int64).reshape(-1, 3).T
+        return truth, predicted, count
 
     def degenerate(self) -> str | None:
         """The label all examples were given, when there is only one while the true labels differ."""
@@ -63,77 +73,106 @@ class Confusion:
 
     def figures(self) -> dict[str, float]:
         """Every metric, without its interval."""
-        return {name: float(value) for name, value in figures(self.matrix(), len(self.labels)).items()}
+        found = figures(*self._sums(), binary=len(self.labels) == 2)
+        return {name: float(value) for name, value in found.items()}
+
+    def _sums(self) -> tuple[Float, Float, Float]:
+        truth, predicted, count = self.cells()
+        right_1L, true_1L, predicted_1L = sums(truth, predicted, count[None], len(self.all_labels))
+        return right_1L[0], true_1L[0], predicted_1L[0]
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
         """Every metric with its 95 % interval, figures per label, and the matrix, as JSON values."""
-        matrix = self.matrix()
-        intervals = bootstrap(matrix, len(self.labels), resamples=resamples, seed=seed)
-        precision, recall, f1 = per_label(matrix)
+        cells, labels = self.cells(), self.all_labels
+        binary = len(self.labels) == 2
+        right_L, true_L, predicted_L = self._sums()
+        precision, recall, f1 = per_label(right_L, true_L, predicted_L)
         return {
             "examples": self.total,
             **self.figures(),
-            "interval_95": {name: list(interval) for name, interval in intervals.items()},
+            **self.calibration.report(),
+            "interval_95": bootstrap(*cells, len(labels), binary=binary, resamples=resamples, seed=seed),
             "per_label": {
                 label: {
                     "precision": float(precision[i]),
                     "recall": float(recall[i]),
                     "f1": float(f1[i]),
-                    "examples": int(matrix[i].sum()),
+                    "examples": int(true_L[i]),
                 }
-                for i, label in enumerate(self.all_labels)
+                for i, label in enumerate(labels)
             },
-            "labels": list(self.all_labels),
-            "confusion": matrix.tolist(),
+            "labels": list(labels),
+            "confusion": _matrix(*cells, len(labels)) if len(labels) <= MATRIX else None,
             "unknown_labels": self.unknown,
             "all_given": self.degenerate(),
         }
 
 
-def figures(matrix: NDArray[np.int64] | Float, labels: int) -> dict[str, Float]:
-    """The metrics of one confusion matrix, or of many at once. matrix (..., L, L) -> (...) each.
+def sums(truth: Int, predicted: Int, counts: Int, labels: int) -> tuple[Float, Float, Float]:
+    """How often each label is right, true and predicted. truth, predicted (C,), counts (R, C) -> 3 x (R, L)"""
+    cells = np.arange(len(truth))
 
-    accuracy; macro_f1, over the labels that occur; mcc (Matthews' correlation, Gorodkin 2004 for L > 2); and with two
-    labels f1, that of the second, the usual "positive" one. `labels` is how many the model has.
+    def per_label(of: Int, cells: Int) -> Float:
+        table_CL = sparse.csr_array((np.ones(len(cells)), (cells, of)), shape=(len(truth), labels))
+        summed: Float = np.asarray(counts @ table_CL, np.float64)
+        return summed
+
+    right = truth == predicted
+    return per_label(truth[right], cells[right]), per_label(truth, cells), per_label(predicted, cells)
+
+
+def figures(right: Float, truth: Float, predicted: Float, *, binary: bool) -> dict[str, Float]:
+    """The metrics of one sum over examples, or of many at once. right, truth, predicted (..., L) -> (...) each.
+
+    accuracy; macro_f1, over the labels that occur; mcc (Matthews' correlation, Gorodkin 2004 for L > 2); and if binary
+    f1, that of the second label, the usual "positive" one.
     """
-    matrix = np.asarray(matrix, np.float64)
-    total = matrix.sum((-2, -1))
-    right = np.trace(matrix, axis1=-2, axis2=-1)
-    truth, predicted = matrix.sum(-1), matrix.sum(-2)
-    f1 = per_label(matrix)[2]
+    total = truth.sum(-1)
+    f1 = per_label(right, truth, predicted)[2]
     occurs = truth + predicted > 0
-    covariance = right * total - (truth * predicted).sum(-1)
+    covariance = right.sum(-1) * total - (truth * predicted).sum(-1)
     spread = (total**2 - (truth**2).sum(-1)) * (total**2 - (predicted**2).sum(-1))
     values = {
-        "accuracy": _ratio(right, total),
-        "macro_f1": _ratio((f1 * occurs).sum(-1), occurs.sum(-1)),
-        "mcc": _ratio(covariance, np.sqrt(spread)),
+        "accuracy": ratio(right.sum(-1), total),
+        "macro_f1": ratio((f1 * occurs).sum(-1), occurs.sum(-1)),
+        "mcc": ratio(covariance, np.sqrt(spread)),
     }
-    if labels == 2:
+    if binary:
         values["f1"] = f1[..., 1]
     return values
 
 
-def per_label(matrix: NDArray[np.int64] | Float) -> tuple[Float, Float, Float]:
+def per_label(right: Float, truth: Float, predicted: Float) -> tuple[Float, Float, Float]:
     """Precision, recall and F1 of every label; 0 where a label is never predicted or never true. -> 3 x (..., L)"""
-    right = np.diagonal(np.asarray(matrix, np.float64), axis1=-2, axis2=-1)
-    truth, predicted = matrix.sum(-1), matrix.sum(-2)
-    return _ratio(right, predicted), _ratio(right, truth), _ratio(2 * right, truth + predicted)
+    return ratio(right, predicted), ratio(right, truth), ratio(2 * right, truth + predicted)
 
 
-def _ratio(above: Float | NDArray[Any], below: Float | NDArray[Any]) -> Float:
+def ratio(above: ArrayLike, below: ArrayLike) -> Float:
     """above / below, and 0 where below is 0."""
-    below = np.asarray(below, np.float64)
-    return np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
+    above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
+    found: Float = np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
+    return found
 
 
 def bootstrap(
-    matrix: NDArray[np.int64], labels: int, *, resamples: int = RESAMPLES, seed: int = 0
-) -> dict[str, tuple[float, float]]:
-    """Percentile 95 % intervals of every metric over resampled test sets."""
-    total = int(matrix.sum())
+    truth: Int, predicted: Int, count: Int, labels: int, *, binary: bool, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, list[float]]:
+    """Percentile 95 % intervals of every metric over resampled test sets. truth, predicted, count (C,)."""
+    total = int(count.sum())
     if not total:
         return {}
-    draws = np.random.default_rng(seed).multinomial(total, matrix.ravel() / total, size=resamples)
-    values = figures(draws.reshape(-1, *matrix.shape), labels)
-    return {name: percent_points(v) for name, v in values.items()}
+    rng, found = np.random.default_rng(seed), dict[str, list[Float]]()
+    at_once = max(1, CELLS // max(labels, len(count)))
+    for start in range(0, resamples, at_once):
+        draws_RC = rng.multinomial(total, count / total, size=min(at_once, resamples - start))
+        for name, values in figures(*sums(truth, predicted, draws_RC, labels), binary=binary).items():
+            found.setdefault(name, []).append(values)
+    return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
+
+
+def _matrix(truth: Int, predicted: Int, count: Int, labels: int) -> list[list[int]]:
+    """Rows: true, columns: predicted."""
+    matrix = np.zeros((labels, labels), np.int64)
+    matrix[truth, predicted] = count
+    rows: list[list[int]] = matrix.tolist()
+    return rows

@@ -315,8 +315,7 @@ class _Run:
             for name, part in self.task.losses(logits, batch).items():
                 totals[name] = totals.get(name, 0.0) + float(part.total)
                 counts[name] += part.count
-            predicted = self.task.decode(logits, encoded, examples)
-            scores.add([example.label for example in examples], [prediction.label for prediction in predicted])
+            self.task.count(scores, examples, self.task.decode(logits, encoded, examples))
         self.model.train(was_training)
         return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.figures()}
 
@@ -353,7 +352,7 @@ class _Run:
             self.predictor.tokenizer.save(self.run / MODEL)
             answers = self._answers()
         scores = self.task.scores()
-        scores.add([example.label for example in examples.dev], [answer.label for answer in answers])
+        self.task.count(scores, examples.dev, answers)
         results = {
             "identity": self._settings(),
             "labels": list(self.task.labels),

@@ -5,6 +5,10 @@ from typing import TYPE_CHECKING
 from bertie.errors import DataError, UsageError
 from bertie.registry import Registry
 from bertie.tasks.base import Prediction, Task
+from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.multilabel import MultiLabelTask
+from bertie.tasks.rank import RankTask
+from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
@@ -18,6 +22,10 @@ TASKS: Registry[type[Task]] = Registry(
     "task",
     [
         ("sequence", SequenceTask),
+        ("regression", RegressionTask),
+        ("multilabel", MultiLabelTask),
+        ("choice", ChoiceTask),
+        ("rank", RankTask),
         ("tagging", TaggingTask),
         ("span", SpanTask),
     ],

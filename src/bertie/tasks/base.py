@@ -167,6 +167,10 @@ class Task(ABC):
     def scores(self) -> Scores:
         """An empty count of true and predicted labels, which ends in the task's metrics."""
 
+    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """Count more examples, all with labels, in what `scores` returned."""
+        scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
+
     def tuned(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> Self:
         """The same task with the settings that serve dev examples best (a threshold), once the model is trained."""
         return self

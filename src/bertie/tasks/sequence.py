@@ -6,9 +6,10 @@
 E examples · W sequences · B sequences of a batch · L labels
 """
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 from bertie.data.batch import Batch
 from bertie.data.tables import Example
 from bertie.errors import DataError
+from bertie.metrics.base import Scores
+from bertie.metrics.calibration import temperature
 from bertie.metrics.confusion import Confusion
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
@@ -26,10 +29,18 @@ from bertie.tasks.source import Encoded, Targets
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
+SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
+
 
 @dataclass(frozen=True)
 class SequenceTask(Task):
-    """One of `labels` for each sequence. Raises DataError for fewer than two labels."""
+    """One of `labels` for each sequence. Raises DataError for fewer than two labels.
+
+    calibrate: once trained, fit on dev the temperature that logits are divided by before they become probabilities.
+    """
+
+    calibrate: bool = False
+    temperature: float = 1.0
 
     head = "sequence"
     problem_type = "single_label_classification"
@@ -87,14 +98,40 @@ class SequenceTask(Task):
     def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Windows of one text vote with their probabilities' mean; among equals the label that comes first."""
         predictions = []
-        for row in vote(torch.softmax(logits, -1), encoded).tolist():
-            best = max(range(len(row)), key=row.__getitem__)
-            predictions.append(Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True))))
+        probability_EL = vote(torch.softmax(logits / self.temperature, -1), encoded)
+        if len(self.labels) <= SHOWN:
+            for row in probability_EL.tolist():
+                best = max(range(len(row)), key=row.__getitem__)
+                predictions.append(Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True))))
+            return predictions
+        top = probability_EL.topk(SHOWN)
+        for row, numbers in zip(top.values.tolist(), top.indices.tolist(), strict=True):
+            scores = {self.labels[number]: p for number, p in zip(numbers, row, strict=True)}
+            predictions.append(Prediction(self.labels[numbers[0]], row[0], scores))
         return predictions
 
-    def scores(self) -> Confusion:
+    def scores(self) -> Scores:
         """Counts of (true, predicted) label."""
         return Confusion(self.labels)
+
+    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """The labels, and how sure the answers were."""
+        super().count(scores, examples, predictions)
+        assert isinstance(scores, Confusion)
+        right = (answer.label == example.label for example, answer in zip(examples, predictions, strict=True))
+        scores.calibration.add((answer.probability or 0.0 for answer in predictions), right)
+
+    def tuned(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> Self:
+        """With the temperature that fits these examples, if asked for."""
+        if not self.calibrate or len(self.labels) > SHOWN:
+            return self
+        number = {label: i for i, label in enumerate(self.labels)}
+        known = [(p, number[e.label]) for p, e in zip(predictions, examples, strict=True) if e.label in number]
+        if not known:
+            return self
+        # The logarithm of a probability is the logit but for a constant, which softmax does not see.
+        logits = [[math.log(max(p, 1e-30)) for p in prediction.scores.values()] for prediction, _ in known]
+        return replace(self, calibrate=False, temperature=self.temperature * temperature(logits, [t for _, t in known]))
 
     @classmethod
     def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:

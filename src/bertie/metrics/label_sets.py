@@ -1,0 +1,120 @@
+"""Metrics where an example has any number of labels: F1 over all decisions, F1 per label, sets that are right whole.
+
+N examples · L labels
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bertie.metrics.base import Float
+from bertie.metrics.confusion import per_label, ratio
+from bertie.metrics.resample import intervals
+
+COUNTS = 50_000_000  # per-example counts beyond which intervals are left out: 12,500 examples of 1,000 labels
+
+
+@dataclass
+class LabelSets:
+    """True sets of labels beside predicted ones. A label the model never learnt is one it misses."""
+
+    labels: tuple[str, ...]
+    truth: list[frozenset[str]] = field(default_factory=list)
+    predicted: list[frozenset[str]] = field(default_factory=list)
+
+    def add(self, truth: Iterable[Iterable[str]], predicted: Iterable[Iterable[str]]) -> None:
+        """Count more examples."""
+        self.truth += map(frozenset, truth)
+        self.predicted += map(frozenset, predicted)
+
+    @property
+    def total(self) -> int:
+        """Examples counted."""
+        return len(self.truth)
+
+    @property
+    def unknown(self) -> dict[str, int]:
+        """True labels that are not among the model's, and how many examples have them."""
+        found = sorted(frozenset().union(*self.truth) - set(self.labels))
+        return {label: sum(label in labels for labels in self.truth) for label in found}
+
+    def figures(self) -> dict[str, float]:
+        """Every metric, without its interval."""
+        names = (*self.labels, *self.unknown)
+        summed = np.zeros(3 * len(names) + 2)
+        for start in range(0, self.total, 1000):
+            summed += self._counts(names, start, start + 1000).sum(0)
+        return {name: float(value) for name, value in figures(summed, len(names)).items()}
+
+    def report(self) -> dict[str, Any]:
+        """Every metric with its 95 % interval, and figures per label, as JSON values."""
+        names = (*self.labels, *self.unknown)
+        width = 3 * len(names) + 2
+        counts = self._counts(names, 0, self.total if self.total * width <= COUNTS else 0)
+        right_L, true_L, predicted_L = np.split(
+            sum((self._counts(names, i, i + 1000).sum(0) for i in range(0, self.total, 1000)), np.zeros(width))[:-2], 3
+        )
+        precision, recall, f1 = per_label(right_L, true_L, predicted_L)
+        given = set(self.predicted)
+        return {
+            "examples": self.total,
+            **self.figures(),
+            "interval_95": intervals(counts, partial(figures, labels=len(names))),
+            "per_label": {
+                name: {
+                    "precision": float(precision[i]),
+                    "recall": float(recall[i]),
+                    "f1": float(f1[i]),
+                    "examples": int(true_L[i]),
+                }
+                for i, name in enumerate(names)
+            },
+            "labels": list(names),
+            "unknown_labels": self.unknown,
+            "all_given": sorted(self.predicted[0]) if len(given) == 1 < len(set(self.truth)) else None,
+        }
+
+    def _counts(self, names: Sequence[str], start: int, stop: int) -> Float:
+        """Per example and label: right, true, predicted; then whether the set is right, and 1. -> (N, 3 L + 2)"""
+        number = {name: i for i, name in enumerate(names)}
+        truth, predicted = self.truth[start:stop], self.predicted[start:stop]
+        counts = np.zeros((len(truth), 3, len(names)))
+        for row, sets in enumerate(zip(truth, predicted, strict=True)):
+            for column, labels in enumerate((sets[0] & sets[1], *sets)):
+                counts[row, column, [number[label] for label in labels]] = 1
+        same = np.array([[t == p, 1.0] for t, p in zip(truth, predicted, strict=True)]).reshape(-1, 2)
+        return np.concatenate([counts.reshape(len(truth), -1), same], 1)
+
+
+def figures(sums: ArrayLike, labels: int) -> dict[str, Float]:
+    """micro_f1 over all decisions, macro_f1 over the labels, exact: whole sets. sums (..., 3 L + 2) -> (...)"""
+    sums = np.asarray(sums, np.float64)
+    right, truth, predicted = np.split(sums[..., :-2], 3, axis=-1)
+    occurs = truth + predicted > 0
+    f1 = per_label(right, truth, predicted)[2]
+    return {
+        "micro_f1": ratio(2 * right.sum(-1), truth.sum(-1) + predicted.sum(-1)),
+        "macro_f1": ratio((f1 * occurs).sum(-1), occurs.sum(-1)),
+        "exact": ratio(sums[..., -2], sums[..., -1]),
+    }
+
+
+def best_threshold(scores: ArrayLike, truth: ArrayLike) -> float:
+    """The threshold at or above which scores count as yes that gives the best F1. scores (N,), truth (N,) bool.
+
+    It lies half way between the last score that is a yes and the first that is not; 0.5 where nothing is true.
+    """
+    scores_N, truth_N = np.asarray(scores, np.float64), np.asarray(truth, bool)
+    if not truth_N.any():
+        return 0.5
+    order = np.argsort(-scores_N, kind="stable")
+    scores_N, right_N = scores_N[order], np.cumsum(truth_N[order])
+    f1_N = 2 * right_N / (np.arange(1, len(scores_N) + 1) + truth_N.sum())
+    f1_N[:-1][scores_N[:-1] == scores_N[1:]] = -1  # equal scores go together
+    best = int(f1_N.argmax())
+    after = scores_N[best + 1] if best + 1 < len(scores_N) else scores_N[best] - 2e-6
+    return float((scores_N[best] + after) / 2)

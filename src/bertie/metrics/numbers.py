@@ -1,0 +1,76 @@
+"""Metrics of predicted numbers: Pearson's and Spearman's correlation, mean squared error; F1 of what lies above a line.
+
+N examples · R resamples
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.stats import rankdata
+
+from bertie.metrics.base import RESAMPLES, Float, percent_points
+from bertie.metrics.confusion import ratio
+
+SORTED = 20_000_000  # numbers ranked for intervals; beyond, fewer resamples, at least 200
+
+
+@dataclass
+class Numbers:
+    """True numbers beside predicted ones. threshold: numbers from there on count as positive, for f1."""
+
+    threshold: float | None = None
+    truth: list[float] = field(default_factory=list)
+    predicted: list[float] = field(default_factory=list)
+
+    def add(self, truth: Iterable[float], predicted: Iterable[float]) -> None:
+        """Count more examples."""
+        self.truth += truth
+        self.predicted += predicted
+
+    @property
+    def total(self) -> int:
+        """Examples counted."""
+        return len(self.truth)
+
+    def figures(self) -> dict[str, float]:
+        """Every metric, without its interval."""
+        found = figures(np.array(self.truth), np.array(self.predicted), self.threshold)
+        return {name: float(value) for name, value in found.items()}
+
+    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
+        """Every metric with its 95 % bootstrap interval, as JSON values."""
+        truth_N, predicted_N = np.array(self.truth), np.array(self.predicted)
+        rng, drawn = np.random.default_rng(seed), dict[str, list[Float]]()
+        resamples = min(resamples, max(200, SORTED // max(1, self.total)))
+        for _ in range(resamples if self.total else 0):
+            rows = rng.integers(self.total, size=self.total)
+            for name, value in figures(truth_N[rows], predicted_N[rows], self.threshold).items():
+                drawn.setdefault(name, []).append(value)
+        flat = len(set(self.predicted)) == 1 < len(set(self.truth))
+        return {
+            "examples": self.total,
+            **self.figures(),
+            "interval_95": {name: list(percent_points(np.array(values))) for name, values in drawn.items()},
+            "all_given": str(self.predicted[0]) if flat else None,
+        }
+
+
+def figures(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
+    """truth, predicted (N,) -> each metric. A correlation with what does not vary is 0."""
+    found: dict[str, Float] = {
+        "pearson": correlation(truth, predicted),
+        "spearman": correlation(rankdata(truth), rankdata(predicted)),  # ties have their mean rank
+        "mse": ratio(((truth - predicted) ** 2).sum(), len(truth)),
+    }
+    if threshold is not None:
+        above, given = truth >= threshold, predicted >= threshold
+        found["f1"] = ratio(2 * (above & given).sum(), above.sum() + given.sum())
+    return found
+
+
+def correlation(a: Float, b: Float) -> Float:
+    """Pearson's correlation of two lists of numbers, 0 where one of them does not vary."""
+    a, b = (x - x.sum() / max(1, len(x)) for x in (a, b))
+    return ratio((a * b).sum(), np.sqrt((a * a).sum() * (b * b).sum()))

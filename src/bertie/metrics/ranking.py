@@ -1,0 +1,101 @@
+"""Metrics of one right answer among several, and of passages put in order for a question.
+
+N questions
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bertie.metrics.base import Float
+from bertie.metrics.confusion import ratio
+from bertie.metrics.resample import intervals
+
+CUT = 10  # of mrr@10, which MS MARCO reports
+
+
+@dataclass
+class Accuracy:
+    """The share of answers that are right, where what may be answered differs from one question to the next."""
+
+    right: list[bool] = field(default_factory=list)
+    answers: set[str] = field(default_factory=set)
+    truths: set[str] = field(default_factory=set)
+
+    def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
+        """Count more questions."""
+        for true, given in zip(truth, predicted, strict=True):
+            self.right.append(true == given)
+            self.answers.add(given)
+            self.truths.add(true)
+
+    @property
+    def total(self) -> int:
+        """Questions counted."""
+        return len(self.right)
+
+    def figures(self) -> dict[str, float]:
+        """The accuracy, without its interval."""
+        return {"accuracy": sum(self.right) / max(1, self.total)}
+
+    def report(self) -> dict[str, Any]:
+        """The accuracy with its 95 % interval, as JSON values."""
+        counts = [[right, 1.0] for right in self.right]
+        same = len(self.answers) == 1 < len(self.truths)
+        return {
+            "examples": self.total,
+            **self.figures(),
+            "interval_95": intervals(counts, lambda sums: {"accuracy": ratio(sums[..., 0], sums[..., 1])}),
+            "all_given": next(iter(self.answers)) if same else None,
+        }
+
+
+@dataclass
+class Ranking:
+    """Passages by question, each with its score and whether it answers. A question without an answer counts nowhere."""
+
+    questions: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
+
+    def add(self, truth: Iterable[tuple[str, bool]], predicted: Iterable[float]) -> None:
+        """Count more passages: (question, whether it answers) and the score it was given."""
+        for (question, right), score in zip(truth, predicted, strict=True):
+            self.questions.setdefault(question, []).append((score, right))
+
+    @property
+    def total(self) -> int:
+        """Passages counted."""
+        return sum(map(len, self.questions.values()))
+
+    def figures(self) -> dict[str, float]:
+        """Every metric, without its interval."""
+        return {name: float(value) for name, value in means(self._rows().sum(0)).items()}
+
+    def report(self) -> dict[str, Any]:
+        """Every metric with its 95 % interval over questions, as JSON values."""
+        rows_N4 = self._rows()
+        return {
+            "examples": self.total,
+            "questions": len(rows_N4),
+            "questions_without_answer": len(self.questions) - len(rows_N4),
+            **self.figures(),
+            "interval_95": intervals(rows_N4, means),
+        }
+
+    def _rows(self) -> Float:
+        rows = [of_question(found) for found in self.questions.values() if any(right for _, right in found)]
+        return np.array(rows).reshape(-1, 4)
+
+
+def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, float, float]:
+    """Reciprocal rank, the same among the first ten, average precision, and 1. Among equals wrong ones go first."""
+    ordered = sorted(passages, key=lambda passage: (-passage[0], passage[1]))
+    ranks = [rank for rank, (_, right) in enumerate(ordered, 1) if right]
+    precision = sum(found / rank for found, rank in enumerate(ranks, 1)) / len(ranks)
+    return 1 / ranks[0], (1 / ranks[0] if ranks[0] <= CUT else 0.0), precision, 1.0
+
+
+def means(sums: Float) -> dict[str, Float]:
+    """sums (..., 4) of `of_question` -> mrr, mrr@10, map: (...) each"""
+    return {name: ratio(sums[..., i], sums[..., 3]) for i, name in enumerate(("mrr", "mrr@10", "map"))}

@@ -1,0 +1,151 @@
+"""Multiple choice: which of several continuations or answers fits. Each choice is a sequence of its own.
+
+    [CLS] context [SEP] choice [SEP]     one logit each, softmax over the choices (Devlin et al. 2018, 4.4)
+
+The number of choices may differ from example to example.
+
+E examples · W sequences · B sequences of a batch · G questions of a batch · C most choices
+"""
+
+import itertools
+import re
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.data.tables import LABELS, Bad, Columns, Example, Fields, TableFormat
+from bertie.errors import DataError, UsageError, nearest
+from bertie.metrics.ranking import Accuracy
+from bertie.models.loss import LossReport, Part
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.text.tokenizer import Tokenizer
+
+CONTEXTS = (("question",), ("context",), ("ctx",), ("text",), ("premise", "question"), ("premise",))
+BEGUN = (("sent1", "sent2"), ("ctx_a", "ctx_b"))  # SWAG, HellaSwag: the second column begins every choice
+LISTS = ("endings", "choices", "choices.text", "options", "answers")
+NUMBERED = re.compile(r"(ending|choice|option|answer)_?\d+")
+LETTERS = "ABCDEFGHIJ"
+
+
+@dataclass(frozen=True)
+class ChoiceTask(Task):
+    """`Example.texts` is the context and then each choice; `Example.label` the number of the right one, from "0"."""
+
+    head = "choice"
+    metrics = ("accuracy",)
+
+    @classmethod
+    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+        """Columns of context, then a column for each choice (ending0, ending1 ...) or one of lists.
+
+        `format.text` names them: the context first, then the choices.
+        """
+        context: tuple[str, ...] = next((found for found in (*BEGUN, *CONTEXTS) if set(found) <= set(names)), ())
+        choices = tuple(name for name in names if NUMBERED.fullmatch(name))
+        choices = choices or tuple(name for name in LISTS if name in names)[:1]
+        if format.text:
+            context, choices = format.text[:1], format.text[1:] or choices
+        elif not context or not choices:
+            raise DataError(
+                f"{where}: context and choices are not recognised among {', '.join(map(repr, names))}. Name them: "
+                "--text CONTEXT --text CHOICE --text CHOICE ..."
+            )
+        label = format.label or next((name for name in LABELS if name in names), "")
+        for name in (*context, *choices, *((label,) if format.labelled else ())):
+            if name not in names:
+                raise DataError(f"{where} has no column {name or 'label'!r}. {nearest(name, names)}")
+        return Columns(context, label if format.labelled else None, choices)
+
+    @classmethod
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+        """The label is the right choice's number from 0, its letter from A, or the name of its column."""
+        values: list[Any] = [fields.get(name) for name in columns.choices]
+        context: list[Any] = [fields.get(name) for name in columns.text]
+        choices = values[0] if len(values) == 1 and isinstance(values[0], list) else values
+        for name, value in itertools.chain(zip(columns.text, context, strict=True), enumerate(choices)):
+            if not isinstance(value, str):
+                return Bad(line, f"no {name}" if isinstance(name, str) else "a choice is missing")
+        if not context[0].strip() or not all(choice.strip() for choice in choices):
+            return Bad(line, "empty text")
+        if len(choices) < 2:
+            return Bad(line, "fewer than two choices")
+        if columns.text in BEGUN:
+            context, choices = context[:1], [f"{context[1]} {choice}".strip() for choice in choices]
+        texts = (" ".join(context), *choices)
+        if columns.label is None:
+            return Example(texts, None, line)
+        value = str(fields.get(columns.label) or "").strip()
+        right = int(value) if value.isdecimal() else LETTERS.find(value) if len(value) == 1 else -1
+        right = columns.choices.index(value) if value in columns.choices else right
+        return (
+            Example(texts, str(right), line)
+            if 0 <= right < len(choices)
+            else Bad(line, f"{columns.label} is no choice")
+        )
+
+    @classmethod
+    def stratum(cls, example: Example) -> Hashable:
+        """Each position of the right answer gives its share of the dev set."""
+        label: str | None = example.label
+        return label
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """A sequence for each choice, beside the context. Raises UsageError for windows."""
+        if too_long == "window":
+            raise UsageError("Choices are compared whole: choose too_long=truncate or too_long=error, not windows.")
+        pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
+        found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)
+        windows = np.cumsum([0, *(len(example.texts) - 1 for example in examples)], dtype=np.int64)
+        long = np.unique(np.searchsorted(windows, found.too_long, side="right") - 1)
+        return replace(found, windows=windows, too_long=long)
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "choice" (W,) int64: its number; "right" (W,) float32: 1 for the right choice of each question."""
+        choice_W = np.arange(len(encoded.lengths)) - encoded.windows[encoded.example]
+        label_E = np.array([-1 if example.label is None else int(example.label) for example in examples], np.int64)
+        right_W = (choice_W == label_E[encoded.example]).astype(np.float32)
+        return Targets(sequence={"choice": choice_W, "right": right_W})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Questions."""
+        return {"choice": int(batch.labels["right"].sum())}
+
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """Cross-entropy over each question's choices. logits (B,); reads labels "choice" and "right"."""
+        choice_B, right_B = batch.labels["choice"], batch.labels["right"]
+        question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question stand together
+        table_GC = _table(logits, question_B, choice_B)
+        loss_B = table_GC.logsumexp(-1)[question_B] - logits
+        correct = (right_B * (choice_B == table_GC.argmax(-1)[question_B])).sum()
+        return {"choice": Part((right_B * loss_B).sum(), self.counts(batch)["choice"], correct.detach())}
+
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """The most probable choice; among equals the first."""
+        question_W = torch.from_numpy(encoded.example)
+        choice_W = torch.arange(len(logits)) - torch.from_numpy(encoded.windows)[question_W]
+        predictions = []
+        for example, row in zip(examples, _table(logits, question_W, choice_W).softmax(-1).tolist(), strict=True):
+            row = row[: len(example.texts) - 1]
+            best = max(range(len(row)), key=row.__getitem__)
+            predictions.append(Prediction(str(best), row[best], {str(i): p for i, p in enumerate(row)}))
+        return predictions
+
+    def scores(self) -> Accuracy:
+        """Questions answered right."""
+        return Accuracy()
+
+
+def _table(logits: Tensor, question: Tensor, choice: Tensor) -> Tensor:
+    """Logits of sequences (W,) with the question and choice of each -> (G, C), minus infinity where there is none."""
+    if not len(logits):
+        return logits.new_zeros(0, 1)
+    table_GC = logits.new_full((int(question[-1]) + 1, int(choice.max()) + 1), -torch.inf)
+    return table_GC.index_put((question, choice), logits)

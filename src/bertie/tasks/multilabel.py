@@ -1,0 +1,151 @@
+"""Any number of labels for a text or a pair of texts: the topics of an article, the emotions of a message.
+
+One yes-or-no question per label, on one head. E examples · W sequences · B sequences of a batch · L labels
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertie.data.batch import Batch
+from bertie.data.tables import Bad, Columns, Example, Fields, TableFormat, example, find_columns
+from bertie.errors import DataError, nearest
+from bertie.metrics.label_sets import LabelSets, best_threshold
+from bertie.models.loss import LossReport, Part
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.sequence import label_names, outputs_of, vote
+from bertie.tasks.source import Encoded, Targets
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
+
+
+@dataclass(frozen=True)
+class MultiLabelTask(Task):
+    """`Example.label` is a tuple of names, also none. What is at least as probable as its threshold is predicted.
+
+    threshold: for all labels; None: the one with the best micro F1 on dev, once trained. per_label: choose one for each
+    label in place of it, by its F1; they end in `thresholds`.
+    """
+
+    threshold: float | None = None
+    per_label: bool = False
+    thresholds: tuple[float, ...] = ()
+
+    head = "sequence"
+    problem_type = "multi_label_classification"
+    metrics = ("micro_f1", "macro_f1")
+    csv_columns = ("label",)
+
+    def __post_init__(self) -> None:
+        if not self.labels:
+            raise DataError("No example has a label: there is nothing to learn.")
+
+    @classmethod
+    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+        """One column of lists, or (`label` naming several, with commas) a column of 0 and 1 for each label."""
+        several = [name.strip() for name in format.label.split(",")]
+        if len(several) == 1 or format.label in names:
+            return find_columns(names, format, where)
+        for name in several:
+            if name not in names:
+                raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
+        text = find_columns(names, replace(format, label="", labelled=False), where).text
+        return Columns(text, ",".join(several) if format.labelled else None)
+
+    @classmethod
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+        """Labels as a JSON list, as "a, b" (none: an empty field), or as a 1 in each label's column."""
+        found = example(fields, Columns(columns.text, None), line)
+        if isinstance(found, Bad) or columns.label is None:
+            return found
+        names: list[str] = []
+        if columns.label in fields:
+            value = fields[columns.label]
+            if value is None:
+                return Bad(line, f"no {columns.label}")
+            names = [str(name).strip() for name in (value if isinstance(value, list) else value.split(","))]
+        else:
+            for name in columns.label.split(","):
+                value = str(fields.get(name) or "").strip().lower()
+                if value not in YES | NO:
+                    return Bad(line, f"{name} is neither 0 nor 1")
+                names += [name] if value in YES else []
+        return replace(found, label=tuple(sorted(set(filter(None, names)))))
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """The data set's labels where they are all there are, else those that occur."""
+        found = {label for example in examples for label in example.label}
+        return cls.make(names if names and found <= set(names) else label_names(found), options)
+
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Labels that only dev has, those that training has once, and examples without any."""
+        notes = []
+        counts = Counter(label for example in train for label in example.label)
+        if unknown := sorted({label for example in dev for label in example.label} - set(self.labels)):
+            notes.append(f"labels of dev that do not occur in training, counted as missed: {', '.join(unknown[:10])}")
+        if rare := sorted(label for label, n in counts.items() if n < 2):
+            notes.append(f"labels with a single example: {', '.join(map(repr, rare[:10]))}")
+        if bare := sum(not example.label for example in train):
+            notes.append(f"{bare:,} of {len(train):,} training examples have no label")
+        return notes
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "has" (W, L) float32: 1 for each label an example has; "weight" (W,) float32: 1 over its windows."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        has_EL = np.zeros((len(examples), len(self.labels)), np.float32)
+        for row, labelled in enumerate(examples):
+            has_EL[row, [number[label] for label in labelled.label if label in number]] = 1
+        return Targets(sequence={"has": has_EL[encoded.example], "weight": encoded.weight})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Decisions: each of an example's labels is one."""
+        return {"label": round(float(batch.labels["weight"].sum())) * len(self.labels)}
+
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """Binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
+        loss_BL = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels["has"], reduction="none")
+        return {"label": Part((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch)["label"])}
+
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """Windows of one text vote with their probabilities' mean."""
+        cuts = self.thresholds or [0.5 if self.threshold is None else self.threshold] * len(self.labels)
+        predictions = []
+        for row in vote(torch.sigmoid(logits), encoded).tolist():
+            label = tuple(name for name, p, cut in zip(self.labels, row, cuts, strict=True) if p >= cut)
+            predictions.append(Prediction(label, None, dict(zip(self.labels, row, strict=True))))
+        return predictions
+
+    def scores(self) -> LabelSets:
+        """True and predicted sets."""
+        return LabelSets(self.labels)
+
+    def tuned(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> Self:
+        """With the thresholds that are best on these examples, unless one was given."""
+        if self.threshold is not None or self.thresholds:
+            return self
+        scores_EL = np.array([[prediction.scores[label] for label in self.labels] for prediction in predictions])
+        truth_EL = np.array([[label in example.label for label in self.labels] for example in examples])
+        if not self.per_label:
+            return replace(self, threshold=best_threshold(scores_EL.ravel(), truth_EL.ravel()))
+        columns = zip(scores_EL.T, truth_EL.T, strict=True)
+        return replace(self, thresholds=tuple(best_threshold(scores, truth) for scores, truth in columns))
+
+    @classmethod
+    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+        """A head that config.json calls multi-label."""
+        outputs = outputs_of(model)
+        if not outputs or model.problem_type != cls.problem_type:
+            return None
+        task = cls.make(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)), settings)
+        if task.thresholds and len(task.thresholds) != outputs:
+            raise DataError(f"The model has {outputs:,} labels but {len(task.thresholds):,} thresholds.")
+        return task

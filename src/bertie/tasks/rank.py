@@ -1,0 +1,39 @@
+"""Re-ranking: pairs of a question and a passage that answers it or does not; passages come out in order of their score.
+
+A classifier of pairs whose last label means "answers" (Nogueira and Cho 2019, arXiv:1901.04085); what differs is how it
+is measured: by where the first right passage of each question stands.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertie.data.tables import Example
+from bertie.errors import DataError
+from bertie.metrics.base import Scores
+from bertie.metrics.ranking import Ranking
+from bertie.tasks.base import Prediction
+from bertie.tasks.sequence import SequenceTask
+
+
+@dataclass(frozen=True)
+class RankTask(SequenceTask):
+    """One of two labels for each pair (question, passage); the passages of a question need not stand together."""
+
+    metrics = ("mrr@10", "map")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.labels) != 2:
+            raise DataError(
+                f"A passage answers or does not: two labels, not {len(self.labels):,} ({', '.join(self.labels[:9])})."
+            )
+
+    def scores(self) -> Scores:
+        """Passages by question."""
+        return Ranking()
+
+    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """By question: whether each passage answers, and its probability of doing so."""
+        yes = self.labels[-1]
+        truth = [(example.texts[0], example.label == yes) for example in examples]
+        scores.add(truth, [prediction.scores[yes] for prediction in predictions])

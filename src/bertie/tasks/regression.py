@@ -1,0 +1,86 @@
+"""A number for a text or a pair of texts: how alike two sentences are, how good a review is.
+
+Devlin et al. 2018, 4.1 (STS-B). E examples · W sequences · B sequences of a batch
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.data.tables import Bad, Columns, Example, Fields, example
+from bertie.metrics.numbers import Numbers
+from bertie.models.loss import LossReport, Part
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.sequence import outputs_of, vote
+from bertie.tasks.source import Encoded, Targets
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+
+@dataclass(frozen=True)
+class RegressionTask(Task):
+    """`Example.label` is a float. threshold: numbers from there on count as positive, which adds f1 to the metrics."""
+
+    labels: tuple[str, ...] = ("score",)
+    threshold: float | None = None
+
+    head = "sequence"
+    problem_type = "regression"
+    metrics = ("pearson", "spearman")
+    csv_columns = ("label",)
+
+    @classmethod
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+        """As of any table, with the label read as a number."""
+        found = example(fields, columns, line)
+        if isinstance(found, Bad) or found.label is None:
+            return found
+        try:
+            number = float(found.label)
+        except ValueError:
+            number = math.nan
+        return replace(found, label=number) if math.isfinite(number) else Bad(line, f"{columns.label} is no number")
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """The one output is called score."""
+        return cls.make(("score",), options)
+
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Whether there is anything to learn."""
+        return ["all training examples have the same number"] if len({e.label for e in train}) == 1 else []
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "number" (W,) float32; "weight" (W,) float32: 1 over an example's windows."""
+        number_E = np.array([example.label for example in examples], np.float32)
+        return Targets(sequence={"number": number_E[encoded.example], "weight": encoded.weight})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Examples, not windows."""
+        return {"number": round(float(batch.labels["weight"].sum()))}
+
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """Squared error. logits (B, 1); reads labels "number" and "weight"."""
+        error_B = (logits[:, 0] - batch.labels["number"]) ** 2
+        return {"number": Part((batch.labels["weight"] * error_B).sum(), self.counts(batch)["number"])}
+
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """The mean over windows."""
+        return [Prediction(number) for number in vote(logits, encoded)[:, 0].tolist()]
+
+    def scores(self) -> Numbers:
+        """True and predicted numbers."""
+        return Numbers(self.threshold)
+
+    @classmethod
+    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+        """A head with one output that config.json does not call something else."""
+        if outputs_of(model) != 1 or model.problem_type not in (None, cls.problem_type):
+            return None
+        return cls.make(model.labels or ("score",), settings)

@@ -1,0 +1,284 @@
+"""Regression, label sets, choices and ranking: from a table to a saved model that answers, on toys of letters."""
+
+import json
+import random
+import string
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie import variants
+from bertie.config import FinetuneConfig
+from bertie.data.tables import Bad, Example, TableFormat, collect
+from bertie.errors import DataError, UsageError
+from bertie.evaluate.predict import Predictor
+from bertie.models.config import EncoderConfig
+from bertie.runs.finetune import finetune
+from bertie.tasks import TASKS
+from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.multilabel import MultiLabelTask
+from bertie.tasks.rank import RankTask
+from bertie.tasks.regression import RegressionTask
+from bertie.tasks.sequence import SequenceTask
+from bertie.text.tokenizer import Tokenizer
+
+LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pretrained")
+    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS]))
+    tokenizer = Tokenizer.load(folder)
+    config = EncoderConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=48,
+        initializer_range=0.1,
+    )
+    variants.save(variants.build(config), folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread():
+    """Models of this size are quicker in one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def settings(pretrained: Path, task: str, file: Path, **values) -> FinetuneConfig:
+    tree = {"model": str(pretrained), "task": task, "train_file": str(file), "epochs": 12, "max_length": 32}
+    loop = {"batch_size": 16, "precision": "fp32"}
+    return FinetuneConfig.model_validate({**tree, "optim": {"lr": 3e-3}, "train": loop, **values})
+
+
+def words(rng: random.Random, count: int) -> list[str]:
+    return [rng.choice("abcdef") for _ in range(count)]
+
+
+def rows_of(kind: str, text: str, path: Path, **options):
+    path.write_text(text, encoding="utf-8")
+    return list(TASKS[kind].rows(path, TableFormat(**options)))
+
+
+# Regression ---------------------------------------------------------------------------------------------------------
+
+
+def test_regression_learns_a_number_and_is_measured_by_correlation(pretrained, tmp_path):
+    rng = random.Random(0)
+    lines = []
+    for i in range(200):
+        text = [*["z"] * (i % 4), *words(rng, 4)]
+        rng.shuffle(text)
+        lines.append(f"{' '.join(text)}\t{i % 4 / 2}\n")
+    (tmp_path / "t.tsv").write_text("text\tlabel\n" + "".join(lines))
+    config = settings(pretrained, "regression", tmp_path / "t.tsv", task_options={"threshold": 0.9})
+    results = finetune(config, tmp_path / "run")
+    assert results["dev"]["pearson"] > 0.9
+    assert results["dev"]["f1"] > 0.9
+    saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert saved["problem_type"] == "regression"
+    assert saved["id2label"] == {"0": "score"}
+    model = bertie.load(tmp_path / "run" / "model")
+    assert Predictor(model).task == RegressionTask(threshold=0.9)
+    low, high = bertie.predict(model, ["a b c d", "z a z b z c d"])
+    assert low.label < 0.5 < 1 < high.label
+    assert bertie.score(model, tmp_path / "t.tsv")["spearman"] > 0.9
+
+
+def test_labels_that_are_no_numbers_are_left_out(tmp_path):
+    rows = rows_of("regression", "text\tlabel\na\t1.5\nb\thigh\nc\tnan\nd\t\n", tmp_path / "t.tsv")
+    assert rows[0] == Example(("a",), 1.5, 2)
+    assert [row.reason for row in rows[1:]] == ["label is no number", "label is no number", "no label"]
+
+
+def test_the_loss_is_squared_error_with_windows_weighing_one_together(pretrained):
+    task, tokenizer = RegressionTask(), Tokenizer.load(pretrained)
+    examples = [Example(("x" * 40,), 2.0), Example(("y",), -1.0)]
+    encoded = task.encode(examples, tokenizer, max_length=16, too_long="window")
+    batch = encoded.batch(np.arange(len(encoded.lengths)), task.targets(examples, encoded))
+    logits = torch.arange(len(encoded.lengths)).float()[:, None]
+    windows = len(encoded.lengths) - 1
+    assert windows > 2
+    plain = sum((i - 2.0) ** 2 for i in range(windows)) / windows + (windows + 1.0) ** 2
+    part = task.losses(logits, batch)["number"]
+    assert (part.count, float(part.total)) == (2, pytest.approx(plain))
+    assert task.decode(logits, encoded, examples)[0].label == pytest.approx(sum(range(windows)) / windows)
+
+
+# Sets of labels -----------------------------------------------------------------------------------------------------
+
+
+def multi(path: Path, n: int) -> Path:
+    rng = random.Random(1)
+    lines = []
+    for _ in range(n):
+        found = [letter for letter in "xyz" if rng.random() < 0.4]
+        text = [*found, *words(rng, 4)]
+        rng.shuffle(text)
+        lines.append(json.dumps({"text": " ".join(text), "labels": found}))
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"per_label": True}, {"threshold": 0.4}])
+def test_sets_of_labels_are_learnt_and_thresholds_saved(pretrained, tmp_path, options):
+    config = settings(pretrained, "multilabel", multi(tmp_path / "t.jsonl", 300), task_options=options, epochs=20)
+    results = finetune(config, tmp_path / "run")
+    assert results["dev"]["micro_f1"] > 0.9
+    model = bertie.load(tmp_path / "run" / "model")
+    task = Predictor(model).task
+    assert isinstance(task, MultiLabelTask)
+    assert task.labels == ("x", "y", "z")
+    if options == {"threshold": 0.4}:
+        assert task.threshold == 0.4
+    else:
+        assert (task.threshold is None, len(task.thresholds)) == ((True, 3) if options else (False, 0))
+    answers = [set(p.label) for p in bertie.predict(model, ["a x b z", "a b c d"])]
+    assert answers == [{"x", "z"}, set()]
+    # The thresholds that were tuned are those measured.
+    again = bertie.score(model, tmp_path / "t.jsonl")
+    assert again["micro_f1"] > 0.9
+
+
+def test_label_sets_in_every_notation(tmp_path):
+    listed = rows_of(
+        "multilabel", '{"text": "t", "labels": ["b", "a"]}\n{"text": "u", "labels": []}\n', tmp_path / "a.jsonl"
+    )
+    assert [row.label for row in listed] == [("a", "b"), ()]
+    joined = rows_of("multilabel", "text\tlabels\nt\tb, a\nu\t\n", tmp_path / "a.tsv")
+    assert [row.label for row in joined] == [("a", "b"), ()]
+    columns = rows_of("multilabel", "text\ta\tb\nt\t1\t0\nu\t2\t0\n", tmp_path / "b.tsv", label="a,b")
+    assert columns[0].label == ("a",)
+    assert columns[1] == Bad(3, "a is neither 0 nor 1")
+    with pytest.raises(DataError, match="no column 'c'"):
+        rows_of("multilabel", "text\ta\tb\nt\t1\t0\n", tmp_path / "c.tsv", label="a,c")
+    with pytest.raises(DataError, match="No example has a label"):
+        MultiLabelTask.of([Example(("t",), ())], (), {})
+
+
+# Choices ------------------------------------------------------------------------------------------------------------
+
+
+def test_choices_are_learnt_whatever_their_number(pretrained, tmp_path):
+    rng = random.Random(2)
+    lines = []
+    for i in range(240):
+        choices = [" ".join(words(rng, 3)) for _ in range(2 + i % 3)]
+        right = rng.randrange(len(choices))
+        choices[right] += " z"
+        lines.append(json.dumps({"context": " ".join(words(rng, 3)), "choices": choices, "label": right}))
+    (tmp_path / "t.jsonl").write_text("\n".join(lines))
+    results = finetune(settings(pretrained, "choice", tmp_path / "t.jsonl"), tmp_path / "run")
+    assert results["dev"]["accuracy"] > 0.9
+    saved = json.loads((tmp_path / "run" / "model" / "config.json").read_text())
+    assert saved["architectures"] == ["BertForMultipleChoice"]
+    model = bertie.load(tmp_path / "run" / "model")
+    two, five = bertie.predict(model, [("a b", "c", "d z"), ("a b", "c", "d", "e", "f z", "a")])
+    assert (two.label, five.label) == ("1", "3")
+    assert len(five.scores) == 5
+    assert sum(five.scores.values()) == pytest.approx(1)
+
+
+def test_the_choice_loss_is_the_cross_entropy_of_each_question(pretrained):
+    task, tokenizer = ChoiceTask(), Tokenizer.load(pretrained)
+    examples = [Example(("a", "b", "c", "d"), "2"), Example(("a", "b", "c"), "0"), Example(("a", "b", "c"))]
+    encoded = task.encode(examples, tokenizer, max_length=16, too_long="truncate")
+    assert np.diff(encoded.windows).tolist() == [3, 2, 2]
+    batch = encoded.batch(np.arange(7), task.targets(examples, encoded))
+    logits = torch.tensor([0.3, -1.0, 2.0, 0.5, 0.1, 9.0, 9.0])
+    plain = -torch.log_softmax(logits[:3], 0)[2] - torch.log_softmax(logits[3:5], 0)[0]
+    part = task.losses(logits, batch)["choice"]
+    assert part.count == 2  # one has no label
+    assert float(part.total) == pytest.approx(float(plain), rel=1e-5)
+    assert float(part.correct) == 2
+    first = task.decode(logits, encoded, examples)[0]
+    assert first.scores["2"] == pytest.approx(float(torch.softmax(logits[:3], 0)[2]))
+
+
+@pytest.mark.parametrize(
+    ("text", "suffix", "expected"),
+    [
+        ("sent1,sent2,ending0,ending1,label\nA.,She,sits.,runs.,1\n", "csv", (("A.", "She sits.", "She runs."), "1")),
+        ('{"ctx_a": "A.", "ctx_b": "She", "endings": ["sits.", "runs."], "label": 0}', "jsonl",
+         (("A.", "She sits.", "She runs."), "0")),
+        ('{"question": "Why?", "choices": {"text": ["a", "b", "c"], "label": ["A", "B", "C"]}, "label": "C"}', "jsonl",
+         (("Why?", "a", "b", "c"), "2")),
+        ("question\tchoice1\tchoice2\tlabel\nWhy?\ta\tb\tchoice2\n", "tsv", (("Why?", "a", "b"), "1")),
+    ],
+)  # fmt: skip
+def test_choices_in_every_notation(tmp_path, text, suffix, expected):
+    (row,) = rows_of("choice", text, tmp_path / f"t.{suffix}")
+    assert (row.texts, row.label) == expected
+
+
+def test_choices_that_cannot_be_used(pretrained, tmp_path):
+    text = "question\tchoice1\tchoice2\tlabel\nWhy?\ta\tb\t2\nWhy?\ta\t\t0\n \ta\tb\t0\nWhy?\ta\tb\t\n"
+    reasons = [row.reason for row in rows_of("choice", text, tmp_path / "t.tsv")]
+    assert reasons == ["label is no choice", "empty text", "empty text", "label is no choice"]
+    with pytest.raises(DataError, match="not recognised"):
+        rows_of("choice", "a\tb\nx\ty\n", tmp_path / "u.tsv")
+    with pytest.raises(UsageError, match="too_long=truncate"):
+        ChoiceTask().encode([Example(("a", "b", "c"))], Tokenizer.load(pretrained), max_length=16, too_long="window")
+
+
+# Ranking and probabilities -------------------------------------------------------------------------------------------
+
+
+def test_pairs_are_ranked_by_question(pretrained, tmp_path):
+    rng = random.Random(3)
+    lines = []
+    for question in range(60):
+        asked = rng.choice("uvw")
+        for number in range(5):
+            said = asked if number == 0 else rng.choice([c for c in "uvw" if c != asked])
+            lines.append(
+                f"{asked} {' '.join(words(rng, 1 + question % 3))}\t{said} {rng.choice('abc')}\t{int(number == 0)}\n"
+            )
+    (tmp_path / "t.tsv").write_text("question\tsentence\tlabel\n" + "".join(lines))
+    config = settings(pretrained, "rank", tmp_path / "t.tsv", epochs=15, dev_file=str(tmp_path / "t.tsv"))
+    results = finetune(config, tmp_path / "run")
+    assert results["metrics"] == ["mrr@10", "map"]
+    assert results["dev"]["map"] > 0.6
+    assert isinstance(Predictor(bertie.load(tmp_path / "run" / "model")).task, RankTask)
+    with pytest.raises(DataError, match="two labels, not 3"):
+        RankTask(("a", "b", "c"))
+
+
+def test_a_fitted_temperature_is_saved_and_changes_no_answer(pretrained, tmp_path):
+    rng = random.Random(4)
+    lines = []
+    for i in range(160):  # one label in five is wrong, so that sureness must be paid for
+        text = [*words(rng, 4), *(["z"] if i % 2 else [])]
+        rng.shuffle(text)
+        lines.append(f"{' '.join(text)}\t{(i % 2) ^ (rng.random() < 0.2)}\n")
+    (tmp_path / "t.tsv").write_text("text\tlabel\n" + "".join(lines))
+    plain = finetune(settings(pretrained, "sequence", tmp_path / "t.tsv"), tmp_path / "plain")
+    config = settings(pretrained, "sequence", tmp_path / "t.tsv", task_options={"calibrate": True})
+    fitted = finetune(config, tmp_path / "fitted")
+    task = Predictor(bertie.load(tmp_path / "fitted" / "model")).task
+    assert isinstance(task, SequenceTask)
+    assert task.temperature != 1
+    assert not task.calibrate
+    assert fitted["dev"]["confusion"] == plain["dev"]["confusion"]
+    assert fitted["dev"]["calibration"] != plain["dev"]["calibration"]
+    assert sum(row["answers"] for row in fitted["dev"]["calibration"]) == fitted["dev"]["examples"]
+
+
+def test_options_a_task_does_not_have_are_refused(pretrained, tmp_path):
+    file = multi(tmp_path / "t.jsonl", 20)
+    with pytest.raises(UsageError, match=r"no option 'treshold'. Did you mean 'threshold'"):
+        finetune(settings(pretrained, "multilabel", file, task_options={"treshold": 0.4}), tmp_path / "run")
+    with pytest.raises(UsageError, match=r"Task option threshold: .*'high'"):
+        finetune(settings(pretrained, "multilabel", file, task_options={"threshold": "high"}), tmp_path / "run")
+    examples, _ = collect(TASKS["multilabel"].rows(file, TableFormat()), "t")
+    assert MultiLabelTask.of(examples, (), {"threshold": 0.25}).threshold == 0.25
