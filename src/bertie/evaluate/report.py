@@ -166,7 +166,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .prob .track { background: var(--grid); border-radius: 4px; height: 9px; overflow: hidden; }
 .prob .fill { background: var(--series-5); height: 100%; } .prob.top .fill { background: var(--series-1); }
 .prob.true { font-weight: 650; } .right { color: var(--good); font-weight: 600; } .wrong { color: var(--series-2); }
-.blank { border-bottom: 2px solid var(--series-1); padding: 0 1.6em; }
+.blank { border-bottom: 2px solid var(--series-1); display: inline-block; width: 2.6em; }
 .guess { display: inline-block; white-space: nowrap; border-radius: 6px; padding: 1px 7px; margin: 1px 0;
   background: color-mix(in srgb, var(--series-5) 14%, transparent); }
 .guess.hit { background: color-mix(in srgb, var(--series-3) 24%, transparent); font-weight: 600; }
