@@ -1,5 +1,6 @@
 """T5 against `transformers`: encoder, decoder, heads, both directions."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,67 @@ def test_a_whole_folder_opens_as_an_encoder(tmp_path: Path) -> None:
             ours.decode(ours.encoder(**batch), batch["input_ids"])
 
 
+@pytest.mark.parametrize(
+    ("architecture", "head"),
+    [
+        ("T5ForSequenceClassification", "sequence"),
+        ("T5ForTokenClassification", "token"),
+        ("T5ForQuestionAnswering", "span"),
+    ],
+)
+def test_heads_that_label(architecture: str, head: str, tmp_path: Path) -> None:
+    """The decoder reads the text the encoder has read; its last token, </s>, stands for the sequence."""
+    theirs = theirs_of(architecture, tmp_path / "theirs", num_labels=2 if head == "span" else 3)
+    ours, report = variants.load(tmp_path / "theirs")
+    assert not report.fresh + report.unused
+    assert tuple(ours.heads) == T5.architectures[architecture]
+    batch = parity.inputs(ours.config)
+    real = batch["attention_mask"].bool()
+    batch["input_ids"][torch.arange(len(real)), real.sum(1) - 1] = 1
+    ours.train(), theirs.train()
+    mine, output = ours(**batch)[head], theirs(**batch)
+    other = torch.stack([output.start_logits, output.end_logits], -1) if head == "span" else output.logits
+    at_tokens = mine.shape[:2] == real.shape
+    mine, other = (x[real] if at_tokens else x for x in (mine, other))
+    close(mine, other, "logits")
+
+    weights = torch.linspace(-1, 1, mine.numel()).view_as(mine)
+    ((mine + other) * weights).sum().backward()
+    expected = {T5.table.today(name): p.grad for name, p in theirs.named_parameters() if p.grad is not None}
+    gradients = {name: p.grad for name, p in ours.named_parameters() if p.grad is not None}
+    for name, gradient in public_state(gradients, T5.table, base=True):
+        close(gradient, expected.pop(name), f"gradient of {name}")
+    assert not expected
+
+    packed = Inputs(batch["input_ids"][real], None, Packed.from_lengths(real.sum(1)))
+    close(ours.heads[head](ours.encode(packed)), mine, "packed")
+    ours.eval(), theirs.eval()
+    _same_folder(ours, theirs, tmp_path)
+
+
+@dataclass
+class Inputs:
+    input_ids: torch.Tensor
+    token_type_ids: Any
+    layout: Packed
+
+
+def test_a_task_finds_the_decoder_it_needs(tmp_path: Path) -> None:
+    """A classifier on T5 stands on the decoder, which comes from the file; a tagger does without."""
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_head_size": 8, "intermediate_size": 48}
+    writes = lambda config: {name: HEADS[name](config, 0) for name in ("decoder", "lm")}  # noqa: E731
+    variants.build("t5-small", heads=writes, **sizes, vocab_size=99, num_hidden_layers=2).save_pretrained(tmp_path)
+    model, report = variants.load(tmp_path, heads=lambda config: {"sequence": HEADS["sequence"](config, 3)})
+    assert tuple(model.heads) == ("decoder", "sequence")
+    assert all(name.startswith("heads.sequence.") for name in report.fresh)
+    model.save_pretrained(tmp_path / "b", labels=("x", "y", "z"))
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "b")
+    assert type(theirs).__name__ == "T5ForSequenceClassification"
+    model, report = variants.load(tmp_path, heads=lambda config: {"token": HEADS["token"](config, 3)})
+    assert tuple(model.heads) == ("token",)
+    assert all(name.startswith("decoder.") for name in report.unused)
+
+
 def _same_numbers(ours: Model, theirs: Any) -> None:
     batch = batch_of(ours)
     real, written = batch["attention_mask"].bool(), batch["decoder_attention_mask"].bool()
@@ -143,7 +205,7 @@ def _same_numbers(ours: Model, theirs: Any) -> None:
     weights = torch.linspace(-1, 1, a[written].numel()).view_as(a[written])
     ((a + b)[written] * weights).sum().backward()
     table = ours.variant.table  # type: ignore[union-attr]
-    expected = {name: parameter.grad for name, parameter in theirs.named_parameters()}
+    expected = {table.today(name): parameter.grad for name, parameter in theirs.named_parameters()}
     gradients = {name: parameter.grad for name, parameter in ours.named_parameters()}
     for name, gradient in public_state(gradients, table, base=True):
         close(gradient, expected.pop(name), f"gradient of {name}")

@@ -20,6 +20,7 @@ PLACES = [  # preset, head, dropout before the head's dense layer, before its la
     ("distilbert-base-uncased", "choice", 0.0, 0.2),
     ("electra-small-discriminator", "sequence", 0.1, 0.1),
     ("electra-small-discriminator", "choice", 0.0, 0.1),
+    ("t5-small", "sequence", 0.0, 0.0),
 ]
 
 
@@ -28,6 +29,19 @@ def test_dropout_of_heads_on_sequences(preset, name, first_p, last_p):
     head = HEADS[name](variants.config(preset), 3)
     assert head.last_p == last_p
     assert head.dense is None or head.first_p == first_p
+
+
+@pytest.mark.parametrize(  # of RoBERTa's and BigBird's choice heads `transformers` lets no classifier_dropout speak
+    ("preset", "last_p"),
+    [
+        *(("bert-base", 0.4), ("mobilebert-uncased", 0.4), ("albert-base-v2", 0.4)),
+        *(("roberta-base", 0.3), ("xlm-roberta-base", 0.3), ("camembert-base", 0.3), ("longformer-base-4096", 0.3)),
+        *(("bigbird-roberta-base", 0.3), ("electra-small-discriminator", 0.1), ("xlnet-base-cased", 0.1)),
+    ],
+)
+def test_which_dropout_a_choice_has(preset, last_p):
+    config = variants.config(preset, hidden_dropout_prob=0.3, classifier_dropout=0.4)
+    assert HEADS["choice"](config, 1).last_p == last_p
 
 
 @pytest.mark.parametrize(

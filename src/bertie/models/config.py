@@ -80,9 +80,11 @@ class EncoderConfig:
     sequence_input_dropout: bool = True  # before that dense layer too
     sequence_dropout: float | None = None  # of sequence and choice heads; None: classifier_dropout
     choice_act: HeadActivation | None = None  # as sequence_act
+    choice_dropout: float | None = None  # of the choice head; None: as of the sequence head
+    choice_drops_hidden: bool = False  # the choice head's is hidden_dropout_prob, whatever classifiers have (RoBERTa)
     span_dropout: float = 0.0
     span_layer: bool = False  # a feed-forward layer of the span head's own (BigBird)
-    sequence_last: bool = False  # the sequence head is one matrix on the last token (GPT)
+    sequence_last: bool = False  # the sequence head reads the last token; by a matrix alone without an act (GPT)
     lm_transform: bool = True  # the next-token head is built as the masked-LM head; False: a matrix alone (GPT, T5)
     lm_tied: bool = True  # that matrix is the word embeddings
     lm_scale: bool = False  # what it reads is first divided by the root of hidden_size (T5)
@@ -104,7 +106,7 @@ class EncoderConfig:
         within("block_size", self.block_size, 1, MOST)
         for name in ("embedding_size", "num_hidden_groups", "bottleneck_size", "attention_head_size"):
             within(name, 1 if (value := getattr(self, name)) is None else value, 1, MOST)
-        for name in (*DROPOUTS, "classifier_dropout", "sequence_dropout"):
+        for name in (*DROPOUTS, "classifier_dropout", "sequence_dropout", "choice_dropout"):
             within(name, getattr(self, name) or 0.0, 0.0, 0.999)
         for name in ("initializer_range", "layer_norm_eps"):
             within(name, getattr(self, name), 0.0, 10.0)

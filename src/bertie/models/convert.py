@@ -63,9 +63,9 @@ def convert(
     public = read_public(source)
     new_folder(out, overwrite=overwrite)
     with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
-        base = variant.table.base if variant.heads(public) == () else ""
+        base = "" if variant.based(public) else variant.table.base
         names = {name: name.removeprefix(base) for name in weights.stored}
-        if base and not all(name.startswith(base) for name in names):
+        if variant.heads(public) == () and not all(name.startswith(base) for name in names):
             names = {name: name for name in names}  # it has more than its class says: then all names are whole
         sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
         shards = _shards(sizes, shard_bytes)

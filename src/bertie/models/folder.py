@@ -42,7 +42,7 @@ class SavesTokenizer(Protocol):
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
     """A model with random weights: the same seed gives the same encoder, whatever its heads."""
-    modules = _make(heads, config)
+    modules = _make(variant, heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
     model = Model(variant.encoder(config), modules, variant=variant)
     _initialize(model, variant, seed)
@@ -61,7 +61,8 @@ def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) 
         config = _agree(variant, config, weights, where)
         labels = read_labels(public, where)
         with torch.device("meta"):
-            modules = _make(_own_heads(variant, public, weights, labels, where) if heads is None else heads, config)
+            heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
+            modules = _make(variant, heads_or_own, config)
             config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
             model = Model(variant.encoder(config), modules, variant=variant, public=public)
         fill = partial(_initialize, model, variant, seed)
@@ -77,8 +78,9 @@ def _initialize(model: Model, variant: Variant, seed: int, only: set[str] | None
     initialize(model, std=config.initializer_range, stds=variant.stds(config), seed=seed, only=only)
 
 
-def _make(heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:
-    return heads(config) if callable(heads) else heads or {}
+def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:
+    made = heads(config) if callable(heads) else heads or {}
+    return {"decoder": HEADS["decoder"](config, 0), **made} if variant.needs_decoder(made) else made
 
 
 def _read_pooler(heads: Mapping[str, nn.Module]) -> bool:
@@ -193,7 +195,7 @@ def save(
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
         public |= write_labels(labels, problem_type)
     folder.mkdir(parents=True, exist_ok=True)
-    save_weights(model, folder / WEIGHTS, variant.table, base=bool(model.heads))
+    save_weights(model, folder / WEIGHTS, variant.table, base=variant.based(public))
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
         tokenizer.save(folder)

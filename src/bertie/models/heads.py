@@ -114,10 +114,13 @@ class ReplacedTokenHead(nn.Module):
 
 
 class _OnSequence(nn.Module):
-    """One vector a sequence: the encoder's pooler output, or the first token through a dense layer of its own."""
+    """One vector a sequence: the pooler output, or the first or `last` token through a dense layer of its own."""
 
-    def __init__(self, config: EncoderConfig, outputs: int, act: str | None, *, first_p: float, last_p: float) -> None:
+    def __init__(
+        self, config: EncoderConfig, outputs: int, act: str | None, *, first_p: float, last_p: float, last: bool = False
+    ) -> None:
         super().__init__()
+        self.last = last
         act = config.hidden_act if act == "hidden_act" else act
         self.reads_pooler = act is None
         self.first_p, self.last_p = first_p, last_p
@@ -129,8 +132,9 @@ class _OnSequence(nn.Module):
         """-> logits (B, outputs)"""
         x = output.pooler_output
         if self.dense is not None and self.activation is not None:
-            first = output.layout.first(output.last_hidden_state)
-            x = self.activation(self.dense(dropout(first, self.first_p, self.training)))
+            pick = output.layout.last if self.last else output.layout.first
+            token = dropout(pick(output.last_hidden_state), self.first_p, self.training)
+            x = self.activation(self.dense(token))
         assert x is not None, "the head reads the pooler; its encoder needs one"
         logits: Tensor = self.classifier(dropout(x, self.last_p, self.training))
         return logits
@@ -152,15 +156,16 @@ class SequenceHead(_OnSequence):
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         last_p = _sequence_dropout_p(config)
         first_p = last_p if config.sequence_input_dropout else 0.0
-        super().__init__(config, num_labels, config.sequence_act, first_p=first_p, last_p=last_p)
-        self.last = config.sequence_last
-        if self.last:
+        last = config.sequence_last
+        super().__init__(config, num_labels, config.sequence_act, first_p=first_p, last_p=last_p, last=last)
+        self.alone = last and self.dense is None  # a matrix on the token itself (GPT)
+        if self.alone:
             self.reads_pooler = False
             self.classifier = Linear(config.hidden_size, num_labels, bias=False)
 
     def forward(self, output: EncoderOutput) -> Tensor:
         """-> logits (B, num_labels)"""
-        if not self.last:
+        if not self.alone:
             return super().forward(output)
         logits: Tensor = self.classifier(output.layout.last(output.last_hidden_state))
         return logits
@@ -170,7 +175,9 @@ class ChoiceHead(_OnSequence):
     """How well a sequence answers: one logit, compared with those of the other choices. Devlin et al. 2018, 4.4."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, 1, config.choice_act, first_p=0.0, last_p=_sequence_dropout_p(config))
+        last_p = config.hidden_dropout_prob if config.choice_drops_hidden else _sequence_dropout_p(config)
+        last_p = last_p if config.choice_dropout is None else config.choice_dropout
+        super().__init__(config, 1, config.choice_act, first_p=0.0, last_p=last_p)
 
     def forward(self, output: EncoderOutput) -> Tensor:
         """-> logits (B,); a question's choices are sequences of the batch"""

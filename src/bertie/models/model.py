@@ -11,6 +11,7 @@ from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import VOCABULARY, seen_by_all
+from bertie.models.seq2seq import shift_right
 from bertie.models.variant import Variant
 from bertie.nn.layout import Layout, Padded
 
@@ -84,8 +85,10 @@ class Model(nn.Module):
         """Run the encoder on a batch; `flags` are those of `Encoder.forward`.
 
         Where attention is windowed and no global_attention_mask is among them, the heads say which tokens all see.
+        Where a head that labels stands on a decoder, the answer is the decoder's, which reads the text once more.
         """
-        return self._encode(batch.input_ids, batch.token_type_ids, batch.layout, flags)
+        memory = self._encode(batch.input_ids, batch.token_type_ids, batch.layout, flags)
+        return self._read_again(memory, batch.input_ids, flags) if self._labels_decoded else memory
 
     def decode(self, memory: EncoderOutput, input_ids: Tensor, **flags: Any) -> EncoderOutput:
         """Run the decoder on what it has written so far; `flags` are those of `Decoder.forward`.
@@ -110,7 +113,8 @@ class Model(nn.Module):
     ) -> dict[str, Tensor]:
         """Every head's logits by head name: "mlm" at all positions, (B, S, V). Inputs as of `Encoder.forward`.
 
-        With decoder_input_ids (B, Q) the heads are on the decoder, whose hidden states (B, Q, H) stand at "decoder".
+        With decoder_input_ids (B, Q) the heads are on the decoder, whose hidden states (B, Q, H) stand at "decoder";
+        heads that label do without them, as the decoder then reads the text itself.
         For a look at a model, and for export; training and prediction call `encode` and the one head they need.
         """
         types, layout = inputs.pop("token_type_ids", None), inputs.pop("layout", None)
@@ -119,9 +123,12 @@ class Model(nn.Module):
         output = self._encode(input_ids, types, layout, inputs)
         heads, logits = dict(self.heads), dict[str, Tensor]()
         if heads.pop("decoder", None) is not None:
-            if decoder_input_ids is None:
+            if decoder_input_ids is not None:
+                output = self.decode(output, decoder_input_ids, attention_mask=decoder_attention_mask)
+            elif self._labels_decoded:
+                output = self._read_again(output, input_ids, inputs)
+            else:
                 raise UsageError("A model with a decoder needs decoder_input_ids, what it is to go on from.")
-            output = self.decode(output, decoder_input_ids, attention_mask=decoder_attention_mask)
             logits["decoder"] = output.last_hidden_state
         for name, head in heads.items():
             on_vocabulary = name in VOCABULARY
@@ -135,6 +142,17 @@ class Model(nn.Module):
             flags["global_attention_mask"] = seen_by_all(self.heads, input_ids, layout, self.config.sep_token_id)
         output: EncoderOutput = self.encoder(input_ids, token_type_ids, layout, **flags)
         return output
+
+    @property
+    def _labels_decoded(self) -> bool:
+        return "decoder" in self.heads and bool({"sequence", "span"} & set(self.heads))
+
+    def _read_again(self, memory: EncoderOutput, input_ids: Tensor, flags: Mapping[str, Any]) -> EncoderOutput:
+        """The decoder's reading of the text the encoder has read, token i at place i + 1 (T5's label classes)."""
+        layout = memory.layout
+        shifted = layout.flat(shift_right(layout.rectangle(input_ids), self.config.decoder_start_token_id))
+        shown = {name: flag for name, flag in flags.items() if name.startswith("output_")}
+        return self.decode(memory, shifted, layout=layout, **shown)
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Write a model folder in the public layout; `options` are those of `models.folder.save`."""

@@ -4,7 +4,7 @@ What config.json says beyond what we understand is kept and written back as it w
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -55,6 +55,7 @@ class Variant:
     fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
     recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
     encoder: Callable[[Any], Any] = Encoder  # what makes the encoder from a config; others answer as Encoder does
+    bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
     stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
 
     def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
@@ -110,6 +111,16 @@ class Variant:
         named = public.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
         return self.architectures.get(first) if isinstance(first, str) else None
+
+    def based(self, public: Mapping[str, Any]) -> bool:
+        """Whether the weights of config.json's class have `table.base` before the names that are not a head's."""
+        named = public.get("architectures") or [""]
+        return self.heads(public) != () and named[0] not in self.bare
+
+    def needs_decoder(self, heads: Iterable[str]) -> bool:
+        """Whether these heads stand on a decoder in the public classes, and on the encoder alone in none."""
+        known, wanted = [set(theirs) for theirs in self.architectures.values()], set(heads)
+        return wanted not in known and wanted | {"decoder"} in known
 
     def architecture(self, heads: tuple[str, ...], public: Mapping[str, Any]) -> str:
         """The public class with just these heads. Raises DataError when there is none."""

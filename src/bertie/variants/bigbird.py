@@ -17,6 +17,7 @@ BASE = replace(
     dropout_before_norm=True,
     sep_token_id=66,
     sequence_act="hidden_act",
+    choice_drops_hidden=True,
     span_layer=True,
 )
 

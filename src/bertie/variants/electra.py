@@ -23,6 +23,7 @@ BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
     mlm_act="gelu",
     sequence_act="gelu",
     choice_act="gelu",
+    choice_dropout=0.1,
 )
 
 
@@ -84,7 +85,7 @@ ELECTRA = Variant(
         "ElectraForTokenClassification": ("token",),
         "ElectraForQuestionAnswering": ("span",),
     },
-    keys={**KEYS, **same("embedding_size")},
+    keys={**KEYS, **same("embedding_size"), "choice_dropout": "summary_last_dropout"},
     fixed={**FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     recipe={  # paper, table 6 (small)
         "objectives": {"mlm": None, "nsp": None, "rtd": {}},

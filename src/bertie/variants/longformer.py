@@ -43,7 +43,10 @@ LONGFORMER = replace(
     presets={"longformer-base-4096": PUBLISHED, "longformer-large-4096": size(24, 1024, PUBLISHED)},
     table=TABLE,
     architectures=architectures("Longformer"),
-    keys={**ROBERTA.keys, **same("attention_window", "attention_dilation", "sep_token_id")},
+    keys={
+        **{ours: key for ours, key in ROBERTA.keys.items() if ours != "classifier_dropout"},  # always that of hidden
+        **same("attention_window", "attention_dilation", "sep_token_id"),
+    },
     recipe={  # paper, section 5: RoBERTa's weights, positions copied eight times, 65,000 steps of 64 x 4,096 tokens
         **ROBERTA.recipe,
         "max_length": 4_096,

@@ -18,6 +18,7 @@ BASE = replace(
     pooler=False,  # no pair is classified in pre-training; a classifier brings its own dense layer
     mlm_act="gelu",
     sequence_act="tanh",
+    choice_drops_hidden=True,
 )
 PUBLISHED = replace(BASE, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5)  # fairseq's eps
 

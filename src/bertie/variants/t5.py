@@ -30,6 +30,9 @@ BASE = EncoderConfig(  # t5-small, and transformers' defaults
     scale_attention=False,
     dropout_inside=True,
     pooler=False,
+    classifier_dropout=0.0,
+    sequence_act="tanh",
+    sequence_last=True,  # of the decoder, which reads the text a second time (Model.encode)
     lm_transform=False,
     lm_scale=True,
     eos_token_id=1,
@@ -61,7 +64,7 @@ GATED_SIZES = {
 
 def _layer(ours: str, theirs: str, halves: tuple[str, str]) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
     """Rows of what a layer of either side has: attention and the feed-forward network stand at these of `layer.`"""
-    attention, feed_forward = (f"{theirs}.block.{{}}.layer.{half}" for half in halves)
+    attention, feed_forward = (f"transformer.{theirs}.block.{{}}.layer.{half}" for half in halves)
     return (
         (
             f"{ours}.layers.{{}}.attention.qkv.*",
@@ -76,8 +79,8 @@ def _layer(ours: str, theirs: str, halves: tuple[str, str]) -> tuple[tuple[str, 
         ),
         (f"{ours}.layers.{{}}.down.*", f"{feed_forward}.DenseReluDense.wo.*"),
         (f"{ours}.layers.{{}}.output_norm.*", f"{feed_forward}.layer_norm.*"),
-        (f"{ours}.relative.bias.*", f"{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.*"),
-        (f"{ours}.final_norm.*", f"{theirs}.final_layer_norm.*"),
+        (f"{ours}.relative.bias.*", f"transformer.{theirs}.block.0.layer.0.SelfAttention.relative_attention_bias.*"),
+        (f"{ours}.final_norm.*", f"transformer.{theirs}.final_layer_norm.*"),
     )
 
 
@@ -100,10 +103,11 @@ def _stds(config: EncoderConfig) -> Stds:
     return {pattern: tuple(factor * std for std in parts) for pattern, parts in stds.items()}
 
 
-CROSS = "decoder.block.{}.layer.1"
+CROSS = "transformer.decoder.block.{}.layer.1"
 TABLE = WeightTable(
+    base="transformer.",
     rows=(
-        ("encoder.embeddings.word.*", "shared.*"),
+        ("encoder.embeddings.word.*", "transformer.shared.*"),
         *_layer("encoder", "encoder", ("0", "1")),
         *_layer("heads.decoder", "decoder", ("0", "2")),
         ("heads.decoder.layers.{}.cross_attention.query.*", f"{CROSS}.EncDecAttention.q.*"),
@@ -114,8 +118,15 @@ TABLE = WeightTable(
         ("heads.decoder.layers.{}.cross_attention.output.*", f"{CROSS}.EncDecAttention.o.*"),
         ("heads.decoder.layers.{}.cross_norm.*", f"{CROSS}.layer_norm.*"),
         ("heads.lm.weight", "lm_head.weight"),
+        ("heads.sequence.dense.*", "classification_head.dense.*"),
+        ("heads.sequence.classifier.*", "classification_head.out_proj.*"),
+        ("heads.token.classifier.*", "classifier.*"),
+        ("heads.span.classifier.*", "qa_outputs.*"),
     ),
-    old=((r"^(encoder|decoder)\.embed_tokens\.weight$", "shared.weight"),),  # copies of what is tied
+    old=(
+        (r"^(shared|encoder|decoder)\.", r"transformer.\1."),  # most classes name them so
+        (r"^transformer\.(encoder|decoder)\.embed_tokens\.weight$", "transformer.shared.weight"),  # copies: it is tied
+    ),
     ignored=(r"EncDecAttention\.relative_attention_bias\.weight$",),  # in the first files, read by nobody
 )
 
@@ -139,9 +150,14 @@ T5 = Variant(
         "T5EncoderModel": (),
         "T5Model": ("decoder",),
         "T5ForConditionalGeneration": ("decoder", "lm"),
+        "T5ForSequenceClassification": ("decoder", "sequence"),
+        "T5ForTokenClassification": ("token",),
+        "T5ForQuestionAnswering": ("decoder", "span"),
     },
+    bare=("T5Model", "T5ForConditionalGeneration", "T5ForQuestionAnswering"),
     keys={
         **same("vocab_size", "num_decoder_layers", "pad_token_id", "eos_token_id", "decoder_start_token_id"),
+        **same("classifier_dropout"),
         **same("relative_attention_num_buckets", "relative_attention_max_distance"),
         "hidden_size": "d_model",
         "num_hidden_layers": "num_layers",
