@@ -126,8 +126,8 @@ class PretrainConfig(Config):
     """Several corpora, mixed, in place of corpus: [{path: domain, weight: 9}, {path: general, weight: 1}]."""
     corpus_exponent: float = Field(0.3, ge=0, le=1)
     """Corpora without weights are read by size to this power: 1 as they are, 0 all alike. 0.3: XLM-R."""
-    tokenizer: str
-    """Folder that `bertie tokenizer train` wrote, or any with tokenizer.json or vocab.txt."""
+    tokenizer: str = ""
+    """Folder that `bertie tokenizer train` wrote, or any with tokenizer.json or vocab.txt. Empty: the model folder's."""
     model: str = "bert-tiny"
     """A preset (see `bertie info --presets`) or a model folder whose weights are the start."""
     model_overrides: dict[str, Any] = {}
@@ -136,6 +136,8 @@ class PretrainConfig(Config):
     """Objective name -> its options; several add up. null leaves one out: objectives.nsp=null."""
     max_length: int = Field(128, ge=8)
     """Tokens per instance, [CLS] and [SEP] included."""
+    pseudo_perplexity: int = Field(0, ge=0)
+    """Going on from a model folder: held-out sentences of each corpus to measure it on, before and after. 0: none."""
     phases: tuple[PhaseConfig, ...] = ()
     """Phases in turn, as short texts then long ones: [{steps: 0.9}, {max_length: 512}]. Empty: all steps are alike."""
     optim: OptimConfig = OptimConfig()
@@ -182,6 +184,7 @@ class FinetuneConfig(Config):
 
 
 C = TypeVar("C", bound=Config)
+RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
 
 
 def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
@@ -246,13 +249,20 @@ def save(config: Config, path: Path) -> None:
 
 
 def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A YAML mapping with its `extends:` (a path relative to the file) merged below it. Safe YAML only."""
+    """A YAML mapping with its `extends:` merged below it. Safe YAML only.
+
+    `extends:` names a file, seen from this one, or a recipe, as `path` may: pretrain-bert-base.
+    """
+    path = next((folder / f"{path}.yaml" for folder in RECIPES if (folder / f"{path}.yaml").is_file()), path)
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"The config file {path} does not exist.") from None
+        recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
+        raise UsageError(f"{path} is no file, and no recipe. {nearest(path.stem, recipes)}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not readable YAML: {error}") from None
     if tree is None:
@@ -262,7 +272,8 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     parent = tree.pop("extends", None)
     if parent is None:
         return tree
-    base = read_yaml(path.parent / str(parent), _seen=(*_seen, path.resolve()))
+    beside = path.parent / str(parent)
+    base = read_yaml(beside if beside.is_file() else Path(str(parent)), _seen=(*_seen, path.resolve()))
     return merge(base, tree)
 
 

@@ -222,6 +222,17 @@ def test_recipes_are_configs(name):
         variants.config(config.model, **config.model_overrides)
 
 
+def test_a_recipe_is_known_by_its_name_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    named = configs.load(PretrainConfig, "pretrain-small-cpu", corpus="c", tokenizer="t")
+    (tmp_path / "mine.yaml").write_text("extends: pretrain-small-cpu\nmodel: bert-tiny\n")
+    mine = configs.load(PretrainConfig, "mine.yaml", corpus="c", tokenizer="t")
+    assert (named.model, mine.model) == ("bert-mini", "bert-tiny")
+    assert mine.optim == named.optim
+    with pytest.raises(UsageError, match="Did you mean 'pretrain-small-cpu'"):
+        configs.load(PretrainConfig, "pretrain-smal-cpu", corpus="c", tokenizer="t")
+
+
 def test_the_published_recipe_has_the_published_numbers():
     recipes = Path(__file__).parents[2] / "recipes"
     base, long = (

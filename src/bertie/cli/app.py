@@ -80,7 +80,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the o
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, do nothing.")]
 Resume = Annotated[str, typer.Option("--resume", help="auto, never, or a checkpoint folder.")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="Overrides of the run config: key=value ...")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML run config (may `extends:` another).")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML run config, or a recipe by its name.")]
 
 
 def emit(value: Any) -> None:

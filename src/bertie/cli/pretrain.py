@@ -41,7 +41,7 @@ def pretrain(
 
       bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/tiny train.steps=5000
 
-      bertie pretrain -c recipes/pretrain-bert-base.yaml --corpus corpora/mine --tokenizer tokenizers/mine --dry-run
+      bertie pretrain -c pretrain-bert-base --corpus corpora/mine --tokenizer tokenizers/mine --dry-run
 
       bertie pretrain --from runs/tiny -o runs/again
 
@@ -49,6 +49,7 @@ def pretrain(
     """
     from bertie import config as configs
     from bertie.runs import pretrain as run
+    from bertie.runs.domains import table
     from bertie.train.distributed import is_main
 
     if from_ is not None and config is not None:
@@ -79,6 +80,8 @@ def pretrain(
     last = results["valid"] or results["train"]
     figures = "  ".join(f"{name} {value:.4g}" for name, value in last.items() if name.endswith(("loss", "accuracy")))
     console.show(f"step {results['step']:,}: {figures}")
+    if "pseudo_perplexity" in results:
+        console.show(table(results["pseudo_perplexity"]))
     if "repeats" in results:
         same = "the same, byte for byte" if results["repeats"]["same_weights"] else "other ones"
         console.show(f"Weights compared with {results['repeats']['run']}: {same}")
