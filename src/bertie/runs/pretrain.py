@@ -22,6 +22,7 @@ from bertie.models.elmo import ElmoEncoder
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
+from bertie.runs.domains import before_and_after
 from bertie.runs.phases import phases
 from bertie.runs.reading import Reading
 from bertie.runs.verify import RESULTS, same_data
@@ -86,7 +87,7 @@ def pretrain(
         config=config,
         identity=ready.identity,
         evaluate=(lambda: ready.validate(model, now)) if ready.reading.validation(0) else None,
-        save_model=lambda folder: variants.save(model, folder, tokenizer=ready.tokenizer),
+        save_model=lambda folder: ready.save(model, folder.parent),
         resume=resume,
         allow_change=allow_change,
         on_step=on_step,
@@ -101,6 +102,11 @@ def pretrain(
         "identity": ready.identity,
     }
     if is_main():
+        if config.pseudo_perplexity:
+            corpora = ready.reading.folders
+            results["pseudo_perplexity"] = before_and_after(
+                ready.model(), model, ready.tokenizer, corpora, sentences=config.pseudo_perplexity
+            )
         if like is not None and (like / "model" / WEIGHTS).exists():
             same = file_hash(like / "model" / WEIGHTS) == file_hash(run / "model" / WEIGHTS)
             results["repeats"] = {"run": str(like), "same_weights": same}
@@ -122,8 +128,16 @@ class Ready:
 
     def __init__(self, config: PretrainConfig) -> None:
         self.config = config
-        self.objective = objectives.build(config.objectives)
-        self.tokenizer = Tokenizer.load(config.tokenizer)
+        self.objective = objectives.build(config.objectives).ready(lambda folder: variants.load(folder)[0])
+        if not config.tokenizer and not self.is_folder:
+            raise UsageError(f"tokenizer is missing: {PretrainConfig.model_fields['tokenizer'].description}")
+        if config.pseudo_perplexity and config.objectives.get("mlm") is None:
+            raise UsageError("pseudo_perplexity asks a masked language model; the run's objectives have no mlm.")
+        if config.pseudo_perplexity and not self.is_folder:
+            raise UsageError(
+                f"pseudo_perplexity compares with the model a run starts from; {config.model} is a preset."
+            )
+        self.tokenizer = Tokenizer.load(config.tokenizer or config.model)
         self.shape = self._shape()
         precision.choose_device(config.train.device)
         self.reading = Reading(config, self.tokenizer)
@@ -139,7 +153,7 @@ class Ready:
 
     def _shape(self) -> EncoderConfig:
         config = self.config
-        if self._is_folder:
+        if self.is_folder:
             if config.model_overrides:
                 raise UsageError(
                     f"model_overrides change the shape of a preset; {config.model} has its weights already."
@@ -158,13 +172,14 @@ class Ready:
         return shape
 
     @property
-    def _is_folder(self) -> bool:
+    def is_folder(self) -> bool:
+        """Whether the run goes on from a model folder."""
         return (Path(self.config.model) / "config.json").is_file()
 
     def model(self) -> Model:
         """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
         heads, seed = self.objective.heads, self.config.train.seed
-        if self._is_folder:
+        if self.is_folder:
             model, report = variants.load(self.config.model, heads=heads, seed=seed)
             console.say(f"{escape(self.config.model)}: {escape(str(report))}")
         else:
@@ -172,7 +187,16 @@ class Ready:
             model = variants.build(self.shape, heads=heads, seed=seed, variant=family)
         if isinstance(model.encoder, ElmoEncoder):
             model.encoder.spell(self._spellings())
+        self.objective.prepare(model, seed)
+        for kept in self.objective.kept(model).values():
+            assert kept.variant is not None
+            kept.variant.architecture(tuple(kept.heads), kept.public)  # raises now what saving would after the last step
         return model
+
+    def save(self, model: Model, run: Path) -> None:
+        """Write what is left of training: RUN/model, and what an objective keeps beside it."""
+        for name, kept in self.objective.kept(model).items():
+            variants.save(kept, run / name, tokenizer=self.tokenizer)
 
     def _spellings(self) -> Iterator[str]:
         """The vocabulary for a model that reads letters."""

@@ -40,6 +40,12 @@ class Reading:
         self.source = Phased([(phase.steps, source) for phase, source in zip(self.phases, self.sources, strict=True)])
 
     @property
+    def folders(self) -> dict[str, tuple[Path, Shards]]:
+        """Of each corpus the folder and the token ids."""
+        paths = [self.config.corpus] if self.config.corpus else [corpus.path for corpus in self.config.corpora]
+        return {name: (Path(path), shards) for path, (name, shards) in zip(paths, self.shards.items(), strict=True)}
+
+    @property
     def fingerprint(self) -> Any:
         """Of the corpus, or of each of several with its share."""
         if len(self.shards) == 1:

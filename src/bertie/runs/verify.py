@@ -138,9 +138,10 @@ def _tokenizer(run: Path) -> str:
     config, expected = run_config(run), run_identity(run).get("tokenizer")
     if not isinstance(config, PretrainConfig) or expected is None:
         return "not recorded"
-    found = Tokenizer.load(config.tokenizer).fingerprint
+    folder = config.tokenizer or config.model
+    found = Tokenizer.load(folder).fingerprint
     if found != expected:
-        raise DataError(f"{config.tokenizer} holds another tokenizer now: {found}, the run read {expected}.")
+        raise DataError(f"{folder} holds another tokenizer now: {found}, the run read {expected}.")
     return f"the same: {found}"
 
 

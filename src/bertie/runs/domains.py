@@ -1,0 +1,62 @@
+"""What continued pre-training did to a model: its pseudo-perplexity on each corpus before and after.
+
+Measured on sentences of the documents that were held out of training, the same for both models.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie.console import progress
+from bertie.data.draws import key
+from bertie.data.plans import held_out
+from bertie.data.shards import Shards
+from bertie.errors import DataError
+from bertie.evaluate.pseudo import pseudo_perplexity
+from bertie.models.model import Model
+from bertie.text.tokenizer import Tokenizer
+
+SEED = 0x5EED  # never the run's: all runs on a corpus are measured on the same sentences
+
+
+def before_and_after(
+    start: Model, model: Model, tokenizer: Tokenizer, corpora: Mapping[str, tuple[Path, Shards]], *, sentences: int
+) -> dict[str, Any]:
+    """Corpus -> {"before": pseudo-perplexity of `start`, "after": of `model`}.
+
+    corpora: name -> folder, token ids. sentences: of each corpus, at most.
+    """
+    texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
+    found: dict[str, Any] = {}
+    with progress("pseudo-perplexity", 2 * len(texts), unit="texts") as advance:
+        for name, lines in texts.items():
+            found[name] = {}
+            for when, one in (("before", start.to(model.word_embeddings.device)), ("after", model)):
+                found[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
+                advance(1)
+    return found
+
+
+def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
+    """Some sentences of a corpus's held-out documents, as they were written. Raises DataError when none is held out."""
+    bounds = ids.document_bounds()
+    out = held_out(ids.sentence_lengths(), bounds)
+    numbers = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in np.flatnonzero(out)] or [np.zeros(0, int)])
+    if not len(numbers):
+        raise DataError(f"{folder} is too small to hold documents out, so there is nothing to measure on.")
+    chosen = np.sort(numbers[np.argsort(key(SEED, numbers))[:count]])
+    text = Shards.open(folder, verify=False)
+    return [bytes(text.sentence(int(i))).decode() for i in chosen]
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """The figures as lines of text, per word and per token."""
+    width = max(len("pseudo-perplexity"), *map(len, found))
+    rows = [f"{'pseudo-perplexity':<{width}}  {'per word':>21}  {'per token':>21}"]
+    for name, both in found.items():
+        cells = [f"{both['before'][k]:>9.4g} -> {both['after'][k]:>8.4g}" for k in ("per_word", "per_token")]
+        rows.append(f"{name:<{width}}  {cells[0]:>21}  {cells[1]:>21}")
+    return "\n".join(rows)

@@ -1,0 +1,100 @@
+"""Pseudo-perplexity, against hiding one token after the other by hand; continued pre-training on a domain."""
+
+import math
+
+import pytest
+import torch
+from test_pretrain import documents, home, make_corpus, settings, thread
+
+import bertie
+from bertie import config as configs
+from bertie.config import PretrainConfig
+from bertie.errors import DataError, UsageError
+from bertie.evaluate.pseudo import pseudo_perplexity
+from bertie.models.surgery import with_vocabulary
+from bertie.runs.domains import table
+from bertie.runs.pretrain import pretrain
+from bertie.text.resize import extend
+
+assert home
+assert thread  # fixtures
+
+TEXTS = ["The old cat sees a bird.", "A small dog likes the red house near the river.", "Over and under."]
+
+
+@pytest.fixture(scope="module")
+def start(home, tmp_path_factory):
+    """A model that has read the first corpus for a while."""
+    run = tmp_path_factory.mktemp("start") / "run"
+    pretrain(settings(home, "train.steps=60", "optim.lr=2e-3", "train.batch_size=16"), run)
+    return run / "model"
+
+
+def by_hand(model, text):
+    """-> nats, tokens: a forward pass of the rectangle for every token."""
+    encoding = model.tokenizer.encode(text)
+    nats, tokens = 0.0, 0
+    for i, token in enumerate(encoding.ids):
+        if token in model.tokenizer.special_ids:
+            continue
+        ids = torch.tensor([encoding.ids])
+        ids[0, i] = model.tokenizer.mask_id
+        with torch.no_grad():
+            logits = model(ids, token_type_ids=torch.zeros_like(ids))["mlm"]
+        nats -= float(logits[0, i].log_softmax(-1)[token])
+        tokens += 1
+    return nats, tokens
+
+
+def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
+    model = bertie.load(start)
+    found = pseudo_perplexity(model.train(), TEXTS)
+    assert model.training  # left as it came
+    model.eval()
+    nats, tokens = (sum(column) for column in zip(*[by_hand(model, text) for text in TEXTS], strict=True))
+    assert found.tokens == tokens
+    assert found.words == sum(len(text.split()) for text in TEXTS)
+    assert found.per_token == pytest.approx(math.exp(nats / tokens), rel=1e-4)
+    assert found.per_word == pytest.approx(math.exp(nats / found.words), rel=1e-4)
+    assert found.per_token < 60  # better than guessing
+
+
+def test_what_cannot_be_scored_is_left_out_and_counted(start):
+    model = bertie.load(start)
+    found = pseudo_perplexity(model, [*TEXTS, "", "the cat " * 100], max_length=40)
+    assert (found.texts, found.left_out) == (3, 2)
+    with pytest.raises(DataError, match="None of the 2 texts"):
+        pseudo_perplexity(model, ["", " "])
+    del model.heads["mlm"]
+    with pytest.raises(UsageError, match="masked-LM head"):
+        pseudo_perplexity(model, TEXTS)
+
+
+def domain(home, start, *overrides, **values):
+    short = ["max_length=32", "train.steps=40", "train.batch_size=16", "train.device=cpu", "optim.lr=2e-3"]
+    return configs.load(PretrainConfig, None, [*short, *overrides], model=str(start), **values)
+
+
+def test_a_domain_is_learned_and_the_table_says_so(home, start, tmp_path):
+    """With a vocabulary that was extended by a word of the domain, and a replay of the first corpus."""
+    texts = [text.replace("cat", "aardvark").replace("sees", "bird bird") for text in documents(60, seed=3)]
+    other = make_corpus(tmp_path / "domain", texts)
+    model = bertie.load(start)
+    grown = with_vocabulary(model, extend(model.tokenizer, ["aardvark"]))
+    grown.save_pretrained(tmp_path / "grown", tokenizer=grown.tokenizer)
+    mix = f"corpora=[{{path: {other}, weight: 3}}, {{path: {home / 'corpus'}, weight: 1}}]"
+    results = pretrain(domain(home, tmp_path / "grown", mix, "pseudo_perplexity=8"), tmp_path / "run")
+    found = results["pseudo_perplexity"]
+    assert found["domain"]["after"]["per_token"] < 0.8 * found["domain"]["before"]["per_token"]
+    assert found["corpus"]["after"]["tokens"] == found["corpus"]["before"]["tokens"]
+    assert found["corpus"]["after"]["texts"] == 8
+    assert table(found).splitlines()[1].startswith("domain")
+    after = bertie.load(tmp_path / "run" / "model")
+    assert after.tokenizer.encode("aardvark").tokens[1] == "aardvark"
+
+
+def test_what_is_missing_is_said(home, tmp_path):
+    with pytest.raises(UsageError, match="tokenizer is missing"):
+        pretrain(settings(home, tokenizer=""), tmp_path / "run")
+    with pytest.raises(UsageError, match="bert-tiny is a preset"):
+        pretrain(settings(home, "pseudo_perplexity=5"), tmp_path / "run")
