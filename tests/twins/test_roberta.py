@@ -4,8 +4,11 @@ from pathlib import Path
 
 import parity
 import pytest
+import torch
 import transformers
 
+from bertie import variants
+from bertie.nn.layout import Packed
 from bertie.variants.camembert import CAMEMBERT
 from bertie.variants.roberta import ROBERTA
 from bertie.variants.xlmr import XLMR
@@ -28,6 +31,22 @@ def test_positions_start_after_the_pad_token_wherever_it_is(tmp_path: Path) -> N
     config = transformers.RobertaConfig(**parity.TINY, type_vocab_size=2, pad_token_id=4, hidden_act="relu")
     model = parity.check("RobertaForMaskedLM", config, tmp_path)
     assert model.config.max_length == parity.TINY["max_position_embeddings"] - 5
+
+
+def test_a_pad_token_inside_a_text_has_no_position_of_its_own(tmp_path: Path) -> None:
+    """A text may spell <pad>; what follows it is counted on, there as here, packed or padded."""
+    theirs = transformers.RobertaModel(transformers.RobertaConfig(**{**parity.TINY, "initializer_range": 0.5})).eval()
+    theirs.save_pretrained(tmp_path)
+    ours, _ = variants.load(tmp_path)
+    batch = parity.inputs(ours.config)
+    batch["input_ids"][0, [2, 3, 7]] = batch["input_ids"][1, 2] = 1
+    real = batch["attention_mask"].bool()
+    with torch.no_grad():
+        mine = ours.encoder(**batch).last_hidden_state[real]
+        parity.close(mine, theirs(**batch).last_hidden_state[real], "padded")
+        layout = Packed.from_lengths(real.sum(1))
+        packed = ours.encoder(batch["input_ids"][real], batch["token_type_ids"][real], layout)
+    parity.close(packed.last_hidden_state, mine, "packed")
 
 
 def test_sizes() -> None:

@@ -46,7 +46,6 @@ class EncoderConfig:
     bottleneck_size: int | None = None  # width inside a layer; None: no bottleneck
     bottleneck_attention: bool = False  # whether attention reads what has passed the bottleneck, values too
     num_feedforward_networks: int = 1  # one after the other in a layer
-    affine_norm: bool = False  # a scale and a shift of each feature in place of layer norm
     trigram_embeddings: bool = False  # a token's vector is made from its neighbours' too; positions are not narrow
     # attention that does not grow with the square of the length
     attention_window: int | tuple[int, ...] | None = None  # tokens a token sees, both sides; one for all layers or each
@@ -61,7 +60,7 @@ class EncoderConfig:
     # what GPT and T5 do in another way
     embedding_norm: bool = True
     embedding_dropout: float | None = None  # None: hidden_dropout_prob
-    norm_type: Literal["layer", "rms"] = "layer"
+    norm_type: Literal["layer", "rms", "affine"] = "layer"  # affine: a scale and a shift of each feature (MobileBERT)
     bias: bool = True  # of every linear layer
     attention_head_size: int | None = None  # None: hidden_size / num_attention_heads
     scale_attention: bool = True  # scores by the root of the head size

@@ -10,7 +10,7 @@ from functools import singledispatch
 from bertie.models.config import EncoderConfig
 
 GATED = ("geglu", "reglu", "swiglu")
-NORM = {"layer": 2, "rms": 1}  # parameters a feature
+NORM = {"layer": 2, "rms": 1, "affine": 2}  # parameters a feature
 
 
 @singledispatch
@@ -32,7 +32,7 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
             else {"relative positions": config.relative_attention_num_buckets * config.num_attention_heads}
         ),
         "segment embeddings": config.type_vocab_size * summed,
-        "embedding norm": 2 * summed * config.embedding_norm,
+        "embedding norm": NORM[config.norm_type] * summed * config.embedding_norm,
         **({"embedding projection": _linear(read, h)} if projected else {}),
         "layers": layers * _layer(config),
         **({"final norm": NORM[config.norm_type] * h} if config.norm == "pre" else {}),

@@ -20,7 +20,7 @@ from bertie.models.layers import final_norm, make_layer, relative_positions, wit
 from bertie.nn.attention import attention_bias
 from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
-from bertie.nn.embeddings import Embeddings
+from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
 from bertie.nn.window import Sight, sight
@@ -60,7 +60,7 @@ class Encoder(nn.Module):
             project=config.project_embeddings,
             norm=config.embedding_norm,
             trigram=config.trigram_embeddings,
-            affine_norm=config.affine_norm,
+            norm_type=config.norm_type,
             rescale=config.rescale_embeddings,
             dropout_before_norm=config.dropout_before_norm,
             eps=config.layer_norm_eps,
@@ -104,10 +104,12 @@ class Encoder(nn.Module):
         given, layout = layout, layout.roomy()
         positions = layout.position_ids() if cache is None else cache.extend(layout.mask())
         self._check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
-        if position_ids is None:
-            position_ids = positions + self.config.position_offset
-        else:
+        if position_ids is not None:
             position_ids = layout.fill(position_ids)
+        elif self.config.positions_after_pad:
+            position_ids = positions_after_pad(layout.fill(input_ids), layout, self.config.pad_token_id)
+        else:
+            position_ids = positions
         types = None if token_type_ids is None else layout.fill(token_type_ids)
         hidden = self.embeddings(layout.fill(input_ids), types, position_ids, layout)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)

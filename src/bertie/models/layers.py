@@ -26,7 +26,7 @@ def make_layer(config: EncoderConfig, number: int) -> nn.Module:
             activation=ACTIVATIONS[config.hidden_act],
             num_feedforward=config.num_feedforward_networks,
             narrow_attention=config.bottleneck_attention,
-            affine_norm=config.affine_norm,
+            norm_type=config.norm_type,
             eps=config.layer_norm_eps,
             dropout_p=config.hidden_dropout_prob,
             attention_dropout_p=config.attention_probs_dropout_prob,

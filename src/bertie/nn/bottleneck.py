@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from bertie.nn.attention import attend, split_heads
 from bertie.nn.dropout import add_dropout
 from bertie.nn.layout import Layout
-from bertie.nn.linear import Affine, LayerNorm, Linear
+from bertie.nn.linear import NORMS, Linear, NormType
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -37,7 +37,7 @@ class BottleneckLayer(nn.Module):
         activation: Activation,
         num_feedforward: int = 4,
         narrow_attention: bool = False,
-        affine_norm: bool = True,
+        norm_type: NormType = "affine",
         eps: float = 1e-12,
         dropout_p: float = 0.0,
         attention_dropout_p: float = 0.1,
@@ -45,7 +45,7 @@ class BottleneckLayer(nn.Module):
         super().__init__()
 
         def norm(size: int) -> nn.Module:
-            return Affine(size) if affine_norm else LayerNorm(size, eps)
+            return NORMS[norm_type](size, eps)
 
         self.activation, self.dropout_p, self.narrow_attention = activation, dropout_p, narrow_attention
         self.input, self.input_norm = Linear(hidden_size, bottleneck_size), norm(bottleneck_size)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout
-from bertie.nn.linear import Affine, LayerNorm, Linear
+from bertie.nn.linear import NORMS, Linear, NormType
 
 
 class Embeddings(nn.Module):
@@ -30,7 +30,7 @@ class Embeddings(nn.Module):
         project: bool = False,
         trigram: bool = False,
         norm: bool = True,
-        affine_norm: bool = False,
+        norm_type: NormType = "layer",
         rescale: bool = False,
         dropout_before_norm: bool = False,
         eps: float = 1e-12,
@@ -44,7 +44,7 @@ class Embeddings(nn.Module):
         self.word = nn.Embedding(vocab_size, size)
         self.position = nn.Embedding(max_positions, summed_size) if max_positions else None
         self.segment = nn.Embedding(num_segments, summed_size) if num_segments else None
-        self.norm = Affine(summed_size) if affine_norm else LayerNorm(summed_size, eps) if norm else nn.Identity()
+        self.norm = NORMS[norm_type](summed_size, eps) if norm else nn.Identity()
         read = 3 * size if trigram else size
         self.projection = Linear(read, hidden_size) if project or trigram or size != hidden_size else None
 
@@ -75,3 +75,12 @@ def with_neighbours(x: Tensor, layout: Layout) -> Tensor:
     x_BSE = layout.rectangle(x) * layout.mask()[..., None]
     following, previous = F.pad(x_BSE[:, 1:], (0, 0, 0, 1)), F.pad(x_BSE[:, :-1], (0, 0, 1, 0))
     return layout.flat(torch.cat([following, x_BSE, previous], -1))
+
+
+def positions_after_pad(input_ids: Tensor, layout: Layout, pad_token_id: int) -> Tensor:
+    """Positions pad_token_id + 1, + 2 ... of every sequence; a pad token in a text stays at its id and is not counted.
+
+    input_ids (T,) packed or (B, S) padded -> the same shape. Liu et al. 2019; fairseq's utils.make_positions.
+    """
+    text_BS = (layout.rectangle(input_ids) != pad_token_id) & layout.mask()
+    return layout.flat(text_BS.cumsum(1) * text_BS + pad_token_id)

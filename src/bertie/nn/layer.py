@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from bertie.nn.cache import LayerCache
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layout import Layout
-from bertie.nn.linear import NORMS, Linear
+from bertie.nn.linear import NORMS, Linear, NormType
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -40,7 +40,7 @@ class Layer(nn.Module):
         attention: nn.Module,
         activation: str = "gelu",
         norm: Literal["post", "pre"] = "post",
-        norm_type: Literal["layer", "rms"] = "layer",
+        norm_type: NormType = "layer",
         eps: float = 1e-12,
         bias: bool = True,
         dropout_p: float = 0.1,

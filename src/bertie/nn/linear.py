@@ -4,6 +4,9 @@ So a model runs in bf16 from end to end as soon as its embeddings are cast, whil
 and gradients. torch.autocast would keep the residual stream and the norms in float32, twice the memory traffic.
 """
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch.nn.functional as F
 from torch import Tensor, nn, ones, zeros
 
@@ -37,8 +40,8 @@ class Affine(nn.Module):
     (..., H) -> (..., H). Sun et al. 2020, 3.4 (NoNorm).
     """
 
-    def __init__(self, size: int) -> None:
-        super().__init__()
+    def __init__(self, size: int, eps: float = 0.0) -> None:
+        super().__init__()  # eps: as norms have, and nothing here is divided
         self.weight = nn.Parameter(ones(size))
         self.bias = nn.Parameter(zeros(size))
 
@@ -63,4 +66,5 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
-NORMS = {"layer": LayerNorm, "rms": RMSNorm}
+NormType = Literal["layer", "rms", "affine"]
+NORMS: dict[NormType, Callable[[int, float], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm, "affine": Affine}

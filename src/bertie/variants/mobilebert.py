@@ -18,7 +18,7 @@ BASE = replace(  # paper, table 1
     num_feedforward_networks=4,
     hidden_act="relu",
     hidden_dropout_prob=0.0,
-    affine_norm=True,
+    norm_type="affine",
     trigram_embeddings=True,
     mlm_widened=True,
 )
