@@ -46,6 +46,7 @@ CASES: dict[str, Case] = {
     "mlm": Case(),
     "nsp": Case(),
     "sop": Case(),
+    "rtd": Case(preset="electra-small-discriminator", overrides={"embedding_size": 8}, options={"size": 0.5}),
     "ltr": Case(preset="gpt2"),
     "bilm": Case(preset="elmo-small"),
 }
@@ -97,7 +98,9 @@ def source_of(objective: Objective, tokenizer: Tokenizer, **options: Any) -> Pre
 def model_of(name: str, objective: Objective) -> Model:
     case = CASES[name]
     shape: EncoderConfig = variants.config(case.preset, **{**NANO, **case.overrides})
-    return variants.build(shape, heads=objective.heads, variant=variants.family(case.preset).model_type)
+    model = variants.build(shape, heads=objective.heads, variant=variants.family(case.preset).model_type)
+    objective.prepare(model, 0)
+    return model
 
 
 def same(a: Batch, b: Batch) -> None:

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_pretrain import home, settings, thread
 
 from bertie import variants
+from bertie.errors import DataError
 from bertie.runs.pretrain import pretrain
 
 assert home
@@ -33,3 +35,28 @@ def test_a_preset_stays_of_its_family(
     model, report = variants.load(tmp_path / "run" / "model")
     assert not report.fresh
     assert model.public["architectures"] == [architecture]
+
+
+def test_an_electra_run_keeps_both_models(home: Any, tmp_path: Path) -> None:
+    config = settings(
+        home, *ALONE, "objectives.rtd={size: 0.5}", "train.save_every=2", model="electra-small-discriminator"
+    )
+    results = pretrain(config, tmp_path / "run")
+    assert {"generator_loss", "rtd_loss", "rtd_accuracy"} <= set(results["valid"])
+    assert results["valid"]["loss"] == pytest.approx(
+        results["valid"]["generator_loss"] + 50 * results["valid"]["rtd_loss"]
+    )
+    discriminator, report = variants.load(tmp_path / "run" / "model")
+    generator, other = variants.load(tmp_path / "run" / "generator")
+    assert not report.fresh + other.fresh
+    assert (set(discriminator.heads), set(generator.heads)) == ({"rtd"}, {"mlm"})
+    assert generator.config.hidden_size == discriminator.config.hidden_size // 2
+    assert torch.equal(generator.word_embeddings, discriminator.word_embeddings)
+    again = config.model_copy(update={"model": str(tmp_path / "run" / "model"), "model_overrides": {}})
+    assert pretrain(again, tmp_path / "more")["step"] == 6
+
+
+def test_heads_that_no_class_of_the_family_has_are_refused_before_the_run(home: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="No public gpt2 class has the heads mlm together"):
+        pretrain(settings(home, "objectives.nsp=null", model="gpt2"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -12,6 +12,7 @@ from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.rtd import ReplacedTokens
 from bertie.objectives.sop import SentenceOrder
 from bertie.registry import Registry
 
@@ -24,6 +25,7 @@ __all__ = [
     "NextSentence",
     "Objective",
     "Part",
+    "ReplacedTokens",
     "SentenceOrder",
     "Sum",
     "build",
@@ -35,6 +37,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
         ("mlm", MaskedLM),
         ("nsp", NextSentence),
         ("sop", SentenceOrder),
+        ("rtd", ReplacedTokens),
         ("ltr", LeftToRight),
         ("bilm", BiLanguageModel),
     ],

@@ -65,6 +65,10 @@ class Objective(ABC):
         """This objective with what it needs beside the corpus, such as a teacher; `load` opens a model folder."""
         return self
 
+    def prepare(self, model: "Model", seed: int) -> None:
+        """Add to a fresh or loaded model what is trained with it and is no head of its family."""
+        return
+
     def kept(self, model: "Model") -> "dict[str, Model]":
         """The models a run leaves, by folder: "model" and others. What only training needs is not in them."""
         return {"model": model}
@@ -150,6 +154,11 @@ class Sum(Objective):
     def ready(self, load: Callable[[str], "Model"]) -> "Sum":
         """All parts."""
         return Sum(tuple(part.ready(load) for part in self.parts))
+
+    def prepare(self, model: "Model", seed: int) -> None:
+        """All parts."""
+        for part in self.parts:
+            part.prepare(model, seed)
 
     def kept(self, model: "Model") -> "dict[str, Model]":
         """What each part leaves of what the one before has left."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from bertie.data.batch import Batch
@@ -81,10 +82,7 @@ class MaskedLM(Objective):
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """Hide tokens and remember them. The same tokens are hidden whether the batch is packed or padded."""
         ids = batch.input_ids.flatten().numpy()
-        packed = isinstance(batch.layout, Packed)
-        places_T = np.arange(len(ids)) if packed else np.flatnonzero(batch.layout.mask().flatten().numpy())
-        tokens = Ragged(ids[places_T], batch.layout.mask().sum(1).numpy())
-
+        places_T, tokens = flat(batch)
         candidates_B = np.bincount(tokens.rows[~vocabulary.structure[tokens.ids]], minlength=batch.size)
         rate_B = self._rate.at(batch.sample_ids.numpy())
         wanted_B = wanted(tokens.lengths, candidates_B, rate=rate_B, most=self.max_predictions)
@@ -114,3 +112,11 @@ class MaskedLM(Objective):
         assert isinstance(head, MaskedLMHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"mlm": Part(total, len(targets_N), correct, self.weight)}
+
+
+def flat(batch: Batch) -> tuple[NDArray[np.int64], Ragged]:
+    """The real tokens, however a batch is laid out: places in `input_ids` flattened (T,), and their ids end to end."""
+    ids, mask_BS = batch.input_ids.flatten().numpy(), batch.layout.mask().numpy()
+    packed = isinstance(batch.layout, Packed)
+    places_T = np.arange(len(ids)) if packed else np.flatnonzero(mask_BS)
+    return places_T, Ragged(ids[places_T], mask_BS.sum(1))
