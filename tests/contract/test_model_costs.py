@@ -10,7 +10,7 @@ from bertie import console, variants
 from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.models import count
-from bertie.models.heads import SequenceHead
+from bertie.models.heads import HEADS, SequenceHead
 
 assert commands  # registers `info`
 
@@ -23,6 +23,39 @@ def test_counted_parameters_are_those_of_the_built_encoder(variant, preset):
     with torch.device("meta"):
         built = sum(parameter.numel() for parameter in variant.encoder(config).parameters())
     assert sum(count.parameters(config).values()) == built
+
+
+@pytest.mark.parametrize("preset", ["t5-small", "t5-base", "t5-v1_1-small", "t5-3b"])
+def test_the_decoders_parameters_are_counted(preset):
+    config = variants.config(preset)
+    with torch.device("meta"):
+        heads = [HEADS[name](config, 0) for name in ("decoder", "lm")]
+    built = sum(parameter.numel() for head in heads for parameter in head.parameters())
+    assert sum(count.decoder_parameters(config).values()) == built
+
+
+def test_the_decoders_operations():
+    """By the matrices a token passes: as many operations as twice their numbers, and the scores."""
+    config = variants.config("t5-base")
+    per_layer = 2 * (8 * 768 * 768 + 2 * 768 * 3072) + 2 * 4 * 768 * 100
+    flops = count.forward_flops(config, length=100, predicted=1.0)
+    decoder = sum(number for part, number in flops.items() if part.startswith("decoder"))
+    assert decoder == 12 * per_layer
+    assert flops["next-token head"] == 2 * 768 * config.vocab_size
+
+
+def test_info_of_an_encoder_decoder(tmp_path):
+    facts = json.loads(run("t5-small", "--json").stdout)
+    assert facts["parameters"]["total"] == 60_506_624
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_head_size": 8, "intermediate_size": 48}
+    for heads in (("decoder", "lm"), ()):
+        made = lambda config, heads=heads: {name: HEADS[name](config, 0) for name in heads}  # noqa: E731
+        model = variants.build("t5-small", heads=made, vocab_size=99, **sizes)
+        model.save_pretrained(tmp_path / "-".join(("t5", *heads)))
+        facts = json.loads(run(str(tmp_path / "-".join(("t5", *heads))), "--json").stdout)
+        assert facts["parameters"]["total"] == sum(parameter.numel() for parameter in model.parameters())
+        decodes = any(part.startswith("decoder") for part in facts["flops_per_token"]["by part, forward"])
+        assert decodes == bool(heads)
 
 
 @pytest.mark.parametrize(  # MFLOP a token in training at length 128, 15 % predicted

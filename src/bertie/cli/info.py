@@ -14,7 +14,7 @@ EXAMPLES = """Examples:\n
 [bold]bertie info bert-base[/]\n
 [bold]bertie info runs/wiki/model --length 512[/]"""
 SIZES = 10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
-MASKED = 0.15  # share of positions BERT's pre-training predicts
+MASKED = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
 @app.command(epilog=EXAMPLES)
@@ -41,7 +41,7 @@ def info(
 def list_presets() -> list[dict[str, Any]]:
     """Every preset: name, model_type, sizes, parameters."""
     from bertie import variants
-    from bertie.models.count import parameters
+    from bertie.models.count import decoder_parameters, parameters
 
     return [
         {
@@ -51,7 +51,7 @@ def list_presets() -> list[dict[str, Any]]:
             "hidden_size": config.hidden_size,
             "heads": config.num_attention_heads,
             "vocab_size": config.vocab_size,
-            "parameters": sum(parameters(config).values()),
+            "parameters": sum((parameters(config) | decoder_parameters(config)).values()),
         }
         for model_type, variant in variants.VARIANTS.items()
         for name, config in variant.presets.items()
@@ -67,10 +67,10 @@ def describe(model: str, length: int) -> dict[str, Any]:
 
     folder = Path(model)
     config, facts = variants.config(model), dict[str, Any](model=model)
-    parts = count.parameters(config)
+    parts = count.parameters(config) | count.decoder_parameters(config)
     if (folder / "config.json").is_file():
         loaded, report = variants.load(folder)
-        config = loaded.config
+        config = loaded.config if "decoder" in loaded.heads else loaded.config.replace(num_decoder_layers=None)
         parts = count.parameters(config) | {
             f"{name} head": sum(parameter.numel() for parameter in head.parameters())
             for name, head in loaded.heads.items()
@@ -78,7 +78,8 @@ def describe(model: str, length: int) -> dict[str, Any]:
         facts |= {"architecture": loaded.public.get("architectures"), "labels": list(loaded.labels)}
         facts |= {"weights": str(report), "tokenizer": _tokenizer(folder)}
     total = sum(parts.values())
-    flops = count.forward_flops(config, length=min(length, config.max_length), predicted=MASKED)
+    predicted = 1.0 if config.causal else MASKED
+    flops = count.forward_flops(config, length=min(length, config.max_length), predicted=predicted)
     return facts | {
         "config": asdict(config),
         "parameters": parts | {"total": total},
@@ -86,7 +87,10 @@ def describe(model: str, length: int) -> dict[str, Any]:
         "memory_bytes": {"inference float32": 4 * total, "inference bf16": 2 * total, "training AdamW": 16 * total},
         "flops_per_token": {
             "length": min(length, config.max_length),
-            "forward": sum(number for part, number in flops.items() if not part.endswith("head")),
+            "forward": sum(
+                number for part, number in flops.items() if not part.startswith("decoder") and "head" not in part
+            ),
+            "predicted": predicted,
             "pretraining": 3 * sum(flops.values()),
             "by part, forward": flops,
         },
@@ -147,7 +151,8 @@ def _show(facts: dict[str, Any]) -> None:
     flops = facts["flops_per_token"]
     table.add_row(f"operations a token, length {flops['length']}", "MFLOP")
     table.add_row("  forward, encoder", f"{flops['forward'] / 1e6:,.1f}")
-    table.add_row(f"  pre-training step, {MASKED:.0%} predicted", f"{flops['pretraining'] / 1e6:,.1f}")
+    predicted = f"{flops['predicted']:.0%} {'written' if facts['config']['num_decoder_layers'] else 'predicted'}"
+    table.add_row(f"  pre-training step, {predicted}", f"{flops['pretraining'] / 1e6:,.1f}")
     if tokenizer := facts.get("tokenizer"):
         table.add_row("tokenizer", f"{tokenizer['vocab_size']:,} pieces")
         table.add_row("  special", " ".join(f"{name}={i}" for name, i in tokenizer["special"].items()))

@@ -40,6 +40,21 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
     }
 
 
+def decoder_parameters(config: EncoderConfig) -> dict[str, int]:
+    """Parameters of an encoder-decoder's other half by part, its own output matrix included; none of other models."""
+    if config.num_decoder_layers is None:
+        return {}
+    h, width = config.hidden_size, config.attention_size
+    bias = config.bias
+    cross = 3 * _linear(h, width, bias and config.attention_bias) + _linear(width, h, bias) + NORM[config.norm_type] * h
+    return {
+        "decoder relative positions": config.relative_attention_num_buckets * config.num_attention_heads,
+        "decoder layers": config.num_decoder_layers * (_layer(config) + cross),
+        "decoder final norm": NORM[config.norm_type] * h,
+        **({} if config.lm_tied else {"next-token head": config.vocab_size * h}),
+    }
+
+
 def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
     return inputs * outputs + outputs * bias
 
@@ -68,8 +83,9 @@ def _ups(config: EncoderConfig) -> int:
 def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
     """Floating-point operations of a forward pass per real token, by part; training is three times as many.
 
-    length: tokens a sequence, averaged over tokens; predicted: share of positions the masked-LM head runs at. With
-    i = 4 h it is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are left out.
+    length: tokens a sequence, averaged over tokens; predicted: share of positions the vocabulary head runs at. With
+    i = 4 h it is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are left out. A decoder
+    writes `predicted` tokens for each that the encoder reads, and attends to `length` of both kinds.
     """
     h, rounds = config.hidden_size, config.num_hidden_layers * config.inner_group_num
     e, b = config.embedding_size or h, config.bottleneck_size
@@ -81,11 +97,27 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
         projections = 2 * h * b + 3 * b * b + h * b + b * h
     inside, networks = b or h, config.num_feedforward_networks
     decoded = h if config.mlm_widened else e
+    head = {"masked-LM head": predicted * (2 * h * decoded + 2 * decoded * config.vocab_size)}
+    if not config.lm_transform:
+        head = {"next-token head": predicted * 2 * h * config.vocab_size}
     return {
         "projections": 2 * rounds * projections,
         "feed-forward": 2 * rounds * (1 + _ups(config)) * inside * config.intermediate_size * networks,
         "attention": 4 * width * config.inner_group_num * _tokens_seen(config, length),
-        "masked-LM head": predicted * (2 * h * decoded + 2 * decoded * config.vocab_size),
+        **_decoder_flops(config, length, predicted),
+        **head,
+    }
+
+
+def _decoder_flops(config: EncoderConfig, length: float, written: float) -> dict[str, float]:
+    """A decoder's, for `written` tokens; the keys and values of what was read are made once a token read."""
+    layers, h, width = config.num_decoder_layers or 0, config.hidden_size, config.attention_size
+    if not layers:
+        return {}
+    return {
+        "decoder projections": 2 * layers * h * width * (6 * written + 2),
+        "decoder feed-forward": 2 * layers * (1 + _ups(config)) * h * config.intermediate_size * written,
+        "decoder attention": 4 * layers * width * 2 * length * written,
     }
 
 
