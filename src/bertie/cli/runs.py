@@ -1,4 +1,4 @@
-"""`bertie verify`: a run folder, looked over."""
+"""`bertie verify` and `bertie report`: a run folder, looked over and looked at."""
 
 from pathlib import Path
 from typing import Annotated
@@ -37,3 +37,22 @@ def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
     wrong = [check["name"] for check in report["checks"] if not check["ok"]]
     if wrong:
         raise DataError(f"{run}: {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not as it should be.")
+
+
+@app.command()
+def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
+    """Draw a pre-training run as one page, RUN/report.html: losses, speed, hidden words over time, the corpus.
+
+    Works while the run is going on, too.
+
+    [bold]Example[/]
+
+      bertie report runs/tiny
+    """
+    from bertie.runs.page import REPORT, page
+
+    page(run).save(run / REPORT)
+    if console.verbosity.json:
+        emit({"report": str(run / REPORT)})
+    else:
+        console.show(f"{run / REPORT}")

@@ -5,7 +5,8 @@
 Devlin et al. 2018, 3.1 and A.2.
 """
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from rich.markup import escape
 
 from bertie import console, objectives, variants
 from bertie.config import PretrainConfig
-from bertie.errors import UsageError
+from bertie.data.batch import Batch
+from bertie.errors import DataError, UsageError
 from bertie.files import file_hash, new_folder, read_json, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -23,6 +25,7 @@ from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
 from bertie.runs.domains import before_and_after
+from bertie.runs.page import REPORT, look, page
 from bertie.runs.phases import phases
 from bertie.runs.reading import Reading
 from bertie.runs.verify import RESULTS, same_data
@@ -35,6 +38,7 @@ from bertie.train.resume import changes, flatten
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 EXAMPLE_CHARACTERS = 400
+REDRAWN_S = 60.0  # the report is drawn anew at a validation when that has passed
 
 
 def pretrain(
@@ -69,13 +73,22 @@ def pretrain(
     model = ready.model()
     planned = ready.plan(model)
     _show(ready, planned)
-    source, now = ready.reading.source, 0
+    source, now, drawn_s = ready.reading.source, 0, time.monotonic()
 
     def on_step(step: int) -> None:
         nonlocal now
         now = step
         if watch:
             watch(model, step)
+
+    def evaluate() -> dict[str, float]:
+        held = ready.reading.validation(now)
+        look(model, next(iter(held.values()))[0], ready.tokenizer, step=now, run=run)
+        nonlocal drawn_s
+        if time.monotonic() - drawn_s > REDRAWN_S:
+            _draw(run)
+            drawn_s = time.monotonic()
+        return ready.validate(model, held)
 
     result = fit(
         model,
@@ -86,7 +99,7 @@ def pretrain(
         run=run,
         config=config,
         identity=ready.identity,
-        evaluate=(lambda: ready.validate(model, now)) if ready.reading.validation(0) else None,
+        evaluate=evaluate if ready.reading.validation(0) else None,
         save_model=lambda folder: ready.save(model, folder.parent),
         resume=resume,
         allow_change=allow_change,
@@ -111,7 +124,19 @@ def pretrain(
             same = file_hash(like / "model" / WEIGHTS) == file_hash(run / "model" / WEIGHTS)
             results["repeats"] = {"run": str(like), "same_weights": same}
         write_json(run / RESULTS, results)
+        _draw(run)
     return results
+
+
+def _draw(run: Path) -> None:
+    """Write RUN/report.html; what goes wrong there never ends a run."""
+    path = run / REPORT
+    try:
+        page(run).save(path)
+    except DataError:
+        return  # no line of metrics yet
+    except Exception as error:  # a chart is not worth a week of training
+        console.warn(f"{path} could not be written: {error}")
 
 
 def plan(config: PretrainConfig) -> dict[str, Any]:
@@ -190,7 +215,8 @@ class Ready:
         self.objective.prepare(model, seed)
         for kept in self.objective.kept(model).values():
             assert kept.variant is not None
-            kept.variant.architecture(tuple(kept.heads), kept.public)  # raises now what saving would after the last step
+            # raises now what saving would after the last step
+            kept.variant.architecture(tuple(kept.heads), kept.public)
         return model
 
     def save(self, model: Model, run: Path) -> None:
@@ -204,9 +230,8 @@ class Ready:
         for i in range(self.tokenizer.vocab_size):
             yield marks.get(i) or self.tokenizer.id_to_token(i)
 
-    def validate(self, model: Model, step: int) -> dict[str, float]:
-        """The figures of the held-out documents after `step` steps; of several corpora those of each, too."""
-        held = self.reading.validation(step)
+    def validate(self, model: Model, held: Mapping[str, list[Batch]]) -> dict[str, float]:
+        """The figures of the held-out documents, by corpus; of several corpora those of each, too."""
         figures = measure(model, self.objective, [batch for batches in held.values() for batch in batches])
         if len(held) > 1:
             for name, batches in held.items():

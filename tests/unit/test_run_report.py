@@ -1,0 +1,72 @@
+"""RUN/report.html: written by the run, drawn again on demand, self-contained."""
+
+import json
+import re
+import shutil
+
+import pytest
+from test_pretrain import home, settings, thread
+from typer.testing import CliRunner
+
+from bertie.cli import commands
+from bertie.cli.app import app
+from bertie.errors import DataError
+from bertie.runs.page import guesses, page
+from bertie.runs.pretrain import pretrain
+from bertie.train import log
+
+assert home
+assert thread  # fixtures
+assert commands
+
+
+@pytest.fixture(scope="module")
+def run(home, tmp_path_factory):
+    run = tmp_path_factory.mktemp("report") / "run"
+    phases = "phases=[{steps: 2, max_length: 16}, {}]"
+    pretrain(settings(home, phases, "train.log_every=1", "train.eval_every=2"), run)
+    return run
+
+
+def test_a_run_draws_itself(run):
+    html = (run / "report.html").read_text()
+    for heading in ("Loss", "Course", "Hidden words, filled in over time", "Plan", "Corpus: corpus", "Settings"):
+        assert f"<h2>{heading}</h2>" in html
+    assert html.count("<svg") == 5  # two losses, the rate, the norm, the speed
+    last = [line for line in log.read(run) if line["kind"] == "valid"][-1]
+    assert f"{last['loss']:.3f}" in html
+    assert "finished" in html
+    assert not re.search(r"""(src|href)=["']?(?!#)""", html.replace('xlink:href="#', "")), "it needs something else"
+
+
+def test_hidden_words_are_those_of_the_held_out_text(run):
+    lines = guesses(run)
+    assert [line["step"] for line in lines] == [2, 4, 6]
+    for line in lines:
+        assert 0 < len(line["examples"]) <= 6
+        for example in line["examples"]:
+            assert len(example["guesses"]) == 2
+            assert 1 >= example["guesses"][0][1] >= example["guesses"][1][1] >= 0
+    assert [e["answer"] for e in lines[1]["examples"]] == [e["answer"] for e in lines[2]["examples"]]
+
+
+def test_it_is_drawn_again_by_command_and_while_the_run_goes_on(run, tmp_path):
+    going = shutil.copytree(run, tmp_path / "going")
+    for name in ("results.json", "report.html"):
+        (going / name).unlink()
+    result = CliRunner().invoke(app, ["report", str(going)])
+    assert result.exit_code == 0, result.output
+    assert "100% done" in (going / "report.html").read_text()
+    (going / "metrics.jsonl").write_text(json.dumps({"kind": "valid", "step": 2, "loss": 1.0}) + "\n")
+    with pytest.raises(DataError, match="has no lines yet"):
+        page(going)
+
+
+def test_what_the_report_says_is_escaped(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "<b>run")
+    lines = guesses(copy)
+    lines[-1]["examples"][0]["answer"] = "<script>"
+    (copy / "guesses.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    html = page(copy).render()
+    assert "<script>" not in html
+    assert "<b>run" not in html
