@@ -212,34 +212,6 @@ def test_a_published_set_without_its_files_says_where_they_were_sought(tmp_path)
         DATASETS["sst2"].table("val", tmp_path)
 
 
-COUNTS = {  # rows read, from the sets' own descriptions
-    "cola": {"train": 8551, "dev": 1043, "test": 1063},
-    "sst2": {"train": 67349, "dev": 872, "test": 1821},
-    "mrpc": {"train": 3668, "dev": 408, "test": 1725},
-    "rte": {"train": 2490, "dev": 277, "test": 3000},
-    "wnli": {"dev": 71, "test": 146},
-    "qnli": {"dev": 5463, "test": 5463},
-    "nsmc": {"train": 150_000, "test": 50_000},
-}
-EMPTY = {("nsmc", "train"): 5, ("nsmc", "test"): 3}  # reviews without a word
-
-
-@pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
-@pytest.mark.parametrize("name", COUNTS)
-def test_published_files_are_read_whole(name):
-    root = Path(os.environ["BERTIE_DATA"])
-    dataset = DATASETS[name]
-    for split, rows in COUNTS[name].items():
-        examples, skipped = read(*dataset.table(split, root if name == "nsmc" else root / "glue"))
-        empty = EMPTY.get((name, split), 0)
-        assert skipped.rows == rows
-        assert skipped.counts == ({"empty text": empty} if empty else {})
-        assert len(examples) == rows - empty
-        assert {len(e.texts) for e in examples} == {len(dataset.text)}
-        labels = {e.label for e in examples}
-        assert labels == (set(dataset.labels) if dataset.splits[split].labelled else {None})
-
-
 @pytest.mark.skipif("BERTIE_DATA" not in os.environ, reason="needs BERTIE_DATA")
 def test_a_file_of_pairs_with_its_own_column_names():
     path = Path(os.environ["BERTIE_DATA"]) / "glue" / "MNLI" / "mnli_dev_matched_gold_with_bert_correct_counts.tsv"

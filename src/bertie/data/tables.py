@@ -72,7 +72,7 @@ class TableFormat:
     """How a file is to be read; what is empty is recognised by suffix and by column name.
 
     text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: rows
-    without a label are Bad.
+    without a label are Bad, and so are those whose label is `undecided`.
     """
 
     text: tuple[str, ...] = ()
@@ -81,6 +81,7 @@ class TableFormat:
     encoding: str = "utf-8"
     kind: str = ""
     labelled: bool = True
+    undecided: str | None = None
 
 
 @dataclass
@@ -153,7 +154,9 @@ def stream(
         if columns is None:
             columns = (find or find_columns)(tuple(fields), format, str(path))
             on_columns(columns)
-        yield (make or example)(fields, columns, line)
+        found = (make or example)(fields, columns, line)
+        undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
+        yield Bad(line, f"no gold label ({format.undecided!r})") if undecided else found
 
 
 def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Bad:

@@ -127,11 +127,11 @@ def read_examples(config: FinetuneConfig) -> Examples:
     dataset = DATASETS[config.data] if config.data else None
     kind = TASKS[dataset.task if dataset else config.task]
     tables = tables_of(config)
-    train, texts, notes = _read(kind, *tables["train"])
+    train, texts, notes = _read(kind, tables["train"])
     options = {**(dataset.options if dataset else {}), **config.task_options}
     task = kind.of(train, dataset.labels if dataset else (), options)
     if "dev" in tables:
-        dev, dev_texts, more = _read(kind, *tables["dev"])
+        dev, dev_texts, more = _read(kind, tables["dev"])
         notes += more
         if dev_texts != texts:
             raise DataError("Training and dev examples differ: one file holds pairs of texts, the other single ones.")
@@ -142,27 +142,31 @@ def read_examples(config: FinetuneConfig) -> Examples:
     return Examples(task, train, dev, dataset.metrics if dataset else kind.metrics, texts, notes)
 
 
-def tables_of(config: FinetuneConfig) -> dict[str, tuple[Path, TableFormat]]:
-    """Split -> its file and how it is read."""
+def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:
+    """Split -> its files and how they are read."""
     if config.data:
         dataset = DATASETS[config.data]
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}")
         splits = [split for split in ("train", "dev") if split in dataset.splits]
-        return {split: dataset.table(split, Path(config.data_dir)) for split in splits}
+        return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
         raise UsageError("There is nothing to train on: --train FILE, or --data NAME --data-dir DIR.")
     format = TableFormat(config.text, config.label, config.columns, config.encoding)
     files = {"train": config.train_file, "dev": config.dev_file}
-    return {split: (Path(file), format) for split, file in files.items() if file}
+    return {split: [(Path(file), format)] for split, file in files.items() if file}
 
 
-def _read(kind: type[Task], path: Path, format: TableFormat) -> tuple[list[Example], int, list[str]]:
+def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
     """Examples, how many columns of text they have, and what was left out."""
     found: list[Columns] = []
-    examples, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
-    texts = len(found[0].text) if found else 1
-    return examples, texts, [f"{path.name}: {skipped}"] if skipped.total else []
+    examples: list[Example] = []
+    notes = []
+    for path, format in tables:
+        more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
+        examples += more
+        notes += [f"{path.name}: {skipped}"] if skipped.total else []
+    return examples, len(found[0].text) if found else 1, notes
 
 
 def hold_out(

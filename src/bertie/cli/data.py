@@ -1,0 +1,95 @@
+"""`bertie data`: the published data sets Bertie reads, where they live, and whether a folder holds them whole."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.errors import DataError, UsageError
+
+
+@app.command()
+def data(
+    names: Annotated[list[str] | None, typer.Argument(help="Names of data sets; none: all.")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Check the files in this folder.")] = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """List the published data sets, their terms and their homes; or check a folder's files against what was published.
+
+    [bold]Examples[/]
+
+      bertie data
+
+      bertie data mrpc stsb --data-dir glue
+    """
+    from bertie.tasks.datasets import DATASETS
+
+    rows = {name: DATASETS[name] for name in names or DATASETS}
+    if data_dir is not None:
+        if not data_dir.is_dir():
+            raise UsageError(f"{data_dir} is not a folder.")
+        _check(list(rows), data_dir)
+        return
+    if console.verbosity.json:
+        emit(
+            {
+                name: {
+                    "title": row.title,
+                    "task": row.task,
+                    "metrics": list(row.metrics),
+                    "licence": row.licence,
+                    "source": row.source,
+                    "splits": {split: {"file": file.file, "examples": file.rows} for split, file in row.splits.items()},
+                }
+                for name, row in rows.items()
+            }
+        )
+        return
+    for name, row in rows.items():
+        sizes = ", ".join(f"{split} {file.rows:,}" if file.rows else split for split, file in row.splits.items())
+        console.show(f"[bold]{name}[/]  {row.title}")
+        console.show(f"    {row.task}; {', '.join(row.metrics)}; {sizes}")
+        console.show(f"    {row.licence}; {row.source}")
+
+
+def _check(names: list[str], data_dir: Path) -> None:
+    """Raises DataError when a file that is there is not what was published, or when none is there."""
+    from bertie.tasks.datasets import DATASETS, check
+
+    answers, wrong, found = [], 0, 0
+    for name in names:
+        for checked in check(DATASETS[name], data_dir):
+            found += checked.rows is not None
+            bad = checked.rows is not None and not checked.as_published
+            wrong += bad
+            answers.append(
+                {
+                    "data": name,
+                    "split": checked.split,
+                    "examples": checked.rows,
+                    "expected": checked.expected,
+                    "left_out": checked.skipped.counts if checked.skipped else {},
+                    "problem": checked.problem,
+                }
+            )
+            if console.verbosity.json:
+                continue
+            if checked.rows is None:
+                if len(names) == 1:
+                    console.warn(checked.problem)
+                continue
+            expected = f" of {checked.expected:,}" if checked.expected else ""
+            console.show(f"{'✗' if bad else '✓'} {name} {checked.split}: {checked.rows:,}{expected} examples")
+            for note in (str(checked.skipped) if checked.skipped and checked.skipped.total else "", checked.problem):
+                if note:
+                    console.warn(f"{name} {checked.split}: {note}")
+    if console.verbosity.json:
+        emit(answers)
+    if wrong:
+        raise DataError(f"{wrong:,} of {found:,} files are not as they were published.")
+    if not found:
+        raise DataError(f"{data_dir} holds none of the files of {', '.join(names)}. bertie data says where they live.")
