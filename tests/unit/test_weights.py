@@ -270,3 +270,15 @@ def test_heads_no_public_class_has_together_are_refused(tmp_path):
     model = build(lambda c: {"mlm": MaskedLMHead(c), **classifier(c)})
     with pytest.raises(DataError, match="BertForMaskedLM"):
         model.save_pretrained(tmp_path)
+
+
+def test_a_folder_of_another_family_is_named(tmp_path):
+    build(lambda config: {"mlm": MaskedLMHead(config)}).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    good = json.loads(path.read_text())
+    path.write_text(json.dumps({**good, "model_type": "roberta", "architectures": ["RobertaForMaskedLM"]}))
+    with pytest.raises(DataError, match=r"named roberta\.\.\.; the folder's are named otherwise \(bert\."):
+        variants.load(tmp_path)
+    path.write_text(json.dumps({**good, "model_type": "llama"}))
+    with pytest.raises(DataError, match=r"config\.json: model_type is 'llama', which is no family known here"):
+        variants.load(tmp_path)

@@ -97,6 +97,12 @@ def _stored(variant: Variant, name: str, weights: WeightsFolder) -> bool:
 
 def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, where: str) -> EncoderConfig:
     """Compare the sizes config.json gives with those of the weights before a module of such sizes is made."""
+    base = variant.table.base
+    if weights.stored and not any(name.startswith(base) for name in weights.stored):
+        raise DataError(
+            f"{where}: model_type is {variant.model_type!r}, whose weights are named {base}...; the folder's are named "
+            f"otherwise ({min(weights.stored)}). Is model_type that of another model?"
+        )
     if config.num_hidden_groups is None:
         _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.down.weight", weights), where)
     else:

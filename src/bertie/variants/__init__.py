@@ -4,10 +4,11 @@
 folder, `save` writes one.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import UsageError, nearest
+from bertie.errors import DataError, UsageError, nearest
 from bertie.models import folder as folders
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import Heads, save
@@ -46,7 +47,7 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     """The variant and config of a preset or a model folder; a folder is what has a config.json."""
     if (Path(name) / CONFIG).is_file():
         public = read_public(Path(name))
-        variant = VARIANTS[public["model_type"]]
+        variant = _of_folder(Path(name), public)
         return variant, variant.config(public, str(Path(name) / CONFIG))
     for _, variant in VARIANTS.items():
         if str(name) in variant.presets:
@@ -54,6 +55,16 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     if Path(name).is_dir():
         raise UsageError(f"{name} is no model folder: it holds no {CONFIG}.")
     raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), PRESETS)}")
+
+
+def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:
+    kind = public["model_type"]
+    if kind not in VARIANTS:
+        raise DataError(
+            f"{folder / CONFIG}: model_type is {str(kind)[:80]!r}, which is no family known here. "
+            f"{nearest(kind, VARIANTS)} Each in a line: bertie families"
+        )
+    return VARIANTS[kind]
 
 
 def family(name: str | Path) -> Variant:
@@ -82,5 +93,5 @@ def load(folder: str | Path, *, heads: Heads = None, seed: int = 0) -> tuple[Mod
 
     heads None: those the folder was saved with. Raises DataError as `models.folder.load` does.
     """
-    variant = VARIANTS[read_public(Path(folder))["model_type"]]
+    variant = _of_folder(Path(folder), read_public(Path(folder)))
     return folders.load(variant, Path(folder), heads=heads, seed=seed)
