@@ -19,7 +19,8 @@ from bertie.train.figures import measure
 from bertie.train.step import backward
 
 WORDS = [f"w{i}" for i in range(60)] + [f"##p{i}" for i in range(20)]
-VOCAB = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"[unused{i}]" for i in range(5)), *WORDS]
+FIRST_WORD = 10
 NANO = {
     "vocab_size": len(VOCAB),
     "hidden_size": 16,
@@ -48,6 +49,7 @@ CASES: dict[str, Case] = {
     "sop": Case(),
     "rtd": Case(preset="electra-small-discriminator", overrides={"embedding_size": 8}, options={"size": 0.5}),
     "ltr": Case(preset="gpt2"),
+    "span": Case(preset="t5-small", overrides={"num_decoder_layers": 2, "attention_head_size": 8}),
     "bilm": Case(preset="elmo-small"),
 }
 names = pytest.mark.parametrize("name", [name for name in CASES if name != "bilm"])  # which has tests of its own
@@ -68,7 +70,7 @@ class FakeShards:
         rng = np.random.default_rng(0)
         self.documents = [rng.integers(3, 15, rng.integers(2, 12)) for _ in range(60)]
         total = int(sum(document.sum() for document in self.documents))
-        self.tokens = rng.integers(6, len(VOCAB), total).astype(np.uint16)
+        self.tokens = rng.integers(FIRST_WORD, len(VOCAB), total).astype(np.uint16)
 
     def sentence_lengths(self) -> Any:
         return np.concatenate(self.documents)

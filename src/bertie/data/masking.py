@@ -4,7 +4,7 @@ B sequences · T real tokens of the batch · S longest sequence · V vocabulary 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,7 +32,7 @@ CHOICE, REPLACEMENT, RANDOM_ID, RUN_LENGTH = 0, 1, 2, 3
 class Vocabulary:
     """What masking must know of a tokenizer. special, unused, continues (V,): [CLS] and the like; rows no text uses,
     "[unused17]"; pieces that continue a word, "##ing". ends (V,): pieces that end one, "ing</w>", in vocabularies that
-    tell this instead. -1: there is no such token."""
+    tell this instead. sentinels (K,): what stands for a span that was cut out. -1: there is no such token."""
 
     cls_id: int
     sep_id: int
@@ -43,6 +43,7 @@ class Vocabulary:
     unused: Bool
     continues: Bool
     ends: Bool | None = None
+    sentinels: Int = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @classmethod
     def of(cls, tokenizer: "Tokenizer") -> "Vocabulary":
@@ -60,6 +61,7 @@ class Vocabulary:
             np.isin(np.arange(size), list(tokenizer.unused_ids)),
             np.asarray(tokenizer.continues_word(np.arange(size)), bool),
             tokenizer.ends_word,
+            np.array(tokenizer.sentinel_ids, np.int64),
         )
 
     @cached_property

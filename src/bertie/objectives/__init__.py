@@ -14,6 +14,7 @@ from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.rtd import ReplacedTokens
 from bertie.objectives.sop import SentenceOrder
+from bertie.objectives.span import SpanCorruption
 from bertie.registry import Registry
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "Part",
     "ReplacedTokens",
     "SentenceOrder",
+    "SpanCorruption",
     "Sum",
     "build",
 ]
@@ -39,6 +41,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
         ("sop", SentenceOrder),
         ("rtd", ReplacedTokens),
         ("ltr", LeftToRight),
+        ("span", SpanCorruption),
         ("bilm", BiLanguageModel),
     ],
 )

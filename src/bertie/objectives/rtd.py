@@ -188,7 +188,7 @@ def sample(head: MaskedLMHead, hidden: Tensor, word_embeddings: Tensor, draws: T
     """
     chunk = max(1, CHUNK_LOGITS // len(word_embeddings))
     said = [torch.zeros(0, dtype=torch.int64, device=hidden.device)]
-    for hidden_CH, draws_C in zip(hidden.split(chunk), draws.split(chunk), strict=True):
+    for hidden_CH, draws_C in zip(torch.split(hidden, chunk), torch.split(draws, chunk), strict=True):
         summed_CV = head(hidden_CH, word_embeddings).float().softmax(-1).cumsum(-1)
         passed_C1 = torch.searchsorted(summed_CV, draws_C[:, None] * summed_CV[:, -1:], right=True)
         said.append(passed_C1.squeeze(1).clamp_max(summed_CV.shape[1] - 1))

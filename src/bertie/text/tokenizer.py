@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -320,6 +321,12 @@ class Tokenizer:
         for token, i in self._vocabulary.items():
             ends[i] = token.endswith(self.format.word_end)
         return ends
+
+    @cached_property
+    def sentinel_ids(self) -> tuple[int, ...]:
+        """What stands for spans that were cut out of a text: T5's <extra_id_0> ..., or, without them, unused rows."""
+        names = takewhile(self._vocabulary.__contains__, (f"<extra_id_{i}>" for i in count()))
+        return tuple(self._vocabulary[name] for name in names) or tuple(sorted(self.unused_ids))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -1,0 +1,184 @@
+"""Span corruption: short stretches of the text are cut out, a decoder writes them. Raffel et al. 2020, 3.1.4.
+
+    thank you for inviting me to your party last week
+    encoder reads   thank you <0> me to your party <1> week </s>
+    decoder writes  <0> for inviting <1> last </s>
+
+The sentinels <0>, <1> ... are the pieces <extra_id_0> ... of T5's vocabularies, or the [unused] rows of another.
+
+Labels it adds to a batch, whose input_ids become those the encoder reads: span_targets (Q,) int64, what the decoder
+writes, the sequences end to end; span_lengths (B,) int64, how much of it each has; span_sentinels (Q,) bool.
+
+B sequences · T real tokens before corruption · Q tokens the decoder writes · S most spans of a sequence
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from bertie.data.batch import Batch
+from bertie.data.collate import packed
+from bertie.data.draws import Draws
+from bertie.data.masking import NEVER, Bool, Int, Vocabulary
+from bertie.errors import DataError, UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.heads import HEADS, MaskedLMHead, NextTokenHead
+from bertie.nn.layout import Packed, Padded
+from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.mlm import flat
+
+if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.model import Model
+
+NOISE, KEPT = 5, 6  # streams of draws (data/masking.py lists them)
+
+
+@dataclass(frozen=True)
+class SpanCorruption(Objective):
+    """Write what was cut out. Raises UsageError for a share or a mean length that is none."""
+
+    name: ClassVar[str] = "span"
+    on_tokens: ClassVar[bool] = True
+
+    rate: float = 0.15
+    """Share of a sequence's text that is cut out."""
+    mean_length: float = 3.0
+    """Tokens of a span, on average."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1:
+            raise UsageError(f"span.rate is {self.rate}; it is a share of the tokens, above 0 and below 1.")
+        if not self.mean_length >= 1:
+            raise UsageError(f"span.mean_length is {self.mean_length}; it must be 1 or more.")
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """A decoder, and the head that says its next token. Raises UsageError for a model that has none."""
+        if config.num_decoder_layers is None:
+            raise UsageError("span has a decoder write what was cut out. Choose a model with one: model=t5-small.")
+        return {"decoder": HEADS["decoder"](config, 0), "lm": HEADS["lm"](config, 0)}
+
+    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+        """Cut spans out of the text and put a sentinel in the place of each."""
+        places_T, tokens = flat(batch)
+        text_T = ~vocabulary.structure[tokens.ids]
+        noise_T = np.zeros(len(tokens.ids), bool)
+        lengths_B = np.bincount(tokens.rows[text_T], minlength=batch.size)
+        noise_T[text_T] = noise_mask(lengths_B, rng, rate=self.rate, mean_length=self.mean_length)
+        starts_T = noise_T & ~(np.append(False, noise_T[:-1]) & (tokens.columns > 0))
+        before_B = np.append(0, np.cumsum(np.bincount(tokens.rows[starts_T], minlength=batch.size)))[:-1]
+        number_T = np.cumsum(starts_T) - 1 - before_B[tokens.rows]  # of each span in its sequence
+        if number_T.max(initial=0, where=starts_T) >= len(vocabulary.sentinels):
+            raise DataError(
+                f"A sequence has {number_T.max(where=starts_T, initial=0) + 1} spans, the vocabulary "
+                f"{len(vocabulary.sentinels)} sentinels. Use a tokenizer of T5's, or train one with rows for them: "
+                "bertie tokenizer train --unused 100."
+            )
+        sentinel_T = vocabulary.sentinels[np.where(starts_T, number_T, 0)]
+
+        read_T = ~noise_T | starts_T
+        shown = np.where(starts_T, sentinel_T, tokens.ids)[read_T]
+        types = batch.token_type_ids.flatten().numpy()[places_T][read_T]
+        read_B = np.bincount(tokens.rows[read_T], minlength=batch.size)
+        corrupted = packed(shown, types, read_B, batch.sample_ids.numpy())
+
+        last_T = np.append(tokens.columns[1:] == 0, True) & ~text_T  # the end of a text is the end of what is written
+        written, is_sentinel, rows = _written(tokens.ids, sentinel_T, starts_T, noise_T | last_T, tokens.rows)
+        if not isinstance(batch.layout, Packed):
+            corrupted = _padded(corrupted, vocabulary.pad_id)
+        return corrupted.with_labels(
+            **batch.labels,
+            span_targets=torch.from_numpy(written),
+            span_lengths=torch.from_numpy(np.bincount(rows, minlength=batch.size)),
+            span_sentinels=torch.from_numpy(is_sentinel),
+        )
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Q"""
+        return {"span": len(batch.labels["span_targets"])}
+
+    def answers(self, batch: Batch) -> dict[int, list[int]]:
+        """What was cut out at each sentinel."""
+        layout, found = batch.layout, dict[int, list[int]]()
+        places = layout.rectangle(torch.arange(batch.input_ids.numel()).view(batch.input_ids.shape))
+        ids, mask = layout.rectangle(batch.input_ids), layout.mask()
+        cut = batch.labels["span_lengths"].tolist()
+        rows = zip(*(torch.split(batch.labels[f"span_{name}"], cut) for name in ("targets", "sentinels")), strict=True)
+        for row, (targets, sentinels) in enumerate(rows):
+            where = dict(zip(ids[row][mask[row]].tolist(), places[row][mask[row]].tolist(), strict=True))
+            for target, is_sentinel in zip(targets.tolist(), sentinels.tolist(), strict=True):
+                if is_sentinel:
+                    answer = found.setdefault(where[target], [])
+                else:
+                    answer.append(target)
+        return found
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+        """Cross-entropy of what the decoder writes, each token after those before it."""
+        targets_Q = batch.labels["span_targets"]
+        layout = Packed.from_lengths(batch.labels["span_lengths"])
+        read_Q = targets_Q.roll(1).index_fill(0, layout.cu_seqlens[:-1].long(), model.config.decoder_start_token_id)
+        decoded = model.decode(output, read_Q, layout=layout)
+        head = model.heads["lm"]
+        assert isinstance(head, MaskedLMHead | NextTokenHead)
+        total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
+        return {"span": Part(total, len(targets_Q), correct)}
+
+
+def noise_mask(lengths_B: Int, rng: Draws, *, rate: float, mean_length: float) -> Bool:
+    """Which tokens of texts of some lengths are cut out: (sum of lengths,) bool, text by text.
+
+    round(length * rate) tokens in round(that / mean_length) spans, at least one of each; every way to cut the noise, and
+    what is between it, into that many pieces is as likely as any other. A text begins with what is kept and ends with
+    noise. Release file t5/data/preprocessors.py, random_spans_noise_mask.
+    """
+    long_B = np.maximum(lengths_B, 2)
+    noise_B = np.clip(np.rint(long_B * rate).astype(np.int64), 1, long_B - 1)
+    spans_B = np.maximum(np.rint(noise_B / mean_length).astype(np.int64), 1)
+    spans_B = np.minimum(spans_B, long_B - noise_B)  # there is something between any two
+    pieces_BS2 = np.stack(
+        [_segments(long_B - noise_B, spans_B, rng, KEPT), _segments(noise_B, spans_B, rng, NOISE)], axis=2
+    )
+    is_noise = np.repeat(np.broadcast_to([False, True], pieces_BS2.shape).ravel(), pieces_BS2.ravel())
+    rows = np.repeat(np.arange(len(long_B)), long_B)
+    columns = np.arange(len(rows)) - np.repeat(np.cumsum(long_B) - long_B, long_B)
+    inside: Bool = is_noise[columns < lengths_B[rows]]
+    return inside
+
+
+def _segments(items_B: Int, segments_B: Int, rng: Draws, stream: int) -> Int:
+    """Items cut at random into segments, none of them empty. -> sizes (B, S), zero behind the last segment"""
+    most = int(items_B.max())
+    scores_BI = rng.bits(stream, most - 1) if most > 1 else np.zeros((len(items_B), 0), np.uint64)
+    scores_BI = np.where(np.arange(most - 1) < items_B[:, None] - 1, scores_BI, NEVER)
+    rank_BI = np.argsort(np.argsort(scores_BI, axis=1), axis=1)
+    begins_BI = np.pad(rank_BI < segments_B[:, None] - 1, ((0, 0), (1, 0)))  # the first item begins no further segment
+    segment_BI = np.cumsum(begins_BI, axis=1)
+    size = int(segments_B.max())
+    real_BI = np.arange(most) < items_B[:, None]
+    cells = (segment_BI + size * np.arange(len(items_B))[:, None])[real_BI]
+    return np.bincount(cells, minlength=size * len(items_B)).reshape(-1, size)
+
+
+def _written(
+    ids_T: Int, sentinel_T: Int, starts_T: Bool, written_T: Bool, rows_T: Int
+) -> tuple[Int, Bool, NDArray[np.int64]]:
+    """What is cut out, a sentinel before each span: (tokens (Q,), which are sentinels (Q,), their sequences (Q,))."""
+    times = 1 + starts_T[written_T]
+    tokens, rows = np.repeat(ids_T[written_T], times), np.repeat(rows_T[written_T], times)
+    at = (np.cumsum(times) - times)[starts_T[written_T]]
+    tokens[at] = sentinel_T[starts_T]
+    is_sentinel = np.zeros(len(tokens), bool)
+    is_sentinel[at] = True
+    return tokens.astype(np.int64), is_sentinel, rows
+
+
+def _padded(batch: Batch, pad_id: int) -> Batch:
+    """A packed batch as a rectangle."""
+    mask_BS = batch.layout.mask()
+    ids_BS = batch.layout.rectangle(batch.input_ids).masked_fill(~mask_BS, pad_id)
+    return Batch(ids_BS, batch.layout.rectangle(batch.token_type_ids), Padded(mask_BS), batch.sample_ids)
