@@ -277,7 +277,7 @@ def test_a_folder_of_another_family_is_named(tmp_path):
     path = tmp_path / "config.json"
     good = json.loads(path.read_text())
     path.write_text(json.dumps({**good, "model_type": "roberta", "architectures": ["RobertaForMaskedLM"]}))
-    with pytest.raises(DataError, match=r"named roberta\.\.\.; the folder's are named otherwise \(bert\."):
+    with pytest.raises(DataError, match=r"named roberta\.\*; the folder's are named otherwise \(bert\."):
         variants.load(tmp_path)
     path.write_text(json.dumps({**good, "model_type": "llama"}))
     with pytest.raises(DataError, match=r"config\.json: model_type is 'llama', which is no family known here"):

@@ -100,7 +100,7 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
     base = variant.table.base
     if weights.stored and not any(name.startswith(base) for name in weights.stored):
         raise DataError(
-            f"{where}: model_type is {variant.model_type!r}, whose weights are named {base}...; the folder's are named "
+            f"{where}: model_type is {variant.model_type!r}, whose weights are named {base}*; the folder's are named "
             f"otherwise ({min(weights.stored)}). Is model_type that of another model?"
         )
     if config.num_hidden_groups is None:
