@@ -1,4 +1,4 @@
-"""Two ranks train what one trains; when one is killed the other stops, and one alone can go on."""
+"""Several ranks train what one trains; when one is killed the others stop, and any number of them can go on."""
 
 import json
 import os
@@ -61,6 +61,15 @@ def test_two_ranks_train_what_one_trains(alone, tmp_path):
     assert [code for code, _ in ends] == [0, 0], ends
     assert_close_runs(alone, tmp_path, 12)
     assert "training" not in ends[1][1], "rank 1 speaks"
+
+
+def test_three_ranks_lose_one_and_two_go_on(alone, tmp_path):
+    """Shares of 2, 3 and 3 of the 8 sequences; then 4 and 4."""
+    ends = finish(start_ranks(tmp_path, ranks=3, dropout=0.0, per_rank={2: {"kill_after": 7}}))
+    assert [code for code, _ in ends] == [75, 75, -signal.SIGKILL], ends
+    ends = finish(start_ranks(tmp_path, ranks=2, dropout=0.0, allow_change=["world_size"]))
+    assert [code for code, _ in ends] == [0, 0], ends
+    assert_close_runs(alone, tmp_path, 12)
 
 
 def test_a_killed_rank_stops_the_other_and_one_alone_goes_on(alone, tmp_path):

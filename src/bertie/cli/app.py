@@ -16,8 +16,17 @@ import typer.core
 from bertie import console
 from bertie.errors import BertieError, Stopped
 
+# The order of --help: along the straight line from text to predictions, then what serves it.
+ORDER = (
+    *("corpus", "tokenizer", "pretrain", "report", "verify", "data", "finetune", "evaluate", "predict", "submission"),
+    *("fill-mask", "info", "families", "convert", "vocabulary", "grow", "demo", "bench"),
+)
+
 
 class _Group(typer.core.TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(self.commands, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

@@ -261,7 +261,9 @@ class _Loop:
             self.log.write(
                 "valid", step, {**self._phase(step), **figures, "took_s": round(time.monotonic() - began, 2)}
             )
-            console.say(f"step {step:,}: " + "  ".join(f"{name} {value:.4g}" for name, value in figures.items()))
+            if step < self.train.steps:  # the last figures are the result: who called says them
+                shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items() if "/" not in name)
+                console.say(f"step {step:,}: {shown}")
         self.mark = time.monotonic()
 
     def _save(self, step: int) -> None:
