@@ -5,6 +5,7 @@ N predictions · T tokens · B sequences · H hidden size · V vocabulary
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from math import sqrt
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor, nn, zeros
 from bertie.models.config import EncoderConfig
 from bertie.models.elmo import BiLMHead
 from bertie.models.encoder import EncoderOutput
+from bertie.models.features import FEATURES, PREFIX, FeatureHead
 from bertie.models.seq2seq import Decoder
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
@@ -49,14 +51,15 @@ class MaskedLMHead(nn.Module):
     def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
         """hidden (..., H), word_embeddings (V, H) -> logits (..., V)"""
         x = self.transform(hidden)
-        return F.linear(x, self._decoder(word_embeddings).to(x.dtype), self.bias.to(x.dtype))
+        return F.linear(x, self.decoder(word_embeddings).to(x.dtype), self.bias.to(x.dtype))
 
     def loss(self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """hidden (N, H), word_embeddings (V, H), targets (N,) int64 -> summed cross-entropy in nats, correct."""
         hidden = with_rows(hidden, rounded(len(hidden)))
-        return linear_cross_entropy(self.transform(hidden), self._decoder(word_embeddings), self.bias, targets)
+        return linear_cross_entropy(self.transform(hidden), self.decoder(word_embeddings), self.bias, targets)
 
-    def _decoder(self, word_embeddings: Tensor) -> Tensor:
+    def decoder(self, word_embeddings: Tensor) -> Tensor:
+        """word_embeddings (V, E) -> what `transform`'s output is compared with, (V, E) or wider"""
         return word_embeddings if self.columns is None else torch.cat([word_embeddings, self.columns.T], 1)
 
 
@@ -252,10 +255,11 @@ HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
         ("choice", lambda config, _: ChoiceHead(config)),
         ("token", TokenHead),
         ("span", lambda config, _: SpanHead(config)),
+        *((f"{PREFIX}{kind}", partial(FeatureHead, kind=kind)) for kind in FEATURES),
     ],
 )
 """Head name -> what makes it from a config and a number of labels."""
-LABELLED = ("sequence", "token")
+LABELLED = ("sequence", "token", *(f"{PREFIX}{kind}" for kind in FEATURES))
 """The heads whose outputs have names in config.json."""
 VOCABULARY = ("mlm", "lm", "plm")
 """The heads over the vocabulary, which are given hidden states and the word embeddings."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
+from bertie.models.features import reads_features
 from bertie.models.heads import VOCABULARY, seen_by_all
 from bertie.models.seq2seq import shift_right
 from bertie.models.variant import Variant
@@ -61,6 +62,16 @@ class Model(nn.Module):
         self.tokenizer: Tokenizer | None = None
         self.labels: tuple[str, ...] = ()
         self.problem_type: str | None = None
+        self.frozen = any(map(reads_features, self.heads))
+        if self.frozen:
+            encoder.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """As of any module, but an encoder whose features are read stays as it is, without dropout."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+        return self
 
     @property
     def config(self) -> EncoderConfig:
@@ -140,6 +151,8 @@ class Model(nn.Module):
     ) -> EncoderOutput:
         if self.config.attention_window is not None and flags.get("global_attention_mask") is None:
             flags["global_attention_mask"] = seen_by_all(self.heads, input_ids, layout, self.config.sep_token_id)
+        if self.frozen:
+            flags["output_hidden_states"] = True
         output: EncoderOutput = self.encoder(input_ids, token_type_ids, layout, **flags)
         return output
 

@@ -15,6 +15,7 @@ from bertie.errors import DataError
 from bertie.files import read_json
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
+from bertie.models.features import FEATURES, PREFIX
 from bertie.models.weights import WeightTable
 from bertie.nn.init import Stds
 
@@ -29,6 +30,7 @@ ACTIVATIONS = (  # ours, public; the first public name of ours is written
     ("silu", "swish"),
 )
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
+OWN_CLASSES = {f"BertieFeatures:{kind}": (f"{PREFIX}{kind}",) for kind in FEATURES}  # no public class reads layers
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 
@@ -110,7 +112,7 @@ class Variant:
         """The heads the first architecture of config.json has; None when it names none that we know."""
         named = public.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
-        return self.architectures.get(first) if isinstance(first, str) else None
+        return (OWN_CLASSES | dict(self.architectures)).get(first) if isinstance(first, str) else None
 
     def based(self, public: Mapping[str, Any]) -> bool:
         """Whether the weights of config.json's class have `table.base` before the names that are not a head's."""
@@ -126,7 +128,7 @@ class Variant:
         """The public class with just these heads. Raises DataError when there is none."""
         if self.heads(public) == heads:
             return str(public["architectures"][0])
-        for name, theirs in self.architectures.items():
+        for name, theirs in (*self.architectures.items(), *OWN_CLASSES.items()):
             if sorted(theirs) == sorted(heads):
                 return name
         raise DataError(

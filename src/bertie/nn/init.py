@@ -24,7 +24,7 @@ def initialize(
     for name, parameter in module.named_parameters():
         if only is not None and name not in only:
             continue
-        if name.endswith("bias"):
+        if "bias" in name.rpartition(".")[2]:  # an LSTM's are bias_ih_l0 ...
             nn.init.zeros_(parameter)
         elif parameter.ndim == 1:
             nn.init.ones_(parameter)

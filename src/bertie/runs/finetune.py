@@ -30,6 +30,7 @@ from bertie.evaluate.predict import CHUNK, Predictor, TooLongCount, set_training
 from bertie.files import new_folder, read_json, write_json
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
+from bertie.models.partial import freeze, reinitialize
 from bertie.tasks import TASKS, Prediction, Task
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
@@ -40,6 +41,7 @@ from bertie.train.resume import FREE, flatten
 RESULTS, MODEL, BEST, SCORE = "results.json", "model", "best", "score.json"
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
+SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
 
 
@@ -100,6 +102,12 @@ def finetune_seeds(
     }
     write_json(run / RESULTS, summed)
     return summed
+
+
+def usual_seeds(config: FinetuneConfig) -> int:
+    """How many seeds a run has unless the user says: several on a small published set, else one."""
+    rows = DATASETS[config.data].splits["train"].rows if config.data and "train" in DATASETS[config.data].splits else None
+    return SEEDS if rows and rows < SMALL else 1
 
 
 def plan(config: FinetuneConfig) -> dict[str, Any]:
@@ -251,7 +259,7 @@ class _Run:
         fit(
             self.model,
             self.task,
-            self.source,
+            self.source.beside(self.task.computed(self.model, self.train)),
             train=config.train,
             optim=config.optim,
             run=self.run,
@@ -271,6 +279,10 @@ class _Run:
         else:
             model, report = variants.load(config.model, heads=self.task.heads, seed=config.train.seed)
             console.say(f"{escape(config.model)}: {escape(str(report))}", level=1)
+        if config.reinit:
+            reinitialize(model, config.reinit, seed=config.train.seed)
+        if config.freeze is not None:
+            freeze(model, config.freeze)
         check_vocabulary(tokenizer, model.config, Path(config.model))
         self._set_facts(tokenizer)
         if config.max_length > (most := model.config.max_length):

@@ -26,7 +26,7 @@ from bertie.metrics.base import Scores
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.loss import LossReport
-from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.tasks.source import Arrays, Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -143,6 +143,10 @@ class Task(ABC):
     def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
         """What the encoder finds in a batch."""
         return model.encode(batch)
+
+    def computed(self, model: "Model", encoded: Encoded) -> Arrays:
+        """Arrays of T rows that stay the same while the model is trained, by their names in `Batch.labels`."""
+        return {}
 
     def logits(self, model: "Model", output: "EncoderOutput") -> Tensor:
         """The head's output. -> (B, L), or (T, L) if per_token"""

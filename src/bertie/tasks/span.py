@@ -199,7 +199,8 @@ class SpanTask(Task):
         """The best spans of each example over all its windows, or no answer. logits (T, 2)"""
         start_T, end_T = logits.float().numpy().T
         cls_W = encoded.starts[:-1]
-        none_E = np.minimum.reduceat((start_T + end_T)[cls_W], encoded.windows[:-1]) if len(encoded) else []
+        none_E: Float = (start_T + end_T)[cls_W]
+        none_E = np.minimum.reduceat(none_E, encoded.windows[:-1]) if len(encoded) else none_E
         rows_P = fullest(encoded, CONTEXT)
         example_P = encoded.example[np.searchsorted(encoded.starts, rows_P, side="right") - 1]
         cuts = np.searchsorted(example_P, np.arange(len(encoded) + 1))

@@ -11,31 +11,41 @@ T tokens · P pieces · N words · L tags
 """
 
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
+from bertie import console
 from bertie.data.batch import Batch
+from bertie.data.collate import ranges, token_budget
 from bertie.data.tables import Bad, Columns, Example, TableFormat
 from bertie.data.tagged import FORMATS, Span, Tagged, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, rewrite
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import EncoderOutput
+from bertie.models.features import PREFIX, FeatureHead, reads_features
+from bertie.models.heads import HEADS
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.source import Encoded, Int, Targets, TooLong
+from bertie.tasks.source import Arrays, Encoded, Int, Targets, TooLong
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
 WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S")}
+Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
+COMPUTED = "features"
+TOKENS = 4096  # of one forward pass
 NONE = -1  # a word without a piece, such as a control character that the tokenizer leaves out
 
 
@@ -71,7 +81,8 @@ class TaggingTask(Task):
     """One of `labels` for each word. Raises DataError for fewer than two.
 
     scheme: what the tags are rewritten to before they are learnt. strict: how entities are counted (metrics/tags.py).
-    unit: what a word is where a text comes without its words.
+    unit: what a word is where a text comes without its words. features: the layers a BiLSTM reads of an encoder that
+    is not trained (models/features.py); None: the whole model is trained.
     """
 
     head = "token"
@@ -83,6 +94,7 @@ class TaggingTask(Task):
     scheme: Scheme = "as_given"
     strict: bool = False
     unit: Literal["word", "character"] = "word"
+    features: Kind | None = None
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
@@ -118,6 +130,44 @@ class TaggingTask(Task):
         unknown = {tag for example in dev for tag in rewrite(example.label, self.scheme)} - set(self.labels)
         shown = ", ".join(map(repr, sorted(unknown)[:10]))
         return [f"dev has tags that do not occur in training and count as errors: {shown}"] if unknown else []
+
+    @property
+    def head_name(self) -> str:
+        """Its head in `Model.heads`."""
+        return f"{PREFIX}{self.features}" if self.features else self.head
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """A linear layer over the last hidden states, or the BiLSTM over features."""
+        return {self.head_name: HEADS[self.head_name](config, len(self.labels))}
+
+    def logits(self, model: "Model", output: EncoderOutput) -> Tensor:
+        """The head's output. -> (T, L)"""
+        logits: Tensor = model.heads[self.head_name](output)
+        return logits
+
+    def forward(self, model: "Model", batch: Batch) -> EncoderOutput:
+        """What the encoder finds in a batch, or what it found before."""
+        if COMPUTED in batch.labels:
+            return EncoderOutput(batch.labels[COMPUTED], batch.layout)
+        return super().forward(model, batch)
+
+    def computed(self, model: "Model", encoded: Encoded) -> Arrays:
+        """ "features" (T, F) float32 of an encoder that is not trained, once for all epochs; in a temporary file."""
+        if self.features is None:
+            return {}
+        head = cast(FeatureHead, model.heads[self.head_name])
+        found: NDArray[np.float32] | None = None
+        with torch.inference_mode(), console.progress("features", len(encoded.lengths), unit="sequences") as advance:
+            for sequences in token_budget(encoded.lengths, max_tokens=TOKENS):
+                batch = encoded.batch(sequences).to(model.word_embeddings.device)
+                features_TF = head.select(model.encode(batch)).float().cpu().numpy()
+                if found is None:
+                    shape = (len(encoded.ids), features_TF.shape[1])
+                    file = tempfile.TemporaryFile()  # noqa: SIM115 (it goes with the array)
+                    found = np.memmap(file, np.float32, mode="w+", shape=shape)
+                found[ranges(encoded.starts[sequences], encoded.starts[sequences + 1])] = features_TF
+                advance(len(sequences))
+        return {} if found is None else {COMPUTED: found}
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
@@ -177,10 +227,13 @@ class TaggingTask(Task):
     @classmethod
     def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
         """A head on tokens, with the tags' public names where config.json has none."""
-        if cls.head not in model.heads:
+        name = next((name for name in model.heads if name == cls.head or reads_features(name)), None)
+        if name is None:
             return None
-        outputs = len(model.get_parameter("heads.token.classifier.weight"))
-        return cls.make(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)), settings)
+        outputs = len(model.get_parameter(f"heads.{name}.classifier.weight"))
+        labels = model.labels or tuple(f"LABEL_{i}" for i in range(outputs))
+        features = name.removeprefix(PREFIX) if reads_features(name) else None
+        return cls.make(labels, {**settings, "features": features})
 
 
 def words_of(example: Example, unit: str) -> tuple[Span, ...]:

@@ -1,0 +1,80 @@
+"""The feature-based way: an encoder that is not trained, and a BiLSTM that reads some of its layers.
+
+    hidden states of chosen layers -> their weighted sum, or one after the other -> 2 x BiLSTM -> label of each token
+
+Devlin et al. 2018, 5.3 and table 7. The encoder's dropout is off, so a text's features are the same in every epoch.
+
+T tokens · B sequences · S longest · K layers · H hidden size · F features of a token: K H
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import EncoderOutput
+from bertie.nn.linear import Linear
+
+PREFIX = "features_"
+"""Of the names such heads have in `Model.heads`."""
+WIDTH = 768  # of the paper's BiLSTM, in each direction
+
+
+@dataclass(frozen=True)
+class Features:
+    """Which of the embeddings and the layers after them; weighted: their sum, with weights that are learnt."""
+
+    layers: slice
+    weighted: bool = False
+
+
+FEATURES: Mapping[str, Features] = {
+    "embeddings": Features(slice(0, 1)),
+    "second_to_last": Features(slice(-2, -1)),
+    "last": Features(slice(-1, None)),
+    "weighted_last_four": Features(slice(-4, None), weighted=True),
+    "concat_last_four": Features(slice(-4, None)),
+    "weighted_all": Features(slice(1, None), weighted=True),
+}
+"""The rows of table 7."""
+
+
+class FeatureHead(nn.Module):
+    """A label for each token from features: two layers of BiLSTM, `width` in each direction, and a classifier."""
+
+    def __init__(self, config: EncoderConfig, num_labels: int, kind: str, *, width: int = WIDTH) -> None:
+        super().__init__()
+        self.features = FEATURES[kind]
+        count = len(range(config.num_hidden_layers + 1)[self.features.layers])
+        self.mix = nn.Parameter(torch.ones(count)) if self.features.weighted else None
+        size = config.hidden_size * (1 if self.features.weighted else count)
+        self.lstm = nn.LSTM(size, width, num_layers=2, bidirectional=True, batch_first=True)
+        self.classifier = Linear(2 * width, num_labels)
+
+    def select(self, output: EncoderOutput) -> Tensor:
+        """The chosen layers one after the other. -> (T, F) packed or (B, S, F) padded"""
+        assert output.hidden_states is not None, "features are read from all hidden states"
+        return torch.cat(output.hidden_states[self.features.layers], -1)
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> logits (T, num_labels) packed or (B, S, num_labels) padded
+
+        Where `output` has no hidden states, its last_hidden_state holds what `select` gave before.
+        """
+        x = output.last_hidden_state if output.hidden_states is None else self.select(output)
+        x = x.float()
+        if self.mix is not None:
+            x = (x.unflatten(-1, (len(self.mix), -1)) * self.mix.softmax(0)[:, None]).sum(-2)
+        x_BSX, mask_BS = output.layout.rectangle(x), output.layout.mask()
+        read = pack_padded_sequence(x_BSX, mask_BS.sum(1).cpu(), batch_first=True, enforce_sorted=False)
+        states_BSX, _ = pad_packed_sequence(self.lstm(read)[0], batch_first=True, total_length=x_BSX.shape[1])
+        logits: Tensor = self.classifier(output.layout.flat(states_BSX))
+        return logits
+
+
+def reads_features(name: str) -> bool:
+    """Whether a head of this name stands on an encoder that is not trained."""
+    return name.startswith(PREFIX)
