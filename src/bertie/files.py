@@ -13,6 +13,8 @@ import xxhash
 
 from bertie.errors import DataError, Stopped, UsageError
 
+RUN_FILES = (".lock", "run.yaml", "metrics.jsonl")  # what a run writes first, in this order
+
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
@@ -89,6 +91,12 @@ def file_hash(path: Path) -> str:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def check_run_folder(path: Path) -> None:
+    """Raise UsageError when a folder to write a run in holds files, and none that a run starts with."""
+    if path.is_dir() and any(path.iterdir()) and not any((path / name).exists() for name in RUN_FILES):
+        raise UsageError(f"{path} is not empty, and what it holds is no run. Choose another folder.")
 
 
 def new_folder(path: Path, *, overwrite: bool = False) -> Path:

@@ -160,6 +160,13 @@ def test_what_cannot_work_is_one_clear_error_and_leaves_no_folder(home, tmp_path
     assert not (tmp_path / "run").exists()
 
 
+def test_a_folder_with_files_of_the_user_is_left_as_it_is(home, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="is not empty, and what it holds is no run"):
+        pretrain(settings(home), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
 def test_one_document_cannot_teach_next_sentence_prediction(home, tmp_path):
     make_corpus(tmp_path / "one", documents(1, sentences=300))
     with pytest.raises(DataError, match=r"objectives\.nsp=null"):

@@ -17,7 +17,7 @@ from bertie import console, objectives, variants
 from bertie.config import PretrainConfig
 from bertie.data.batch import Batch
 from bertie.errors import DataError, UsageError
-from bertie.files import file_hash, new_folder, read_json, write_json
+from bertie.files import check_run_folder, file_hash, new_folder, read_json, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.elmo import ElmoEncoder
@@ -61,6 +61,8 @@ def pretrain(
     run = Path(run)
     if not is_main():
         console.verbosity.level = -1
+    if not overwrite:
+        check_run_folder(run)  # say so now, not after the corpus is read
     ready = Ready(config)
     if like is not None:
         same_data(like, ready.identity)
