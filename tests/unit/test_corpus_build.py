@@ -262,7 +262,6 @@ def test_paragraphs_seen_before_are_removed_and_counted(tmp_path):
 
 
 def test_near_duplicates_go_by_option(tmp_path):
-    pytest.importorskip("datasketch")
     rng = random.Random(1)
     first, other = story(rng, 30), story(rng, 30)
     almost = first.replace(first.split()[3], "thing", 1)

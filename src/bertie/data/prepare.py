@@ -68,7 +68,6 @@ def prepare(number: int, unit: list[Any], config: dict[str, Any], work: str, siz
     begun = time.perf_counter()
     options = CorpusConfig.model_validate(config)
     split = splitter(options.splitter)
-    sign = dedup.signer() if options.dedup == "near" else None
     counts, dropped = Counter[str](), Counter[str]()
     records, parts, statistics = 0, 0, Statistics.zero()
     stem = Path(work) / f"unit-{number:06d}"
@@ -102,7 +101,7 @@ def prepare(number: int, unit: list[Any], config: dict[str, Any], work: str, siz
             if not found:
                 dropped["empty"] += 1
                 continue
-            draft.add(found, sign(text) if sign else None)
+            draft.add(found, dedup.signature(text) if options.dedup == "near" else None)
             if draft.size >= PART:
                 close()
         if draft.size:
@@ -173,10 +172,10 @@ class Part:
         )
 
 
-def facts_of(path: Path) -> tuple[NDArray[Any], Int64, NDArray[np.uint32]]:
-    """Of a part file, only what duplicates are found by: hashes, document bounds, signatures."""
+def facts_of(path: Path) -> tuple[NDArray[Any], dedup.Signatures]:
+    """Of a part file, only what duplicates are found by: hashes, signatures."""
     with safetensors.safe_open(path, "numpy") as file:
-        return _as_hashes(file.get_tensor("hashes")), file.get_tensor("documents"), file.get_tensor("signatures")
+        return _as_hashes(file.get_tensor("hashes")), file.get_tensor("signatures")
 
 
 def bounds(lengths: Int64) -> Int64:
