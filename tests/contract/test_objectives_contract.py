@@ -12,7 +12,7 @@ from bertie.data.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.nn.layout import Padded
-from bertie.objectives import OBJECTIVES, Objective
+from bertie.objectives import OBJECTIVES, MaskedLM, Objective
 from bertie.objectives.source import PretrainingSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.figures import measure
@@ -48,6 +48,7 @@ CASES: dict[str, Case] = {
     "nsp": Case(),
     "sop": Case(),
     "rtd": Case(preset="electra-small-discriminator", overrides={"embedding_size": 8}, options={"size": 0.5}),
+    "distil": Case(preset="distilbert-base-uncased", options={"teacher": "teacher"}),
     "ltr": Case(preset="gpt2"),
     "span": Case(preset="t5-small", overrides={"num_decoder_layers": 2, "attention_head_size": 8}),
     "bilm": Case(preset="elmo-small"),
@@ -90,7 +91,13 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def objective_of(name: str) -> Objective:
-    return objectives.build({name: CASES[name].options})
+    return objectives.build({name: CASES[name].options}).ready(teacher)
+
+
+def teacher(folder: str) -> Model:
+    assert folder == "teacher"
+    shape = variants.config("bert-tiny", **{**NANO, "num_hidden_layers": 3})
+    return variants.build(shape, heads=MaskedLM().heads, seed=9)
 
 
 def source_of(objective: Objective, tokenizer: Tokenizer, **options: Any) -> PretrainingSource:

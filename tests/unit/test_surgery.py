@@ -12,7 +12,7 @@ from bertie import variants
 from bertie.errors import UsageError
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
-from bertie.models.surgery import deeper, with_positions, with_vocabulary
+from bertie.models.surgery import deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
 from bertie.nn.layout import Packed
 from bertie.text.normalize import Normalizer
@@ -303,6 +303,51 @@ def test_what_cannot_be_widened_says_so(preset: str) -> None:
         wider(made(preset, "", **sizes), times=1 if preset == "bert-tiny" else 2)
 
 
+# Shallower -----------------------------------------------------------------------------------------------------------
+
+
+def bert() -> Model:
+    make = HEADS["mlm"], HEADS["pair"]
+    return variants.build(
+        "bert-tiny", heads=lambda c: {"mlm": make[0](c, 0), "pair": make[1](c, 0)}, seed=4, vocab_size=50, **SMALL
+    ).eval()
+
+
+def test_layers_that_are_taken_are_those_of_the_teacher() -> None:
+    model = bert()
+    taken = take_layers(model, [0, 2])
+    assert taken.config.num_hidden_layers == 2
+    assert set(taken.heads) == {"mlm", "pair"}
+    ids = torch.randint(5, 50, (3, 12))
+    del model.encoder.layers[1]
+    ours, theirs = taken(ids), model(ids)
+    for name in ours:
+        torch.testing.assert_close(ours[name], theirs[name])
+
+
+def test_a_distilbert_of_all_layers_is_the_bert(tmp_path: Path) -> None:
+    import transformers
+
+    model = bert()
+    student = take_layers(model, [0, 1, 2], variant=variants.VARIANTS["distilbert"])
+    assert set(student.heads) == {"mlm"}
+    ids = torch.randint(5, 50, (3, 12))
+    torch.testing.assert_close(student(ids)["mlm"], model(ids)["mlm"])
+    student.save_pretrained(tmp_path)
+    there = transformers.DistilBertForMaskedLM.from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(there(input_ids=ids).logits, student(ids)["mlm"], rtol=1e-4, atol=1e-5)
+
+
+def test_layers_that_cannot_be_taken() -> None:
+    for layers in ([], [3], [-1]):
+        with pytest.raises(UsageError, match="layers 0 to 2"):
+            take_layers(bert(), layers)
+    with pytest.raises(UsageError, match="share their weights"):
+        take_layers(made("albert-base-v2", "", embedding_size=16), [0])
+    with pytest.raises(UsageError, match="A gpt2 cannot be made"):
+        take_layers(bert(), [0], variant=variants.VARIANTS["gpt2"])
+
+
 # The commands --------------------------------------------------------------------------------------------------------
 
 
@@ -332,5 +377,10 @@ def test_the_commands(tmp_path: Path) -> None:
     less = call("vocabulary", "trim", folder, str(tmp_path / "texts.txt"), "-o", str(tmp_path / "c"))
     assert less["vocab_size"] < tokenizer.vocab_size
     assert variants.load(tmp_path / "c")[0].config.vocab_size == less["vocab_size"]
+    student = call("shrink", folder, "-o", str(tmp_path / "e"), "--family", "distilbert")
+    assert (student["layers"], student["taken"]) == (2, [0, 2])
+    for wrong in ("one", "0,9"):
+        refused = CliRunner().invoke(app, ["shrink", folder, "-o", str(tmp_path / "f"), "--layers", wrong])
+        assert isinstance(refused.exception, UsageError)
     nothing = CliRunner().invoke(app, ["grow", folder, "-o", str(tmp_path / "d")])
     assert isinstance(nothing.exception, UsageError)

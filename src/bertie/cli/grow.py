@@ -1,4 +1,4 @@
-"""`bertie grow` and `bertie vocabulary extend|trim`: a trained model of another size."""
+"""`bertie grow`, `bertie shrink` and `bertie vocabulary extend|trim`: a trained model of another size."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,6 +47,32 @@ def grow(
     if positions is not None:
         model = with_positions(model, positions, fill=fill)  # type: ignore[arg-type]
     _save(model, out, overwrite, {})
+
+
+@app.command(
+    epilog="Example: [bold]bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert[/]"
+)
+def shrink(
+    folder: Folder,
+    out: Out,
+    layers: Annotated[str, typer.Option(help="Layers to take, from 0; left out: every other one.")] = "",
+    family: Annotated[str, typer.Option(help="Family the result is of; left out: the same.")] = "",
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """Take some layers of a trained model: where a student starts that is to be distilled from it."""
+    from bertie.models.surgery import take_layers
+    from bertie.variants import VARIANTS
+
+    model = _load(folder)
+    try:
+        chosen = [int(layer) for layer in layers.split(",")] if layers else range(0, model.config.num_hidden_layers, 2)
+    except ValueError:
+        raise UsageError(f"--layers is {layers!r}; numbers with commas between them are expected: 0,2,4.") from None
+    taken = take_layers(model, chosen, variant=VARIANTS[family] if family else None)
+    _save(taken, out, overwrite, {"taken": list(chosen)})
 
 
 @vocabulary.command(epilog="Example: [bold]bertie vocabulary extend models/base words.txt -o models/medical[/]")

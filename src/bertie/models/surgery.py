@@ -14,12 +14,19 @@ from torch import Tensor
 from bertie.errors import DataError, UsageError, nearest
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
+from bertie.models.heads import VOCABULARY as VOCABULARY_HEADS
 from bertie.models.model import Model
+from bertie.models.variant import Variant
 from bertie.text.resize import Resized
 
 Fill = Literal["tile", "interpolate"]
 Depth = Literal["stack", "interleave", "identity"]
+SHARED = (  # of the configs of two families, when one's layers go into the other
+    *("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "hidden_act", "max_position_embeddings"),
+    *("pad_token_id", "initializer_range", "layer_norm_eps", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+)
 WORD, POSITION = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
+SEGMENT = "encoder.embeddings.segment.weight"
 VOCABULARY = ((WORD, 0), (r"heads\.(mlm|plm)\.bias", 0), (r"heads\.lm\.weight", 0), (r"heads\.mlm\.columns", 1))
 """The weights with a row for each piece of the vocabulary, and which of their axes that is."""
 
@@ -131,3 +138,43 @@ def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
         if isinstance(value := getattr(config, field), tuple):
             changes[field] = tuple(value[taken] for taken in source)
     return rebuilt(model, config.replace(**changes), grown)
+
+
+def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None = None) -> Model:
+    """A model of some of the layers, in that order, and all else: the start of a student (Sanh et al. 2019, 3).
+
+    variant: the family it shall be of, such as DistilBERT for a BERT's; it keeps the vocabulary head alone. Where that
+    family has no segments, the first segment's embedding goes into the positions: texts without a second one are
+    embedded as before. Raises UsageError: a layer there is not, shared layers, families whose weights differ.
+    """
+    state, config = dict(model.state_dict()), model.config
+    if config.num_hidden_groups is not None:
+        raise UsageError("The layers of this model share their weights: there are none to choose from.")
+    if not layers or not all(0 <= layer < config.num_hidden_layers for layer in layers):
+        raise UsageError(f"Layers {list(layers)}: the model has layers 0 to {config.num_hidden_layers - 1}.")
+    kept = {name: tensor for name, tensor in state.items() if not name.startswith("encoder.layers.")}
+    for i, layer in enumerate(layers):
+        prefix = f"encoder.layers.{layer}."
+        for name in [name for name in state if name.startswith(prefix)]:
+            kept[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = state[name]
+    changes: dict[str, Any] = {"num_hidden_layers": len(layers)}
+    for field in ("attention_window", "attention_dilation"):
+        if isinstance(value := getattr(config, field), tuple):
+            changes[field] = tuple(value[layer] for layer in layers)
+    if variant is None or variant is model.variant:
+        return rebuilt(model, config.replace(**changes), kept)
+    shape = variant.base.replace(num_hidden_layers=len(layers), **{name: getattr(config, name) for name in SHARED})
+    if SEGMENT in kept and not shape.type_vocab_size:
+        kept[POSITION] = kept[POSITION] + kept.pop(SEGMENT)[0]
+    heads = [name for name in model.heads if f"heads.{name}.bias" in variant.table and name in VOCABULARY_HEADS]
+    with torch.device("meta"):
+        new = Model(variant.encoder(shape), {name: HEADS[name](shape, 0) for name in heads}, variant=variant)
+    wanted = {name: tensor.shape for name, tensor in new.state_dict().items()}
+    if lacking := [name for name, shape in wanted.items() if name not in kept or kept[name].shape != shape]:
+        raise UsageError(
+            f"A {variant.model_type} cannot be made of this model's layers: {lacking[0]} is not there, or of another "
+            "shape."
+        )
+    new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
+    new.tokenizer = model.tokenizer
+    return new.train(model.training)

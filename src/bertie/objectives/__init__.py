@@ -9,6 +9,7 @@ from typing import Any
 from bertie.errors import UsageError, nearest
 from bertie.objectives.base import LossReport, Objective, Part, Sum
 from bertie.objectives.bilm import BiLanguageModel
+from bertie.objectives.distil import Distillation
 from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
@@ -20,6 +21,7 @@ from bertie.registry import Registry
 __all__ = [
     "OBJECTIVES",
     "BiLanguageModel",
+    "Distillation",
     "LeftToRight",
     "LossReport",
     "MaskedLM",
@@ -41,6 +43,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
         ("sop", SentenceOrder),
         ("rtd", ReplacedTokens),
         ("ltr", LeftToRight),
+        ("distil", Distillation),
         ("span", SpanCorruption),
         ("bilm", BiLanguageModel),
     ],
@@ -60,7 +63,7 @@ def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
 
 def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objective:
     assert is_dataclass(kind)
-    known = [field.name for field in fields(kind)]
+    known = [field.name for field in fields(kind) if field.init]
     for option in given:
         if option not in known:
             raise UsageError(f"Unknown option {f'{name}.{option}'!r}. {nearest(option, known)}")

@@ -132,9 +132,9 @@ class SpanCorruption(Objective):
 def noise_mask(lengths_B: Int, rng: Draws, *, rate: float, mean_length: float) -> Bool:
     """Which tokens of texts of some lengths are cut out: (sum of lengths,) bool, text by text.
 
-    round(length * rate) tokens in round(that / mean_length) spans, at least one of each; every way to cut the noise, and
-    what is between it, into that many pieces is as likely as any other. A text begins with what is kept and ends with
-    noise. Release file t5/data/preprocessors.py, random_spans_noise_mask.
+    round(length * rate) tokens in round(that / mean_length) spans, at least one of each; every way to cut the noise,
+    and what is between it, into that many pieces is as likely as any other. A text begins with what is kept and ends
+    with noise. Release file t5/data/preprocessors.py, random_spans_noise_mask.
     """
     long_B = np.maximum(lengths_B, 2)
     noise_B = np.clip(np.rint(long_B * rate).astype(np.int64), 1, long_B - 1)

@@ -1,0 +1,93 @@
+"""DistilBERT's losses beside the formulas of its release (distillation/distiller.py), on all logits at once."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from bertie import objectives, variants
+from bertie.data.collate import packed
+from bertie.data.draws import Draws, key
+from bertie.data.masking import Vocabulary
+from bertie.errors import DataError, UsageError
+from bertie.nn import soft_targets
+from bertie.objectives import MaskedLM
+from bertie.train.step import backward
+
+V, STRUCTURE = 60, 5
+VOCABULARY = Vocabulary(1, 2, 0, 4, 3, np.arange(V) < STRUCTURE, np.zeros(V, bool), np.zeros(V, bool))
+NANO = {"vocab_size": V, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+
+
+def teacher(folder="teacher", **changes):
+    shape = variants.config("bert-tiny", **{**NANO, "num_hidden_layers": 4, **changes})  # its dropout is never on
+    return variants.build(shape, heads=MaskedLM().heads, seed=5)
+
+
+def student(objective, **changes):
+    shape = variants.config("distilbert-base-uncased", **{**NANO, **STILL, **changes})
+    model = variants.build(shape, heads=objective.heads, variant="distilbert", seed=6)
+    objective.prepare(model, 6)
+    return model.train()
+
+
+def batch_of(objective):
+    rng, lengths = np.random.default_rng(0), np.array([12, 30, 7])
+    ids = np.concatenate([[1, *rng.integers(STRUCTURE, V, n - 2), 2] for n in lengths])
+    return objective.corrupt(
+        packed(ids, np.zeros_like(ids), lengths, np.arange(3)), Draws(key(1, np.arange(3))), VOCABULARY
+    )
+
+
+@pytest.mark.parametrize("positions", ["all", "masked"])
+def test_losses_and_gradients_are_the_formulas(positions, monkeypatch):
+    monkeypatch.setattr(soft_targets, "CHUNK_LOGITS", V * 10)  # several chunks
+    options = {"mlm": {"weight": 2.0}, "distil": {"teacher": "teacher", "positions": positions}}
+    objective = objectives.build(options).ready(teacher)
+    model, other, batch = student(objective), teacher().eval(), batch_of(objective)
+    counts = objective.counts(batch)
+    sums = backward(model, objective, [batch], counts, seed=(0,), device=torch.device("cpu"))
+    losses, _ = sums.read(sums.tensor().tolist())
+    ours = {name: p.grad.clone() for name, p in model.named_parameters()}
+    model.zero_grad()
+
+    places, targets = batch.labels["mlm_positions"], batch.labels["mlm_targets"]
+    hidden = model.encode(batch).last_hidden_state
+    with torch.no_grad():
+        seen = other.encode(batch).last_hidden_state
+        t_logits = other.heads["mlm"](seen, other.word_embeddings)
+    s_logits = model.heads["mlm"](hidden, model.word_embeddings)
+    mlm = F.cross_entropy(s_logits[places], targets)
+    if positions == "masked":
+        s_logits, t_logits = s_logits[places], t_logits[places]
+    soft = F.kl_div(F.log_softmax(s_logits / 2, -1), F.softmax(t_logits / 2, -1), reduction="batchmean") * 2**2
+    cosine = F.cosine_embedding_loss(hidden, seen, torch.ones(len(hidden)))
+    (5.0 * soft + 2.0 * mlm + 1.0 * cosine).backward()
+    for name, expected in (("distil", soft), ("mlm", mlm), ("cosine", cosine)):
+        assert losses[name] / counts[name] == pytest.approx(expected.item(), rel=1e-4), name
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(ours[name], parameter.grad, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_what_a_student_cannot_learn_from_is_named():
+    with pytest.raises(UsageError, match=r"distil\.teacher is missing"):
+        objectives.build({"distil": {}}).ready(teacher)
+    with pytest.raises(UsageError, match="no masked-LM head"):
+        objectives.build({"distil": {"teacher": "x"}}).ready(lambda _: variants.build("bert-tiny", **NANO))
+    objective = objectives.build({"distil": {"teacher": "teacher"}}).ready(teacher)
+    with pytest.raises(UsageError, match=r"objectives\.distil\.cosine=0"):
+        student(objective, hidden_size=16)
+    with pytest.raises(DataError, match="use the teacher's tokenizer"):
+        student(objective, vocab_size=V + 1)
+    with pytest.raises(UsageError, match=r"needs objectives\.mlm"):
+        batch_of(objectives.build({"distil": {"teacher": "teacher", "positions": "masked"}}).ready(teacher))
+    with pytest.raises(UsageError, match=r"Unknown option 'distil\.loaded'"):
+        objectives.build({"distil": {"loaded": 1}})
+
+
+def test_a_narrower_student_learns_from_soft_targets_alone():
+    objective = objectives.build({"distil": {"teacher": "teacher", "cosine": 0}}).ready(teacher)
+    model = student(objective, hidden_size=16)
+    report = objective.loss(model, objective.forward(model, batch_of(objective)), batch_of(objective))
+    assert set(report) == {"distil"}
