@@ -32,6 +32,8 @@ def saved(folder: Path, preset: str = "bert-tiny", head: str = "mlm") -> Path:
     model = variants.build(config, heads=heads, variant=variants.family(preset).model_type, seed=3)
     model.save_pretrained(folder)
     (folder / "notes.txt").write_text("kept")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text("{}")  # of a sentence model
     (folder / "modeling.py").write_text("raise SystemExit")
     return folder
 
@@ -79,6 +81,7 @@ def test_transformers_opens_shards_of_bfloat16(tmp_path: Path) -> None:
 def test_float32_comes_back_byte_for_byte_and_old_names_are_renewed(tmp_path: Path) -> None:
     source = saved(tmp_path / "a")
     convert(variants.family(source), source, tmp_path / "b")
+    assert (tmp_path / "b" / "1_Pooling" / "config.json").read_text() == "{}"
     assert (tmp_path / "b" / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
     from safetensors.torch import save_file
 

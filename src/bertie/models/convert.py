@@ -125,8 +125,9 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
     copied = []
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
+        ours = str(name) in (CONFIG, INDEX)
         weights = path.suffix in (".safetensors", ".bin", ".h5", ".msgpack", ".ot", ".onnx") or path.name in FOREIGN
-        if path.is_symlink() or not path.is_file() or weights or path.name in (CONFIG, INDEX) or path.suffix == ".py":
+        if path.is_symlink() or not path.is_file() or weights or ours or path.suffix == ".py":
             continue
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, out / name)
