@@ -54,6 +54,8 @@ class OptimConfig(Config):
     """Adam's denominator offset; 1e-6 is the BERT release's."""
     weight_decay: float = Field(0.01, ge=0)
     """Decoupled weight decay; never on biases and norms."""
+    layer_decay: float = Field(1.0, gt=0, le=1)
+    """Each layer's learning rate is this share of that of the layer above; 0.8 to 0.95 spare the lower ones."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients of a larger global norm are scaled down to it."""
     warmup: float = Field(0.01, ge=0)
@@ -175,6 +177,10 @@ class FinetuneConfig(Config):
     """What to do with longer examples: cut and count, read windows that overlap, or refuse. None: as the task does."""
     from_scratch: bool = False
     """Start from random weights of the same architecture: the baseline pre-training is measured against."""
+    freeze: int | None = Field(None, ge=0)
+    """What is not trained: 0, the embeddings; n, those and the lowest n layers. None: everything is."""
+    reinit: int = Field(0, ge=0)
+    """Layers from the top, with the pooler, that start from random weights (Zhang et al. 2021)."""
     epochs: float = Field(3.0, gt=0)
     """Passes over the training examples; sets train.steps."""
     select: Literal["last", "best"] = "last"

@@ -181,6 +181,30 @@ def test_several_seeds_are_summed_up_on_the_same_dev_examples(run, model, train,
     assert len({(out / f"seed-{seed}" / "model" / "model.safetensors").read_bytes() for seed in range(3)}) == 3
 
 
+def test_layers_can_be_frozen_begun_anew_and_given_rates_of_their_own(model, train, tmp_path):
+    config = settings(model, train, freeze=0, reinit=1, optim={"lr": 3e-3, "layer_decay": 0.9})
+    finetune(config, tmp_path / "run")
+    before, after = (bertie.load(folder).state_dict() for folder in (model, tmp_path / "run" / "model"))
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {name for name in before if name.startswith("encoder.embeddings.")}
+
+
+def test_two_models_are_compared_on_the_same_examples(run, model, train, tmp_path):
+    for name, epochs in (("weak", 0.1), ("strong", 12)):
+        finetune(settings(model, train, epochs=epochs), tmp_path / name)
+    dev = write(tmp_path / "dev.tsv", rows(60, seed=1))
+    strong, weak = (tmp_path / name / "model" for name in ("strong", "weak"))
+    done = run("evaluate", strong, dev, "--against", weak)
+    assert done.returncode == 0, done.stderr
+    assert "accuracy minus that of" in done.stdout.replace("\n", " ")
+    report = json.loads(run("evaluate", strong, dev, "--against", weak, "--json").stdout)
+    other = json.loads(run("evaluate", weak, dev, "--json").stdout)
+    found = report["against"]["accuracy"]
+    assert found["difference"] == pytest.approx(report["accuracy"] - other["accuracy"])
+    assert found["low"] <= found["difference"] <= found["high"]
+    assert found["p"] < 0.05
+
+
 def test_the_best_weights_are_kept_when_asked_for(model, train, tmp_path):
     dev = write(tmp_path / "dev.tsv", rows(40, seed=1))
     config = settings(

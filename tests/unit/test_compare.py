@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertie.evaluate.compare import over_seeds, paired_bootstrap
+from bertie.evaluate.compare import over_seeds, paired_bootstrap, paired_metrics
 
 
 def test_seeds_are_summed_up_with_students_interval():
@@ -37,3 +37,18 @@ def test_p_is_uniform_enough_when_nothing_differs():
     ps = [paired_bootstrap(rng.random(200) < 0.7, rng.random(200) < 0.7, resamples=500).p for _ in range(200)]
     # 5 % of 200 is 10; a binomial(200, 0.05) stays below 21 in 99.9 % of the worlds.
     assert sum(p < 0.05 for p in ps) < 21
+
+
+def test_metrics_of_any_kind_are_compared_on_the_same_draws():
+    rng = np.random.default_rng(0)
+    a, b = rng.random(300) < 0.8, rng.random(300) < 0.6
+    found = paired_metrics(lambda rows: {"accuracy": a[rows].mean()}, lambda rows: {"accuracy": b[rows].mean()}, 300)
+    plain = paired_bootstrap(a, b)
+    assert found["accuracy"].difference == pytest.approx(plain.difference)
+    # The ends of two intervals from 2,000 and 10,000 resamples: their standard error is about 0.003.
+    assert [found["accuracy"].low, found["accuracy"].high] == pytest.approx([plain.low, plain.high], abs=0.02)
+    assert found["accuracy"].p < 0.01
+    same = paired_metrics(lambda rows: {"f": a[rows].mean()}, lambda rows: {"f": a[rows].mean()}, 300)["f"]
+    assert (same.difference, same.p) == (0, 1)
+    with pytest.raises(ValueError, match="no examples"):
+        paired_metrics(lambda rows: {}, lambda rows: {}, 0)

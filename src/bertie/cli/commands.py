@@ -9,6 +9,7 @@ from bertie.cli import (  # noqa: I001 (the order of --help)
     finetune,
     evaluate,
     predict,
+    submission,
     fill_mask,
     info,
     families,
@@ -33,5 +34,6 @@ __all__ = [
     "predict",
     "pretrain",
     "runs",
+    "submission",
     "tokenizer",
 ]

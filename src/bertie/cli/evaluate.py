@@ -25,6 +25,9 @@ def evaluate(
     format_: tables.Format = "",
     max_length: tables.MaxLength = None,
     too_long: tables.TooLong = None,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="Another model: is the difference more than chance?")
+    ] = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the report as JSON.")] = None,
@@ -41,12 +44,17 @@ def evaluate(
       bertie evaluate runs/sst2/model dev.tsv
 
       bertie evaluate runs/nsmc/model --data nsmc --data-dir nsmc/ --split test --json
+
+      bertie evaluate runs/a/model dev.tsv --against runs/b/model
     """
     from bertie.data.tables import TableFormat
+    from bertie.evaluate import compare
     from bertie.files import write_json
     from bertie.metrics.base import summary
     from bertie.tasks.datasets import DATASETS
 
+    if against and file == "-":
+        raise UsageError("Two models cannot both read standard input: give a file.")
     if bool(file) == bool(data):
         raise UsageError("Give either a FILE or --data NAME with --data-dir DIR.")
     predictor = tables.predictor(model, max_length, too_long, precision, device)
@@ -57,6 +65,11 @@ def evaluate(
         metrics = DATASETS[data].metrics
         path, format = DATASETS[data].table(split, data_dir or Path())
     report = predictor.score(path, format, on_columns=lambda found: tables.check_texts(predictor, found, str(path)))
+    if against:
+        other = tables.predictor(against, max_length, too_long, precision, device)
+        differences, notes = compare.against(predictor, other, path, format)
+        report["against"] = {name: difference.as_json() for name, difference in differences.items()}
+        report["notes"] += notes
     if output:
         write_json(output, report)
     if console.verbosity.json:
@@ -66,6 +79,8 @@ def evaluate(
         console.warn(note)
     console.show(summary(report, metrics))
     show_details(report)
+    for name in metrics if against else ():
+        console.show(f"{name} minus that of {against}: {differences[name]}")
 
 
 def show_details(report: dict[str, Any]) -> None:

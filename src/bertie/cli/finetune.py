@@ -28,7 +28,10 @@ def finetune(
     label: Annotated[str | None, typer.Option("--label", help="Column of the label, if not recognised.")] = None,
     columns: tables.ColumnNames = "",
     encoding: Annotated[str | None, typer.Option("--encoding", help="Text encoding: utf-8, cp949 ...")] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Runs with different seeds, summed up.")] = 1,
+    seeds: Annotated[
+        int | None,
+        typer.Option("--seeds", min=1, help="Runs with different seeds; left out: 5 on small --data."),
+    ] = None,
     config: ConfigFile = None,
     resume: Resume = "auto",
     overwrite: Overwrite = False,
@@ -79,6 +82,10 @@ def finetune(
         return
     if output is None:
         raise UsageError("Where shall the run go? -o RUN")
+    if seeds is None:
+        seeds = run.usual_seeds(settings)
+        if seeds > 1:
+            console.say(f"{settings.data} is small: {seeds} seeds, one after another (--seeds 1 for a single run)")
     if seeds == 1:
         results = run.finetune(settings, output, resume=resume, overwrite=overwrite)
     else:

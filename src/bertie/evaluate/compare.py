@@ -1,12 +1,22 @@
 """Are two numbers different? Seeds summed up with an interval, two models compared on the same examples."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
+
+from bertie.data.tables import Bad, Example, TableFormat
+from bertie.errors import DataError, UsageError
+from bertie.tasks import name_of
+
+if TYPE_CHECKING:
+    from bertie.evaluate.predict import Predictor
+
+MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds
 
 
 @dataclass(frozen=True)
@@ -43,12 +53,19 @@ def over_seeds(values: Sequence[float]) -> Seeds:
 
 @dataclass(frozen=True)
 class Paired:
-    """Accuracy of A minus that of B on the same examples. p: how often chance alone shows as large a difference."""
+    """A metric of A minus that of B on the same examples. p: how often chance alone shows as large a difference."""
 
     difference: float
     low: float
     high: float
     p: float
+
+    def __str__(self) -> str:
+        return f"{self.difference:+.3f}, 95 % interval {self.low:+.3f} to {self.high:+.3f}, p = {self.p:.3f}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
 
 
 def paired_bootstrap(right_a: ArrayLike, right_b: ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Paired:
@@ -65,6 +82,69 @@ def paired_bootstrap(right_a: ArrayLike, right_b: ArrayLike, *, resamples: int =
     difference = float(counts[0] - counts[2]) / len(a)
     draws = np.random.default_rng(seed).multinomial(len(a), counts / len(a), size=resamples)
     differences = (draws[:, 0] - draws[:, 2]) / len(a)
+    return _paired(difference, differences)
+
+
+def paired_metrics(
+    figures_a: Callable[[NDArray[np.int64]], Mapping[str, float]],
+    figures_b: Callable[[NDArray[np.int64]], Mapping[str, float]],
+    examples: int,
+    *,
+    seed: int = 0,
+) -> dict[str, Paired]:
+    """The same for metrics of any kind. figures_a, figures_b: example numbers, some several times -> each metric.
+
+    Raises ValueError for no examples.
+    """
+    if not examples:
+        raise ValueError("no examples to compare on")
+    rng, drawn = np.random.default_rng(seed), dict[str, list[float]]()
+
+    def differences(rows: NDArray[np.int64]) -> dict[str, float]:
+        a, b = figures_a(rows), figures_b(rows)
+        return {name: a[name] - b[name] for name in a if name in b}
+
+    whole = differences(np.arange(examples))
+    for _ in range(min(MOST, max(LEAST, COUNTED // examples))):
+        for name, value in differences(rng.integers(examples, size=examples)).items():
+            drawn.setdefault(name, []).append(value)
+    return {name: _paired(whole[name], np.array(values)) for name, values in drawn.items()}
+
+
+def _paired(difference: float, differences: NDArray[np.float64]) -> Paired:
     low, high = np.percentile(differences, [2.5, 97.5])
     beyond = int((np.abs(differences - difference) >= abs(difference) - 1e-12).sum())
-    return Paired(difference, float(low), float(high), min(1.0, (beyond + 1) / (resamples + 1)))
+    return Paired(difference, float(low), float(high), min(1.0, (beyond + 1) / (len(differences) + 1)))
+
+
+def against(
+    a: "Predictor", b: "Predictor", path: Path | str, format: TableFormat, *, seed: int = 0
+) -> tuple[dict[str, Paired], list[str]]:
+    """Two models of one task on one labelled file: their differences by metric, and what was left out, in words.
+
+    Examples that one of them cannot read are left out for both. Raises UsageError for models of different tasks.
+    """
+    if type(a.task) is not type(b.task):
+        raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks: nothing can be compared.")
+    found = [[answer for _, answer in one.stream(one.task.rows(path, format))] for one in (a, b)]
+    examples = list(a.task.rows(path, format))
+    rows = [
+        (example, *answers)
+        for example, *answers in zip(examples, *found, strict=True)
+        if isinstance(example, Example) and example.label is not None and not any(isinstance(x, Bad) for x in answers)
+    ]
+    if not rows:
+        raise DataError(f"{path} holds no labelled example that both models can read.")
+
+    def figures(one: "Predictor", column: int) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
+        def of(numbers: NDArray[np.int64]) -> Mapping[str, float]:
+            scores = one.task.scores()
+            drawn = [rows[number] for number in numbers.tolist()]
+            one.task.count(scores, [row[0] for row in drawn], [row[column] for row in drawn])
+            return scores.figures()
+
+        return of
+
+    left_out = len(examples) - len(rows)
+    notes = [f"{left_out:,} of {len(examples):,} rows left out: not readable for both models"] if left_out else []
+    return paired_metrics(figures(a, 1), figures(b, 2), len(rows), seed=seed), notes

@@ -106,8 +106,8 @@ def finetune_seeds(
 
 def usual_seeds(config: FinetuneConfig) -> int:
     """How many seeds a run has unless the user says: several on a small published set, else one."""
-    rows = DATASETS[config.data].splits["train"].rows if config.data and "train" in DATASETS[config.data].splits else None
-    return SEEDS if rows and rows < SMALL else 1
+    train = DATASETS[config.data].splits.get("train") if config.data else None
+    return SEEDS if train and train.rows and train.rows < SMALL else 1
 
 
 def plan(config: FinetuneConfig) -> dict[str, Any]:

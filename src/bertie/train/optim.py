@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from bertie.config import OptimConfig
 from bertie.errors import DataError
+from bertie.models.partial import EMBEDDINGS, layer_of
 from bertie.registry import Registry
 
 FOREVER = 1e9  # a step so late that the moments' correction for their start from zero is exactly 1 in float32
@@ -28,6 +29,8 @@ class Piece:
     rows: slice
     hidden: bool
     """Whether it leads from hidden states to hidden states: no embedding, no classifier, no bias."""
+    below: int = 0
+    """How far below the heads it lies: the top layer 1, the next 2 ..., the embeddings last; heads and pooler 0."""
 
     @property
     def decays(self) -> bool:
@@ -50,7 +53,7 @@ class Updates:
             piece.tensor.grad = None if piece.owner.grad is None else piece.owner.grad[piece.rows]
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = lr
+                group["lr"] = lr * group["share"]
             optimizer.step()
         for piece in views:
             piece.tensor.grad = None  # or it would keep the whole gradient alive
@@ -87,20 +90,23 @@ class Updates:
 def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[Piece]:
     """The trainable parameters in the model's order; apart: each matrix of a fused projection by itself, as a view."""
     modules = dict(model.named_modules())
+    layers = 1 + max((layer_of(name) for name, _ in model.named_parameters()), default=-1)
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
         module = modules[name.rpartition(".")[0]]
         linear = isinstance(module, nn.Linear) and parameter is module.weight
         hidden = linear and not name.endswith("classifier.weight")
+        layer = layer_of(name)
+        below = layers - layer if layer >= 0 else layers + 1 if name.startswith(EMBEDDINGS) else 0
         parts = getattr(module, "parts", 1) if linear and apart else 1
         if parts == 1:
-            yield Piece(name, parameter, parameter, slice(None), hidden)
+            yield Piece(name, parameter, parameter, slice(None), hidden, below)
             continue
         size = len(parameter) // parts
         for i in range(parts):
             rows = slice(i * size, (i + 1) * size)
-            yield Piece(f"{name}[{i}]", nn.Parameter(parameter.detach()[rows]), parameter, rows, hidden)
+            yield Piece(f"{name}[{i}]", nn.Parameter(parameter.detach()[rows]), parameter, rows, hidden, below)
 
 
 def adamw(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
@@ -145,13 +151,17 @@ def muon(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optim
 
 
 def _groups(pieces: Iterable[Piece], config: OptimConfig) -> list[dict[str, Any]]:
-    """Those that decay, then those that do not; a group without members is left out."""
-    pieces = list(pieces)
-    groups = [
-        {"params": [p.tensor for p in pieces if p.decays], "weight_decay": config.weight_decay},
-        {"params": [p.tensor for p in pieces if not p.decays], "weight_decay": 0.0},
-    ]
-    return [group for group in groups if group["params"]]
+    """Those that decay, then those that do not; with config.layer_decay, of each layer apart.
+
+    A group's `share` of the learning rate is layer_decay to the power of how far below the heads it lies: Howard and
+    Ruder 2018, 3.2.
+    """
+    groups: dict[tuple[bool, float], dict[str, Any]] = {}
+    for piece in sorted(pieces, key=lambda piece: not piece.decays):
+        share, decay = config.layer_decay**piece.below, config.weight_decay if piece.decays else 0.0
+        empty: dict[str, Any] = {"params": [], "weight_decay": decay, "share": share}
+        groups.setdefault((piece.decays, share), empty)["params"].append(piece.tensor)
+    return list(groups.values())
 
 
 class Lamb(torch.optim.Optimizer):

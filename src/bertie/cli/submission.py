@@ -1,0 +1,56 @@
+"""`bertie submission`: the zip that GLUE's server scores, written and checked."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Overwrite, Quiet, Verbose, app
+from bertie.errors import DataError, UsageError
+
+
+@app.command()
+def submission(
+    file: Annotated[Path, typer.Argument(help="The zip: to write, or with no models to check.")],
+    models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER of each fine-tuned model.")] = None,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder with GLUE's files.")] = Path(),
+    precision: tables.Precision = "fp32",
+    device: tables.Device = "auto",
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Answer GLUE's test sets and zip the answers as its server wants them; or check such a zip.
+
+    The model of mnli answers both of its test sets, and the diagnostic set AX.
+
+    [bold]Examples[/]
+
+      bertie submission glue.zip --data-dir glue cola=runs/cola/model mnli=runs/mnli/model
+
+      bertie submission glue.zip
+    """
+    from bertie.evaluate import glue
+
+    if not models:
+        if not file.is_file():
+            raise UsageError(f"{file} does not exist. To write it, name models: cola=runs/cola/model ...")
+        if problems := glue.check(file.read_bytes()):
+            raise DataError(f"{file} would be refused: {'; '.join(problems)}.")
+        console.show(f"{file}: all {len(glue.FILES)} files are whole")
+        return
+    if file.exists() and not overwrite:
+        raise UsageError(f"{file} exists. Choose another name, or pass --overwrite to replace it.")
+    folders = {}
+    for model in models:
+        name, equals, folder = model.partition("=")
+        if not equals:
+            raise UsageError(f"{model!r} names no set. Write SET=FOLDER, as in cola=runs/cola/model.")
+        folders[name] = Path(folder)
+    predictors = {name: tables.predictor(folder, None, None, precision, device) for name, folder in folders.items()}
+    notes = glue.submission(predictors, data_dir, file)
+    for note in notes:
+        console.warn(note)
+    console.show(f"{file} is written")
