@@ -4,7 +4,7 @@
 
 Devlin et al. 2018, 5.3 and table 7. The encoder's dropout is off, so a text's features are the same in every epoch.
 
-T tokens · B sequences · S longest · K layers · H hidden size · F features of a token: K H
+T tokens · B sequences · S longest · K layers · H hidden size · F features of a token: K H · X any of these
 """
 
 from collections.abc import Mapping
@@ -67,7 +67,8 @@ class FeatureHead(nn.Module):
         x = output.last_hidden_state if output.hidden_states is None else self.select(output)
         x = x.float()
         if self.mix is not None:
-            x = (x.unflatten(-1, (len(self.mix), -1)) * self.mix.softmax(0)[:, None]).sum(-2)
+            x_TKH = x.unflatten(-1, (len(self.mix), -1))  # type: ignore[no-untyped-call]
+            x = (x_TKH * self.mix.softmax(0)[:, None]).sum(-2)
         x_BSX, mask_BS = output.layout.rectangle(x), output.layout.mask()
         read = pack_padded_sequence(x_BSX, mask_BS.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         states_BSX, _ = pad_packed_sequence(self.lstm(read)[0], batch_first=True, total_length=x_BSX.shape[1])
