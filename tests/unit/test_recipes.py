@@ -1,0 +1,94 @@
+"""Every recipe parses, has the numbers of its paper, and plans a run: on a nano corpus, its model made small."""
+
+from pathlib import Path
+
+import pytest
+from test_pretrain import home, thread
+
+from bertie import config as configs
+from bertie import objectives, variants
+from bertie.config import PretrainConfig
+from bertie.objectives.rtd import ReplacedTokens
+from bertie.runs.phases import phases
+from bertie.runs.pretrain import plan
+from bertie.text.tokenizer import Tokenizer
+
+assert home
+assert thread  # fixtures
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("pretrain-*.yaml"))
+NANO = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
+
+
+@pytest.fixture(scope="module")
+def folders(home):
+    """A teacher, or a model to go on from."""
+    tokenizer = Tokenizer.load(home / "tokenizer")
+    shape = variants.config("bert-tiny", vocab_size=tokenizer.vocab_size, **NANO)
+    model = variants.build(shape, heads=objectives.build({"mlm": {}}).heads)
+    variants.save(model, home / "model", tokenizer=tokenizer)
+    return home
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_plans_a_run(folders, recipe):
+    small = ["train.batch_size=4", "train.micro_batch_size=2", "train.device=cpu", "train.compile=false"]
+    small.append("train.steps=100")
+    given = configs.load(PretrainConfig, recipe)
+    paths = {"corpus": str(folders / "corpus"), "tokenizer": str(folders / "tokenizer")}
+    if given.corpora:
+        small.append(f"corpora=[{{path: {folders / 'corpus'}, weight: 4}}]")
+        paths = {"model": str(folders / "model")}
+    else:
+        small += [f"model_overrides.{name}={size}" for name, size in NANO.items()]
+        assert variants.config(given.model).max_length >= max(phase.max_length for phase in phases(given))
+    if given.phases:
+        kept = [phase.model_dump(exclude={"batch_size"}, exclude_none=True) for phase in given.phases]
+        paths["phases"] = kept
+    if "distil" in given.objectives:
+        small.append(f"objectives.distil.teacher={folders / 'model'}")
+    planned = plan(configs.load(PretrainConfig, recipe, small, **paths))
+    assert planned["steps"] == 100
+    assert planned["flops"] > 0
+
+
+def recipe(name):
+    return configs.load(PretrainConfig, f"pretrain-{name}", corpus="c", tokenizer="t")
+
+
+def test_bert_has_the_published_numbers():
+    base = recipe("bert-base")
+    assert (base.optim.name, base.optim.lr, base.optim.warmup, base.optim.weight_decay) == (
+        "bert_adam",
+        1e-4,
+        10_000,
+        0.01,
+    )
+    short, long = phases(base)
+    assert (short.steps, short.max_length, short.objectives["mlm"]["max_predictions"]) == (900_000, 128, 20)
+    assert (long.steps, long.max_length, long.objectives["mlm"]["max_predictions"]) == (100_000, 512, 77)
+    assert (short.batch_size, long.batch_size) == (256, 256)
+    assert base.objectives["nsp"] == {"form": "original", "duplicates": 10}
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("roberta-base", "roberta"), ("albert-base", "albert"), ("electra-small", "electra"), ("bert-base", "bert")],
+)
+def test_a_recipe_has_the_numbers_its_family_states(name, family):
+    """One number, written in two places: the recipe, and the family's own table (variants/)."""
+    stated, given = variants.VARIANTS[family].recipe, recipe(name)
+    for key, value in stated["optim"].items():
+        found = getattr(given.optim, key)
+        assert tuple(found) == tuple(value) if key == "betas" else found == value, key
+    for key, value in stated["train"].items():
+        assert getattr(given.train, key) == value, key
+    asked = {n for n, options in stated["objectives"].items() if options is not None}
+    assert {n for n, options in given.objectives.items() if options is not None} == asked
+    assert max(phase.max_length for phase in phases(given)) == stated["max_length"]
+
+
+def test_electra_s_generator_is_a_quarter():
+    built = objectives.build(recipe("electra-small").objectives)
+    assert isinstance(built, ReplacedTokens)
+    assert (built.size, built.weight) == (0.25, 50.0)
