@@ -51,6 +51,7 @@ CASES: dict[str, Case] = {
     "distil": Case(preset="distilbert-base-uncased", options={"teacher": "teacher"}),
     "ltr": Case(preset="gpt2"),
     "span": Case(preset="t5-small", overrides={"num_decoder_layers": 2, "attention_head_size": 8}),
+    "plm": Case(preset="xlnet-base-cased"),
     "bilm": Case(preset="elmo-small"),
 }
 names = pytest.mark.parametrize("name", [name for name in CASES if name != "bilm"])  # which has tests of its own

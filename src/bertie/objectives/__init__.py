@@ -13,6 +13,7 @@ from bertie.objectives.distil import Distillation
 from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
+from bertie.objectives.plm import PermutationLM
 from bertie.objectives.rtd import ReplacedTokens
 from bertie.objectives.sop import SentenceOrder
 from bertie.objectives.span import SpanCorruption
@@ -28,6 +29,7 @@ __all__ = [
     "NextSentence",
     "Objective",
     "Part",
+    "PermutationLM",
     "ReplacedTokens",
     "SentenceOrder",
     "SpanCorruption",
@@ -45,6 +47,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
         ("ltr", LeftToRight),
         ("distil", Distillation),
         ("span", SpanCorruption),
+        ("plm", PermutationLM),
         ("bilm", BiLanguageModel),
     ],
 )

@@ -109,10 +109,10 @@ ALBERT = Variant(
         "classifier_dropout": "classifier_dropout_prob",
     },
     fixed={key: FIXED[key] for key in ("position_embedding_type", "tie_word_embeddings")},
-    recipe={  # paper, 4.1, which uses LAMB and n-grams of up to 3 masked
-        "objectives": {"mlm": {"rate": 0.15}, "nsp": None, "sop": {}},
+    recipe={  # paper, 4.1
+        "objectives": {"mlm": {"rate": 0.15, "masking": "ngram"}, "nsp": None, "sop": {}},
         "max_length": 512,
-        "optim": {"lr": 1.76e-3, "eps": 1e-6, "weight_decay": 0.01, "warmup": 3_125},
+        "optim": {"name": "lamb", "lr": 1.76e-3, "eps": 1e-6, "weight_decay": 0.01, "warmup": 3_125},
         "train": {"steps": 125_000, "batch_size": 4_096},
     },
 )

@@ -97,10 +97,10 @@ MOBILEBERT = Variant(
         "trigram_input": True,
         "normalization_type": "no_norm",
     },
-    recipe={  # paper, 4.2, which uses LAMB after 240,000 steps of learning from the teacher's layers
+    recipe={  # paper, 4.2, after 240,000 steps of learning from the teacher's layers
         "objectives": {"mlm": {"rate": 0.15}, "nsp": {}},
         "max_length": 512,
-        "optim": {"lr": 1.5e-3, "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},
+        "optim": {"name": "lamb", "lr": 1.5e-3, "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},
         "train": {"steps": 500_000, "batch_size": 2_048},
     },
 )

@@ -1,0 +1,122 @@
+"""Permutation language model: some tokens are predicted one after the other in random order. Yang et al. 2019, 2.
+
+    the cat sat on the mat    order: mat, cat    mat from "the sat on the", cat from "the sat on the mat"
+
+Nothing is masked: who may see whom says what a token is predicted from. Tokens that are not predicted see each other
+and are seen by all; a predicted one sees those and the predicted ones before it in the order. Special tokens stand in
+the order too, as in the release, but are not predicted. Memory of earlier segments (2.4) is left out.
+
+Labels it adds to a batch: plm_positions (N,) int64, places of the predicted tokens in `input_ids` flattened, ascending;
+plm_targets (N,) int64, the tokens; plm_order, as input_ids: places in the order, -1 for what is seen by all.
+
+B sequences · S longest sequence · M most predictions of a sequence · N predictions · T real tokens
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertie.data.batch import Batch
+from bertie.data.draws import Draws
+from bertie.data.masking import Vocabulary, choose, ngram, wanted
+from bertie.errors import UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.heads import HEADS, PermutationLMHead
+from bertie.models.xlnet import XLNetConfig
+from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.mlm import flat
+
+if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.model import Model
+
+ORDER = 7  # stream of draws (data/masking.py lists them)
+
+
+@dataclass(frozen=True)
+class PermutationLM(Objective):
+    """Predict `rate` of the tokens, in runs of up to `longest` words, in random order."""
+
+    name: ClassVar[str] = "plm"
+    on_tokens: ClassVar[bool] = True
+
+    rate: float = 1 / 6
+    """Share of a sequence's tokens, special ones counted, that are predicted (paper, 2.3: K = 6)."""
+    longest: int = 5
+    """Words of the longest run; n of them with p(n) in proportion to 1 / n (release: _sample_mask)."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1 or not 1 <= self.longest <= 100:
+            raise UsageError("plm.rate is a share above 0 and below 1, plm.longest 1 to 100.")
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """The softmax over the vocabulary. Raises UsageError for a model without a stream of queries."""
+        if not isinstance(config, XLNetConfig):
+            raise UsageError("plm needs a model that can hide a token from itself: model=xlnet-base-cased.")
+        return {"plm": HEADS["plm"](config, 0)}
+
+    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+        """The batch with an order of prediction; its tokens stay."""
+        places_T, tokens = flat(batch)
+        special_T = vocabulary.structure[tokens.ids]
+        candidates_B = np.bincount(tokens.rows[~special_T], minlength=batch.size)
+        wanted_B = wanted(tokens.lengths, candidates_B, rate=self.rate, most=None)
+        chosen_N, _ = choose(ngram(self.longest), tokens, wanted_B, vocabulary, rng)
+        hidden_T = special_T.copy()
+        hidden_T[chosen_N] = True
+        in_order = np.lexsort((rng.bits_at(ORDER, tokens.rows, tokens.columns), tokens.rows))
+        rank_T = np.empty(len(in_order), np.int64)
+        rank_T[in_order] = tokens.columns  # 0, 1, 2 ... in each sequence
+        order = np.full(batch.input_ids.numel(), -1)
+        order[places_T] = np.where(hidden_T, rank_T, -1)
+        positions = torch.from_numpy(places_T[chosen_N])
+        return batch.with_labels(
+            plm_positions=positions,
+            plm_targets=batch.input_ids.flatten()[positions],
+            plm_order=torch.from_numpy(order).view(batch.input_ids.shape),
+        )
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """N"""
+        return {"plm": len(batch.labels["plm_targets"])}
+
+    def answers(self, batch: Batch) -> dict[int, list[int]]:
+        """The predicted tokens, which stand in the text."""
+        places, targets = batch.labels["plm_positions"].tolist(), batch.labels["plm_targets"].tolist()
+        return {place: [target] for place, target in zip(places, targets, strict=True)}
+
+    def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
+        """The hidden states of the queries, (B, M, H)."""
+        order_BS, predicted_BS = self._laid_out(batch)
+        asked_BM = predicted_BS.int().argsort(dim=1, descending=True, stable=True)[:, : int(predicted_BS.sum(1).max())]
+        return model.encode(batch, perm_mask=unseen(order_BS, predicted_BS), target_positions=asked_BM)
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
+        """Cross-entropy of the predicted tokens."""
+        _, predicted_BS = self._laid_out(batch)
+        queries_M = torch.arange(output.last_hidden_state.shape[1], device=predicted_BS.device)
+        asked_BM = queries_M < predicted_BS.sum(1, keepdim=True)
+        targets_N = batch.labels["plm_targets"]
+        head = model.heads["plm"]
+        assert isinstance(head, PermutationLMHead)
+        total, correct = head.loss(output.last_hidden_state[asked_BM], model.word_embeddings, targets_N)
+        return {"plm": Part(total, len(targets_N), correct)}
+
+    def _laid_out(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The order, and which tokens are predicted. -> (B, S), (B, S) bool"""
+        predicted = torch.zeros_like(batch.input_ids.flatten(), dtype=torch.bool)
+        predicted = predicted.index_fill(0, batch.labels["plm_positions"], True).view(batch.input_ids.shape)
+        return batch.layout.rectangle(batch.labels["plm_order"]), batch.layout.rectangle(predicted)
+
+
+def unseen(order_BS: Tensor, predicted_BS: Tensor) -> Tensor:
+    """(B, S, S) true where token i may not see token j: j is in the order, and not before i.
+
+    A token that is not predicted comes, for what it may see, just behind its own place. Release file data_utils.py,
+    _local_perm.
+    """
+    own_BS = torch.where(predicted_BS, order_BS, order_BS + 1)
+    return (own_BS[:, :, None] <= order_BS[:, None, :]) & (order_BS >= 0)[:, None, :]

@@ -1,0 +1,72 @@
+"""Every family's published recipe, on a nano model of it: it builds, trains, and leaves folders that open."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_families import small
+
+from bertie import config as configs
+from bertie import objectives, variants
+from bertie.config import PretrainConfig
+from bertie.data import corpus
+from bertie.models.variant import Variant
+from bertie.objectives import MaskedLM
+from bertie.runs.pretrain import pretrain
+from bertie.text.normalize import Normalizer
+from bertie.text.vocabulary import count_words, train
+from nano import one_thread
+
+WORDS = "the a small old red cat dog bird house river sees likes finds leaves near under over and but".split()
+FAMILIES = [pytest.param(variant, id=name) for name, variant in variants.VARIANTS.items()]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus, a tokenizer with rows for sentinels, and a teacher."""
+    home = tmp_path_factory.mktemp("recipes")
+    draw = random.Random(0)
+    texts = ["\n".join(" ".join(draw.choices(WORDS, k=8)) + "." for _ in range(6)) for _ in range(40)]
+    (home / "texts.txt").write_text("\n\n".join(texts), encoding="utf-8")
+    corpus.build([home / "texts.txt"], home / "corpus")
+    words = count_words(corpus.texts(home / "corpus"))
+    tokenizer = train(words, size=90, unused=20, normalizer=Normalizer(lowercase=True))
+    tokenizer.save(home / "tokenizer")
+    shape = small(variants.VARIANTS["bert"]).replace(vocab_size=tokenizer.vocab_size)
+    variants.build(shape, heads=MaskedLM().heads).save_pretrained(home / "teacher", tokenizer=tokenizer)
+    return home
+
+
+@pytest.mark.parametrize("variant", FAMILIES)
+def test_a_recipe_takes_a_step(variant: Variant, home: Path, tmp_path: Path) -> None:
+    recipe: dict[str, Any] = configs.merge({}, variant.recipe)
+    if "distil" in recipe["objectives"]:
+        recipe["objectives"]["distil"] = {"teacher": str(home / "teacher")}
+    assert objectives.build(recipe["objectives"])
+    preset, base = next(iter(variant.presets.items()))
+    nano = small(variant)
+    overrides = {
+        name: getattr(nano, name)
+        for name in vars(nano)
+        if name not in ("vocab_size", "pad_token_id") and getattr(nano, name) != getattr(base, name)
+    }
+    recipe = configs.merge(
+        recipe,
+        {
+            "corpus": str(home / "corpus"),
+            "tokenizer": str(home / "tokenizer"),
+            "model": preset,
+            "model_overrides": overrides,
+            "max_length": 32,
+            "train": {"steps": 1, "batch_size": 4, "device": "cpu", "precision": "fp32"},
+        },
+    )
+    with one_thread():
+        results = pretrain(configs.build(PretrainConfig, recipe), tmp_path / "run")
+    assert results["step"] == 1
+    parts = {name for name in results["train"] if name.endswith("_loss")}
+    assert {f"{name}_loss" for name, options in recipe["objectives"].items() if options is not None} <= parts
+    model, report = variants.load(tmp_path / "run" / "model")
+    assert not report.fresh
+    assert model.public["model_type"] == variant.model_type
