@@ -131,3 +131,19 @@ def test_ctrl_c_says_so(bertie, monkeypatch, tmp_path):
     (tmp_path / "a.txt").write_bytes(TEXT)
     monkeypatch.setattr("bertie.data.corpus.build", interrupt)
     assert bertie("corpus", "a.txt", "-o", "out") == (130, "", "interrupted")
+
+
+def test_evaluation_sets_are_kept_out_by_option_or_recipe(bertie, tmp_path):
+    question = "Which of the seven rivers that rise near the old mill flows past both of the northern towns?"
+    (tmp_path / "a.txt").write_text(f"One text.\n\nOnce more: {question}\n\nA last text.")
+    (tmp_path / "quiz.tsv").write_text(f"question\n{question}\n")
+    (tmp_path / "recipe.yaml").write_text("decontaminate: [quiz.tsv]\n")
+    for options in (["--decontaminate", "quiz.tsv"], ["-c", "recipe.yaml"]):
+        code, out, _ = bertie("corpus", "a.txt", "-o", "out", *options, "--overwrite", "--json")
+        facts = json.loads(out)
+        assert (code, facts["documents"], facts["evaluation"]["quiz.tsv"]["removed"]) == (0, 2, 1)
+    code, _, err = bertie("corpus", "a.txt", "-o", "other", "--decontaminate", "sst3")
+    assert (code, "Did you mean 'sst2'" in err) == (2, True)
+    code, _, err = bertie("corpus", "a.txt", "-o", "other", "--decontaminate", "sst2")
+    assert (code, "--data-dir" in err) == (3, True)
+    assert not (tmp_path / "other").exists()

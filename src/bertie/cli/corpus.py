@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import DryRun, Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Json, Overwrite, Quiet, Verbose, app, emit
 
 if TYPE_CHECKING:
     from bertie.data.corpus import CorpusConfig
@@ -18,6 +18,8 @@ _EXAMPLES = """Examples:
 [bold]bertie corpus 'wiki/**/wiki_*' -o corpora/wiki --tokenizer tokenizers/wiki[/]
 
 [bold]bertie corpus python:numpy,scipy -o corpora/docs[/]
+
+[bold]bertie corpus articles/ -o corpora/clean --decontaminate sst2 --decontaminate questions.tsv --data-dir glue[/]
 
 [bold]bertie corpus corpora/wiki --show[/]
 """
@@ -35,15 +37,38 @@ def corpus(
     ],
     out: Annotated[Path | None, typer.Option("-o", "--output", help="Corpus folder to write.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer folder: encode right away, too.")] = None,
-    format: Annotated[str, typer.Option(help="Format of all files. Default: told by name and content.")] = "",
-    text: Annotated[str, typer.Option(help="Field or column that holds the text.")] = "text",
-    encoding: Annotated[str, typer.Option(help="Encoding of all files: utf-8, cp949 ...")] = "utf-8",
-    documents: Annotated[str, typer.Option(help="What ends a document of plain text: blank, line or file.")] = "blank",
-    splitter: Annotated[str, typer.Option(help="Sentences by: rules, pysbd, kiwi, lines.")] = "rules",
-    repair: Annotated[bool, typer.Option(help="Undo mojibake.")] = True,
-    dedup: Annotated[str, typer.Option(help="Remove duplicate: documents, paragraphs, near, none.")] = "documents",
-    near_threshold: Annotated[float, typer.Option(help="With --dedup near: how alike is a duplicate.")] = 0.8,
-    min_chars: Annotated[int, typer.Option(help="Drop documents with fewer characters.")] = 1,
+    format: Annotated[str | None, typer.Option(help="Format of all files. Default: told by name and content.")] = None,
+    text: Annotated[str | None, typer.Option(help="Field or column that holds the text. Default: text.")] = None,
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of all files: utf-8, cp949 ... Default: utf-8.")
+    ] = None,
+    documents: Annotated[
+        str | None, typer.Option(help="What ends a document of plain text: blank, line or file. Default: blank.")
+    ] = None,
+    splitter: Annotated[
+        str | None, typer.Option(help="Sentences by: rules, pysbd, kiwi, lines. Default: rules.")
+    ] = None,
+    repair: Annotated[bool | None, typer.Option(help="Undo mojibake. Default: yes.")] = None,
+    dedup: Annotated[
+        str | None,
+        typer.Option(help="Remove duplicate: documents, paragraphs, near, none. Default: documents."),
+    ] = None,
+    near_threshold: Annotated[
+        float | None, typer.Option(help="With --dedup near: how alike is a duplicate. Default: 0.8.")
+    ] = None,
+    min_chars: Annotated[int | None, typer.Option(help="Drop documents with fewer characters. Default: 1.")] = None,
+    decontaminate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SET_OR_FILE",
+            help="Keep out what shares a long run of words with this evaluation set: a name (see bertie data) or a "
+            "file. May be given several times.",
+        ),
+    ] = None,
+    data_dir: Annotated[
+        list[str] | None, typer.Option("--data-dir", help="Folder that holds the files of the sets named.")
+    ] = None,
+    config: ConfigFile = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one per core. Changes no byte.")] = 0,
     show: Annotated[bool, typer.Option("--show", help="Show the card of a corpus folder and a few documents.")] = False,
     overwrite: Overwrite = False,
@@ -56,11 +81,12 @@ def corpus(
 
     Interrupted, the same command goes on where it stopped.
     """
-    from bertie.config import build as config_of
+    from bertie.config import load
     from bertie.data import card
     from bertie.data import corpus as making
     from bertie.data.executors import cores, stoppable
     from bertie.errors import UsageError
+    from bertie.runs.corpora import CorpusRecipe
 
     if show:
         for folder in inputs:
@@ -68,22 +94,23 @@ def corpus(
         return
     if out is None:
         raise UsageError("Where to? Pass -o FOLDER, or --show to look at a corpus that is there.")
-    config = config_of(
-        making.CorpusConfig,
-        {
-            "format": format,
-            "text": text,
-            "encoding": encoding,
-            "documents": documents,
-            "splitter": splitter,
-            "repair": repair,
-            "dedup": dedup,
-            "near_threshold": near_threshold,
-            "min_chars": min_chars,
-        },
+    recipe = load(
+        CorpusRecipe,
+        config,
+        format=format,
+        text=text,
+        encoding=encoding,
+        documents=documents,
+        splitter=splitter,
+        repair=repair,
+        dedup=dedup,
+        near_threshold=near_threshold,
+        min_chars=min_chars,
+        decontaminate=decontaminate,
+        data_dirs=data_dir,
     )
     if dry_run:
-        _plan(inputs, config)
+        _plan(inputs, recipe.corpus)
         return
     opened = None
     if tokenizer is not None:
@@ -91,7 +118,14 @@ def corpus(
 
         opened = Tokenizer.load(tokenizer)  # before the long work, in case it cannot be
     with stoppable("Run the same command again: it goes on where it stopped."):
-        shards = making.build(inputs, out, config, workers=workers or cores(), overwrite=overwrite)
+        shards = making.build(
+            inputs,
+            out,
+            recipe.corpus,
+            evaluation=recipe.evaluation(),
+            workers=workers or cores(),
+            overwrite=overwrite,
+        )
         facts = card.load(out)
         if opened is not None:
             tokens = making.encode(out, opened, workers=workers or cores())

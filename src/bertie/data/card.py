@@ -41,6 +41,7 @@ def make(shards: Shards) -> dict[str, Any]:
         "bytes": shards.num_values,
         "records": manifest["records"],
         "inside_documents": manifest["counts"],
+        "evaluation": manifest.get("evaluation", {}),
         "words_per_sentence": _spread(statistics.lengths, statistics.words / max(shards.num_sentences, 1)),
         "sentences_per_document": _spread(np.bincount(per_document), shards.num_sentences / max(len(per_document), 1)),
         "histogram": _histogram(statistics),
@@ -89,6 +90,14 @@ def render(card: dict[str, Any]) -> str:
     lines += _table(["", "records", "share"], [[name, n, f"{n / records['in']:.2%}"] for name, n in rows])
     if card["inside_documents"]:
         lines += _table(["inside documents", "times"], [list(row) for row in card["inside_documents"].items()])
+    if sets := card.get("evaluation"):
+        what = "paragraphs" if config["dedup"] == "paragraphs" else "documents"
+        columns = ("texts", "too_short", "runs", "removed")
+        lines += ["Text that shares a run of 8 to 13 words with a text of these evaluation sets was removed.", ""]
+        lines += _table(
+            ["evaluation set", "texts", "too short to look for", "runs", f"{what} removed"],
+            [[name, *(found[column] for column in columns)] for name, found in sets.items()],
+        )
     lines += [f"Sentences by the splitter `{config['splitter']}`; duplicates looked for: {config['dedup']}.", ""]
     lines += ["## How long it is", ""]
     spreads = [("words per sentence", "words_per_sentence"), ("sentences per document", "sentences_per_document")]

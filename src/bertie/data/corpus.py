@@ -14,7 +14,7 @@ the manifest is written; the same call goes on from there.
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,8 @@ import xxhash
 
 from bertie.console import progress, say
 from bertie.data import card, dedup, executors, sources
-from bertie.data.prepare import CorpusConfig, Part, facts_of, prepare
+from bertie.data.decontaminate import Evaluation
+from bertie.data.prepare import EVALUATION, CorpusConfig, Part, facts_of, prepare
 from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_manifest
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode
@@ -44,11 +45,14 @@ def build(
     folder: str | Path,
     config: CorpusConfig = DEFAULT,
     *,
+    evaluation: Mapping[str, Iterable[str]] | None = None,
     workers: int = 1,
     overwrite: bool = False,
 ) -> Shards:
     """Make a corpus of files, folders, globs, "-" (standard input) or "python:PACKAGE,...", and open it.
 
+    evaluation: texts by the name of their set; what shares a long run of words with them is left out of the corpus:
+    documents, or paragraphs where duplicates are looked for among paragraphs.
     Goes on where an interrupted call with the same inputs and config stopped; when that one had finished, there is
     nothing to do. Raises DataError when an input is missing or nothing usable is found, UsageError when the folder
     holds something else, Stopped (exit 75) when the disk is full.
@@ -56,12 +60,13 @@ def build(
     begun = time.monotonic()
     folder = Path(folder)
     splitter(config.splitter)  # say now what is missing, not in an hour
+    sets = Evaluation.of(evaluation) if evaluation else None
     if overwrite:
         new_folder(folder, overwrite=True)
     with executors.working(folder) as work:
         names = [str(sources.spool(work)) if str(name) == "-" else str(name) for name in inputs]
         units, passed_over = sources.plan(names, config.reading)
-        identity, facts = _identity(units, inputs, config, work)
+        identity, facts = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
             if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
                 raise UsageError(f"{folder} holds another corpus. Choose another folder, or pass --overwrite.")
@@ -73,10 +78,10 @@ def build(
         if not (work / "plan.json").exists() and any(path != work for path in folder.iterdir()):
             raise UsageError(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
         executors.go_on(folder, work, identity)
-        jobs = [
-            {"number": n, "unit": unit, "config": config.model_dump(), "work": str(work), "size": unit.size}
-            for n, unit in enumerate(units)
-        ]
+        if sets:
+            sets.save(work / EVALUATION)
+        common = {"config": config.model_dump(), "work": str(work), "evaluation": sets.fingerprint if sets else ""}
+        jobs = [{"number": n, "unit": unit, "size": unit.size, **common} for n, unit in enumerate(units)]
         results = executors.run(prepare, jobs, work, workers=workers, about="reading")
         records = sum(result["records"] for result in results)
         dropped = sum((Counter(result["dropped"]) for result in results), Counter[str]())
@@ -89,6 +94,9 @@ def build(
             "inputs": {**facts, "passed_over": len(passed_over)},
             "config": config.model_dump(),
         }
+        if sets:
+            removed = sum((Counter(result["overlaps"]) for result in results), Counter[str]())
+            account["evaluation"] = {name: {**set_, "removed": removed[name]} for name, set_ in sets.facts.items()}
         shards = _merge(folder, work, results, config, records, dropped, account)
     card.write(shards, elapsed_s=time.monotonic() - begun, workers=workers)
     return shards
@@ -122,7 +130,11 @@ def _chunks(bounds: Int64) -> Iterator[tuple[int, int]]:
 
 
 def _identity(
-    units: list[sources.Unit], inputs: Sequence[str | Path], config: CorpusConfig, work: Path
+    units: list[sources.Unit],
+    inputs: Sequence[str | Path],
+    config: CorpusConfig,
+    evaluation: Evaluation | None,
+    work: Path,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What tells whether unfinished work can be gone on with; and what the manifest says of the inputs."""
     paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
@@ -136,7 +148,7 @@ def _identity(
         "names": [str(name) for name in inputs],
         "files": len(sizes),
         "bytes": sum(sizes.values()),
-        "hash": _hash([config.model_dump(), stable]),
+        "hash": _hash([config.model_dump(), stable, *([evaluation.fingerprint] if evaluation else [])]),
     }
     return {"plan": _hash([FORMAT, version("bertie"), facts, units, times])}, facts
 

@@ -11,6 +11,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from pydantic import Field
 
 from bertie.config import Config
 from bertie.data import dedup, sources
+from bertie.data.decontaminate import Evaluation
 from bertie.data.records import Documents, Dropped, Reading
 from bertie.data.statistics import Statistics
 from bertie.files import atomic_write, write_bytes
@@ -32,6 +34,8 @@ from bertie.text.normalize import clean
 from bertie.text.sentences import splitter, unwrap
 
 PART = 32 << 20  # bytes of text after which a part file is closed
+EVALUATION = "evaluation.safetensors"
+OVERLAP = "text of an evaluation set"
 Int64 = NDArray[np.int64]
 
 
@@ -63,12 +67,18 @@ class CorpusConfig(Config):
         return Reading(self.format, self.text, self.encoding, self.documents)
 
 
-def prepare(number: int, unit: list[Any], config: dict[str, Any], work: str, size: int) -> dict[str, Any]:
-    """Do unit `number`, write its files into `work`, and return its account (JSON values)."""
+def prepare(
+    number: int, unit: list[Any], config: dict[str, Any], work: str, size: int, evaluation: str = ""
+) -> dict[str, Any]:
+    """Do unit `number`, write its files into `work`, and return its account (JSON values).
+
+    evaluation: the fingerprint of work/EVALUATION, sets whose text is to be kept out; "": there are none.
+    """
     begun = time.perf_counter()
     options = CorpusConfig.model_validate(config)
     split = splitter(options.splitter)
-    counts, dropped = Counter[str](), Counter[str]()
+    sets = _evaluation(work, evaluation) if evaluation else None
+    counts, dropped, overlaps = Counter[str](), Counter[str](), Counter[str]()
     records, parts, statistics = 0, 0, Statistics.zero()
     stem = Path(work) / f"unit-{number:06d}"
     draft = _Draft()
@@ -97,9 +107,12 @@ def prepare(number: int, unit: list[Any], config: dict[str, Any], work: str, siz
                 dropped["empty" if not text else f"shorter than {options.min_chars} characters"] += 1
                 continue
             pieces = unwrap(text).split("\n") if options.dedup == "paragraphs" else [text]
-            found = [sentences for piece in pieces if (sentences := split(piece))]
+            apart = _apart(pieces, sets, overlaps) if sets else pieces
+            if options.dedup == "paragraphs":
+                counts[f"paragraphs removed ({OVERLAP})"] += len(pieces) - len(apart)
+            found = [sentences for piece in apart if (sentences := split(piece))]
             if not found:
-                dropped["empty"] += 1
+                dropped[OVERLAP if len(apart) < len(pieces) else "empty"] += 1
                 continue
             draft.add(found, dedup.signature(text) if options.dedup == "near" else None)
             if draft.size >= PART:
@@ -110,10 +123,24 @@ def prepare(number: int, unit: list[Any], config: dict[str, Any], work: str, siz
         "records": records,
         "dropped": dropped,
         "counts": +counts,
+        "overlaps": overlaps,
         "parts": parts,
         "statistics": statistics.to_dict(),
         "elapsed_s": time.perf_counter() - begun,
     }
+
+
+def _apart(pieces: list[str], evaluation: Evaluation, overlaps: Counter[str]) -> list[str]:
+    """The pieces that share nothing with an evaluation set; counts the others for every set they share with."""
+    shared = [evaluation.sets_in(piece) for piece in pieces]
+    for names in shared:
+        overlaps.update(names)
+    return [piece for piece, names in zip(pieces, shared, strict=True) if not names]
+
+
+@lru_cache(1)
+def _evaluation(work: str, fingerprint: str) -> Evaluation:
+    return Evaluation.load(Path(work) / EVALUATION)
 
 
 # UTF-8's first bytes as Latin-1 shows them, each before what a following byte looks like in Latin-1 or Windows-1252.

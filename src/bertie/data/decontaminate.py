@@ -1,0 +1,151 @@
+"""Text a model will be measured on, found in the text it is to learn from: by the long runs of words they share.
+
+Brown et al. 2020 (appendix C) look for runs of 8 to 13 words, by the lengths of a set's examples; so is it done here,
+example by example. Only numbers are kept of a set, ten bytes for each run.
+
+R runs
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+import xxhash
+from numpy.typing import NDArray
+
+from bertie.data import tables, tagged
+from bertie.data.draws import U64
+from bertie.data.ngrams import runs, words
+from bertie.errors import DataError
+from bertie.files import read_json, write_bytes
+from bertie.text.normalize import clean
+
+LONG, SHORT = 13, 8  # words of a run; an example of fewer is looked for whole, one of fewer than SHORT not at all
+LONG_HANGUL, SHORT_HANGUL = 8, 5  # an eojeol carries its particles: 13 words of English are about 8 of them
+SIEVE_BITS = 24
+
+_HANGUL = re.compile("[가-힣]")
+_LETTER = re.compile(r"[^\W\d_]")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The runs of words of some evaluation sets.
+
+    runs (R,): sorted; sets (R,): by number, which set each is of; lengths: of the runs, in words; facts: of each set by
+    name, its "texts", those "too_short" to be looked for, and its "runs".
+    """
+
+    runs: U64
+    sets: NDArray[np.uint16]
+    lengths: tuple[int, ...]
+    facts: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, sets: Mapping[str, Iterable[str]]) -> "Evaluation":
+        """From the texts of each set. Raises DataError for a set in which no text is long enough."""
+        found: list[U64] = []
+        facts, lengths = {}, set[int]()
+        for name, texts in sets.items():
+            counts, numbers = Counter(texts=0, too_short=0), [np.empty(0, np.uint64)]
+            for text in texts:
+                length, some = _runs(clean(text))
+                counts["texts"] += 1
+                counts["too_short"] += not len(some)
+                if len(some):
+                    lengths.add(length)
+                    numbers.append(some)
+            found.append(np.unique(np.concatenate(numbers)))
+            if not len(found[-1]):
+                raise DataError(
+                    f"{name}: none of its {counts['texts']:,} texts has {SHORT} words ({SHORT_HANGUL} in Korean), the "
+                    "fewest that are looked for. Is it a file of examples?"
+                )
+            facts[name] = {**counts, "runs": len(found[-1])}
+        every = np.concatenate(found)
+        order = np.argsort(every, kind="stable")
+        owners = np.repeat(np.arange(len(found), dtype=np.uint16), [len(some) for some in found])
+        return cls(every[order], owners[order], tuple(sorted(lengths)), facts)
+
+    def sets_in(self, text: str) -> list[str]:
+        """The names of the sets that a text shares a run with."""
+        numbers = words(text)
+        shared = np.concatenate([self._sieved(runs(numbers, length)) for length in self.lengths])
+        firsts = np.searchsorted(self.runs, shared, "left")
+        lasts = np.searchsorted(self.runs, shared, "right")
+        found = {int(owner) for a, b in zip(firsts, lasts, strict=True) for owner in self.sets[a:b]}
+        names = list(self.facts)
+        return [names[number] for number in sorted(found)]
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with the runs and the names of the sets."""
+        return xxhash.xxh3_128_hexdigest(self._dump())
+
+    def save(self, path: Path) -> None:
+        """As a file that `load` reads."""
+        write_bytes(path, self._dump())
+
+    @classmethod
+    def load(cls, path: Path) -> "Evaluation":
+        """From a file."""
+        with safetensors.safe_open(path, "numpy") as file:
+            about = json.loads(file.metadata()["about"])
+            return cls(file.get_tensor("runs"), file.get_tensor("sets"), tuple(about["lengths"]), about["facts"])
+
+    def _dump(self) -> bytes:
+        about = json.dumps({"lengths": self.lengths, "facts": self.facts})
+        data: bytes = safetensors.numpy.save({"runs": self.runs, "sets": self.sets}, {"about": about})
+        return data
+
+    def _sieved(self, some: U64) -> U64:
+        """Those among some runs that may be of a set: what a table of their first bits has not ruled out."""
+        maybe: NDArray[np.bool_] = self._sieve[some >> np.uint64(64 - SIEVE_BITS)]
+        return some[maybe]
+
+    @cached_property
+    def _sieve(self) -> NDArray[np.bool_]:
+        sieve = np.zeros(1 << SIEVE_BITS, np.bool_)
+        sieve[self.runs >> np.uint64(64 - SIEVE_BITS)] = True
+        return sieve
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """Every text in a file of examples, whatever its columns are called. Raises DataError when it cannot be read.
+
+    csv, tsv, jsonl, parquet: the strings of all rows; json: all strings in it; conll, conllu: sentences; else: lines.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".json":
+        yield from _strings(read_json(path))
+    elif suffix in (".conll", ".conllu"):
+        for row in tagged.sentences(path, tables.TableFormat()):
+            yield from () if isinstance(row, tables.Bad) else row.texts
+    else:
+        for _, fields in tables.records(path, tables.TableFormat()):
+            yield from () if isinstance(fields, tables.Bad) else _strings(fields)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _strings(inner)
+
+
+def _runs(text: str) -> tuple[int, U64]:
+    """The runs an example is found by, and their length; none when it is too short."""
+    korean = 2 * len(_HANGUL.findall(text)) > len(_LETTER.findall(text))
+    long, short = (LONG_HANGUL, SHORT_HANGUL) if korean else (LONG, SHORT)
+    numbers = words(text)
+    length = min(long, len(numbers))
+    return length, runs(numbers, length) if length >= short else runs(numbers[:0], 1)

@@ -1,0 +1,54 @@
+"""A corpus recipe: what is done to the text, and the evaluation sets whose text is kept out, by name or by file."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from bertie.console import warn
+from bertie.data.decontaminate import texts_of
+from bertie.data.prepare import CorpusConfig
+from bertie.data.tables import Bad
+from bertie.errors import DataError, UsageError, nearest
+
+
+class CorpusRecipe(CorpusConfig):
+    """What `bertie corpus -c` reads."""
+
+    decontaminate: tuple[str, ...] = ()
+    """Evaluation sets whose text is kept out of the corpus: names of published sets, or files."""
+    data_dirs: tuple[str, ...] = (".",)
+    """Folders that hold the files of the sets named; each set's own folder inside them is looked in, too."""
+
+    @property
+    def corpus(self) -> CorpusConfig:
+        """What is done to the documents alone."""
+        return CorpusConfig(**self.model_dump(include=set(CorpusConfig.model_fields)))
+
+    def evaluation(self) -> dict[str, Iterator[str]]:
+        """The texts of every set, by its name. Raises DataError for files that are missing, UsageError for a name."""
+        return {name: _texts(name, [Path(folder) for folder in self.data_dirs]) for name in self.decontaminate}
+
+
+def _texts(name: str, folders: list[Path]) -> Iterator[str]:
+    """The texts of a file, or of all splits of a published set but the training one."""
+    from bertie.tasks import TASKS  # torch with it, which no corpus needs
+    from bertie.tasks.datasets import DATASETS
+
+    if name not in DATASETS:
+        if not Path(name).is_file():
+            raise UsageError(f"--decontaminate {name}: no such file, and no such set. {nearest(name, DATASETS)}")
+        return texts_of(Path(name))
+    dataset, tables = DATASETS[name], []
+    for split in dataset.splits:
+        for folder in folders if split != "train" else []:
+            with suppress(DataError):  # a test set that was never published, or another folder's
+                tables += dataset.tables(split, folder)
+                break
+        else:
+            if split != "train":
+                warn(f"{name}: no file of its split {split!r}; its text is not looked for.")
+    if not tables:
+        places = ", ".join(map(str, folders))
+        raise DataError(f"None of the files of {name} is in {places}. Name their folder: --data-dir FOLDER.")
+    rows = (row for path, format in tables for row in TASKS[dataset.task].rows(path, format))
+    return (text for row in rows if not isinstance(row, Bad) for text in row.texts)
