@@ -222,9 +222,17 @@ def test_choices_in_every_notation(tmp_path, text, suffix, expected):
 
 
 def test_choices_that_cannot_be_used(pretrained, tmp_path):
-    text = "question\tchoice1\tchoice2\tlabel\nWhy?\ta\tb\t2\nWhy?\ta\t\t0\n \ta\tb\t0\nWhy?\ta\tb\t\n"
+    text = "question\tchoice1\tchoice2\tlabel\nWhy?\ta\tb\t2\nWhy?\ta\t\t0\n \ta\tb\t0\nWhy?\ta\tb\t\nWhy?\t\tb\t1\n"
     reasons = [row.reason for row in rows_of("choice", text, tmp_path / "t.tsv")]
-    assert reasons == ["label is no choice", "empty text", "empty text", "label is no choice"]
+    assert reasons == [
+        "label is no choice",
+        "fewer than two choices",
+        "empty text",
+        "label is no choice",
+        "empty text",
+    ]
+    three = rows_of("choice", "question,choice1,choice2,choice3,label\nWhy?,a,b,,B\n", tmp_path / "v.csv")
+    assert three == [Example(("Why?", "a", "b"), "1", 2)]
     with pytest.raises(DataError, match="not recognised"):
         rows_of("choice", "a\tb\nx\ty\n", tmp_path / "u.tsv")
     with pytest.raises(UsageError, match="too_long=truncate"):

@@ -96,6 +96,8 @@ def show_details(report: dict[str, Any]) -> None:
                 label, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}"
             )
         console.show(table)
+    if "ece" in report:
+        console.show(f"probabilities are off by {report['ece']:.3f} on average (expected calibration error)")
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels the model never learnt, counted as errors: {unknown}")

@@ -67,7 +67,9 @@ class ChoiceTask(Task):
         """The label is the right choice's number from 0, its letter from A, or the name of its column."""
         values: list[Any] = [fields.get(name) for name in columns.choices]
         context: list[Any] = [fields.get(name) for name in columns.text]
-        choices = values[0] if len(values) == 1 and isinstance(values[0], list) else values
+        choices = list(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
+        while choices and choices[-1] == "":  # a table's columns are as many as the most choices
+            choices.pop()
         for name, value in itertools.chain(zip(columns.text, context, strict=True), enumerate(choices)):
             if not isinstance(value, str):
                 return Bad(line, f"no {name}" if isinstance(name, str) else "a choice is missing")
@@ -83,11 +85,8 @@ class ChoiceTask(Task):
         value = str(fields.get(columns.label) or "").strip()
         right = int(value) if value.isdecimal() else LETTERS.find(value) if len(value) == 1 else -1
         right = columns.choices.index(value) if value in columns.choices else right
-        return (
-            Example(texts, str(right), line)
-            if 0 <= right < len(choices)
-            else Bad(line, f"{columns.label} is no choice")
-        )
+        found = 0 <= right < len(choices)
+        return Example(texts, str(right), line) if found else Bad(line, f"{columns.label} is no choice")
 
     @classmethod
     def stratum(cls, example: Example) -> Hashable:
