@@ -257,6 +257,13 @@ def test_rows_left_out_and_texts_cut_are_reported(run, model, tmp_path):
     assert len(notes) == 3
 
 
+def test_texts_that_cleaning_empties_are_named(model, tmp_path):
+    train = write(tmp_path / "train.tsv", [("\u200b\u200b", "plain"), *rows(60), ("\x01", "plain")])
+    dev = write(tmp_path / "dev.tsv", rows(20))
+    results = finetune(settings(model, train, dev_file=str(dev), epochs=0.1), tmp_path / "run")
+    assert "training: 2 examples have nothing left once cleaned (line 2, 63)" in results["notes"]
+
+
 @pytest.mark.parametrize("policy", ["error", "window"])
 def test_long_texts_are_refused_or_read_in_windows(run, model, tmp_path, policy):
     train = write(tmp_path / "train.tsv", [*rows(40), *[("a " * 60 + "z", "has z")] * 4])

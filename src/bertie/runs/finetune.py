@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 from rich.markup import escape
 from torch import Tensor
 
@@ -308,6 +309,10 @@ class _Run:
             )
         if count.long:
             self.notes.append(f"{what}: {count}")
+        if len(bare := nothing_left(encoded, tokenizer)):
+            lines = ", ".join(str(examples[i].line) for i in bare[:5].tolist())
+            more = ", ..." if len(bare) > 5 else ""
+            self.notes.append(f"{what}: {len(bare):,} examples have nothing left once cleaned (line {lines}{more})")
         return encoded
 
     def _evaluate(self) -> dict[str, float]:
@@ -379,6 +384,14 @@ class _Run:
         }
         write_json(self.run / RESULTS, results)
         return results
+
+
+def nothing_left(encoded: Encoded, tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The examples without a single piece of text, such as those of control characters alone."""
+    special = [*tokenizer.special_ids - {tokenizer.special_id("unk")}]
+    pieces_before = np.concatenate([[0], np.cumsum(~np.isin(encoded.ids, special))])
+    bounds = encoded.starts[encoded.windows]
+    return np.flatnonzero(pieces_before[bounds[1:]] == pieces_before[bounds[:-1]])
 
 
 def _fingerprint(model: Model) -> str:
