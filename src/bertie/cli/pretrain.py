@@ -85,6 +85,6 @@ def pretrain(
     if "repeats" in results:
         same = "the same, byte for byte" if results["repeats"]["same_weights"] else "other ones"
         console.show(f"Weights compared with {results['repeats']['run']}: {same}")
-    console.say(f"The model is in {output / 'model'}, the curves in {output / 'metrics.jsonl'}. What next:")
+    console.say(f"The model is in {output / 'model'}, the run as a page in {output / 'report.html'}. What next:")
     console.say(f'  bertie fill-mask {output / "model"} "Some text with a \\[MASK] in it."')
     console.say(f"  bertie finetune {output / 'model'} --train FILE -o runs/NAME")
