@@ -70,6 +70,9 @@ def corpus(
     ] = None,
     config: ConfigFile = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one per core. Changes no byte.")] = 0,
+    engine: Annotated[
+        str, typer.Option(help="Where units are done: processes, or ray (a cluster). Changes no byte.")
+    ] = "processes",
     show: Annotated[bool, typer.Option("--show", help="Show the card of a corpus folder and a few documents.")] = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
@@ -124,11 +127,12 @@ def corpus(
             recipe.corpus,
             evaluation=recipe.evaluation(),
             workers=workers or cores(),
+            engine=engine,
             overwrite=overwrite,
         )
         facts = card.load(out)
         if opened is not None:
-            tokens = making.encode(out, opened, workers=workers or cores())
+            tokens = making.encode(out, opened, workers=workers or cores(), engine=engine)
             facts["tokens"] = {
                 "folder": str(tokens.folder),
                 "tokens": tokens.num_values,

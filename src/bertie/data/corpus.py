@@ -47,19 +47,20 @@ def build(
     *,
     evaluation: Mapping[str, Iterable[str]] | None = None,
     workers: int = 1,
+    engine: str = "processes",
     overwrite: bool = False,
 ) -> Shards:
     """Make a corpus of files, folders, globs, "-" (standard input) or "python:PACKAGE,...", and open it.
 
     evaluation: texts by the name of their set; what shares a long run of words with them is left out of the corpus:
-    documents, or paragraphs where duplicates are looked for among paragraphs.
+    documents, or paragraphs where duplicates are looked for among paragraphs. engine: a row of executors.ENGINES.
     Goes on where an interrupted call with the same inputs and config stopped; when that one had finished, there is
     nothing to do. Raises DataError when an input is missing or nothing usable is found, UsageError when the folder
     holds something else, Stopped (exit 75) when the disk is full.
     """
     begun = time.monotonic()
     folder = Path(folder)
-    splitter(config.splitter)  # say now what is missing, not in an hour
+    splitter(config.splitter), executors.ENGINES[engine]  # say now what is missing, not in an hour
     sets = Evaluation.of(evaluation) if evaluation else None
     if overwrite:
         new_folder(folder, overwrite=True)
@@ -82,7 +83,7 @@ def build(
             sets.save(work / EVALUATION)
         common = {"config": config.model_dump(), "work": str(work), "evaluation": sets.fingerprint if sets else ""}
         jobs = [{"number": n, "unit": unit, "size": unit.size, **common} for n, unit in enumerate(units)]
-        results = executors.run(prepare, jobs, work, workers=workers, about="reading")
+        results = executors.run(prepare, jobs, work, workers=workers, engine=engine, about="reading")
         records = sum(result["records"] for result in results)
         dropped = sum((Counter(result["dropped"]) for result in results), Counter[str]())
         if records == sum(dropped.values()):

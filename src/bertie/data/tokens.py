@@ -17,11 +17,11 @@ from bertie.files import write_bytes
 from bertie.text.tokenizer import Tokenizer
 
 
-def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1) -> Shards:
+def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine: str = "processes") -> Shards:
     """The token ids of a corpus, from folder/tokens-<tokenizer>/, made there first when they are not yet.
 
-    The bytes do not depend on `workers`; an interrupted call is gone on with. Raises DataError when the corpus or the
-    ids are damaged, Stopped (exit 75) when the disk is full.
+    The bytes do not depend on `workers` or `engine` (a row of executors.ENGINES); an interrupted call is gone on with.
+    Raises DataError when the corpus or the ids are damaged, Stopped (exit 75) when the disk is full.
     """
     folder = Path(folder)
     text = Shards.open(folder)
@@ -41,7 +41,7 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1) -> Sha
             {"number": n, "folder": str(folder), "work": str(work), **identity, "place": place, "size": size}
             for n, (place, size) in enumerate(_places(text))
         ]
-        results = executors.run(encode_documents, jobs, work, workers=workers, about="encoding")
+        results = executors.run(encode_documents, jobs, work, workers=workers, engine=engine, about="encoding")
         with (
             ShardWriter(target, "uint16" if tokenizer.vocab_size <= 1 << 16 else "uint32") as writer,
             progress("writing", len(jobs), unit="units") as advance,
