@@ -1,5 +1,6 @@
 """`bertie pretrain` from a preset of any family: the model that is saved is of that family."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from test_pretrain import home, settings, thread
 
 from bertie import variants
 from bertie.errors import DataError
-from bertie.runs.pretrain import pretrain
+from bertie.runs.pretrain import Ready, pretrain
 
 assert home
 assert thread  # fixtures
@@ -54,6 +55,31 @@ def test_an_electra_run_keeps_both_models(home: Any, tmp_path: Path) -> None:
     assert torch.equal(generator.word_embeddings, discriminator.word_embeddings)
     again = config.model_copy(update={"model": str(tmp_path / "run" / "model"), "model_overrides": {}})
     assert pretrain(again, tmp_path / "more")["step"] == 6
+
+
+def test_a_rate_that_changes_is_resumed_as_it_was(home: Any, tmp_path: Path) -> None:
+    rate = "objectives.mlm.rate={linear: {0: 0.5, 40: 0.1}}"
+
+    def counts(run: Path) -> list[int]:
+        predicted: list[int] = []
+        config = settings(home, "objectives.nsp=null", rate, "train.save_every=2", "train.log_every=1")
+        results = pretrain(config, run)
+        assert results["step"] == 6
+        source = Ready(config).reading.source
+        for step in range(6):
+            predicted.append(sum(len(batch.labels["mlm_targets"]) for batch in source.batches(step)))
+        return predicted
+
+    whole = counts(tmp_path / "a")
+    assert whole[0] > 1.5 * whole[4] > 0
+    assert whole[5] < 1.3 * whole[4]  # 40 sequences are read by then
+    shutil.copytree(
+        tmp_path / "a", tmp_path / "b", ignore=shutil.ignore_patterns("*-6", "*-4", "results.json", "model")
+    )
+    assert counts(tmp_path / "b") == whole
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        one, other = (tmp_path / run / "checkpoint-6" / name for run in "ab")
+        assert one.read_bytes() == other.read_bytes()
 
 
 def test_heads_that_no_class_of_the_family_has_are_refused_before_the_run(home: Any, tmp_path: Path) -> None:

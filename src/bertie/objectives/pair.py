@@ -57,7 +57,8 @@ class TextPair(Objective):
         """Two logits from the pooled [CLS]."""
         if not config.pooler:
             raise UsageError(
-                f"{self.name} reads the pooled [CLS]; this model has no pooler. Leave out: objectives.{self.name}=null."
+                f"{self.name} reads the pooled [CLS], and this model has no pooler. "
+                f"Leave it out: objectives.{self.name}=null."
             )
         return {"pair": PairHead(config)}
 
