@@ -31,7 +31,7 @@ def before_and_after(
     """
     texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
     found: dict[str, Any] = {}
-    with progress("pseudo-perplexity", 2 * len(texts), unit="texts") as advance:
+    with progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
         for name, lines in texts.items():
             found[name] = {}
             for when, one in (("before", start.to(model.word_embeddings.device)), ("after", model)):
@@ -46,7 +46,9 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     out = held_out(ids.sentence_lengths(), bounds)
     numbers = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in np.flatnonzero(out)] or [np.zeros(0, int)])
     if not len(numbers):
-        raise DataError(f"{folder} is too small to hold documents out, so there is nothing to measure on.")
+        raise DataError(
+            f"{folder} is too small to hold documents out, so there is no text to measure on: pseudo_perplexity=0."
+        )
     chosen = np.sort(numbers[np.argsort(key(SEED, numbers))[:count]])
     text = Shards.open(folder, verify=False)
     return [bytes(text.sentence(int(i))).decode() for i in chosen]

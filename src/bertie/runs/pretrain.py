@@ -24,7 +24,7 @@ from bertie.models.elmo import ElmoEncoder
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
-from bertie.runs.domains import before_and_after
+from bertie.runs.domains import before_and_after, held_out_sentences
 from bertie.runs.page import REPORT, look, page
 from bertie.runs.phases import phases
 from bertie.runs.reading import Reading
@@ -38,6 +38,7 @@ from bertie.train.resume import changes, flatten
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 EXAMPLE_CHARACTERS = 400
+ON_VOCABULARY = ("mlm", "generator", "ltr", "span", "plm", "distil")  # parts of a loss that ask the vocabulary head
 REDRAWN_S = 60.0  # the report is drawn anew at a validation when that has passed
 
 
@@ -168,6 +169,9 @@ class Ready:
         self.shape = self._shape()
         precision.choose_device(config.train.device)
         self.reading = Reading(config, self.tokenizer)
+        if config.pseudo_perplexity:  # better now than when the training is done
+            for folder, ids in self.reading.folders.values():
+                held_out_sentences(folder, ids, config.pseudo_perplexity)
 
     @cached_property
     def identity(self) -> dict[str, Any]:
@@ -271,7 +275,7 @@ class Ready:
         phase = self.reading.phases[number]
         first = self.reading.sources[number].batches(0)
         tokens = sum(batch.tokens for batch in first)
-        predictions = sum(self.objective.counts(batch).get("mlm", 0) for batch in first)
+        predictions = sum(self.objective.counts(batch).get(part, 0) for batch in first for part in ON_VOCABULARY)
         length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens  # as a token sees it
         flops = sum(forward_flops(self.shape, length=length, predicted=predictions / tokens).values())
         return {
