@@ -92,6 +92,7 @@ def test_regression_learns_a_number_and_is_measured_by_correlation(pretrained, t
     assert Predictor(model).task == RegressionTask(threshold=0.9)
     low, high = bertie.predict(model, ["a b c d", "z a z b z c d"])
     assert low.label < 0.5 < 1 < high.label
+    assert low.as_json() == {"label": round(low.label, 6)}
     assert bertie.score(model, tmp_path / "t.tsv")["spearman"] > 0.9
 
 

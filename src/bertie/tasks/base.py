@@ -47,7 +47,7 @@ class Prediction:
 
     def as_json(self) -> dict[str, Any]:
         """The same with numbers rounded to six digits, which is what float32 can vouch for."""
-        record: dict[str, Any] = {"label": self.label}
+        record: dict[str, Any] = {"label": round(self.label, 6) if isinstance(self.label, float) else self.label}
         if self.probability is not None:
             record["probability"] = round(self.probability, 6)
         if self.scores:
