@@ -10,7 +10,8 @@ import transformers
 from bertie import variants
 from bertie.errors import UsageError
 from bertie.models.heads import HEADS
-from bertie.variants.electra import ELECTRA, tie_embeddings
+from bertie.objectives.rtd import tie_embeddings
+from bertie.variants.electra import ELECTRA
 
 
 @pytest.mark.parametrize("architecture", ELECTRA.architectures)
@@ -27,7 +28,7 @@ def test_generator_and_discriminator_share_embeddings(tmp_path: Path) -> None:
         small.replace(hidden_size=16, num_attention_heads=1), heads=make["mlm"], variant="electra", seed=1
     )
     discriminator = variants.build(small, heads=make["rtd"], variant="electra", seed=2)
-    tie_embeddings(generator, discriminator)
+    tie_embeddings(generator.encoder, discriminator.encoder)
     batch = parity.inputs(small)
     generator(**batch)["mlm"].sum().backward()
     word = discriminator.encoder.embeddings.word.weight
@@ -44,8 +45,8 @@ def test_embeddings_of_two_shapes_are_not_shared() -> None:
     small = ELECTRA.base.replace(vocab_size=99, num_hidden_layers=0)
     with pytest.raises(UsageError, match="embedding_size"):
         tie_embeddings(
-            variants.build(small.replace(embedding_size=64), variant="electra"),
-            variants.build(small, variant="electra"),
+            variants.build(small.replace(embedding_size=64), variant="electra").encoder,
+            variants.build(small, variant="electra").encoder,
         )
 
 

@@ -7,9 +7,7 @@ The discriminator is the model one keeps; both are of this family, told apart by
 
 from dataclasses import replace
 
-from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.model import Model
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
 from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names
@@ -94,19 +92,3 @@ ELECTRA = Variant(
         "train": {"steps": 1_000_000, "batch_size": 128},
     },
 )
-
-
-def tie_embeddings(generator: Model, discriminator: Model) -> None:
-    """Make the two share token, position and segment embeddings, as in pre-training (paper, 3.2).
-
-    Raises UsageError where their embeddings differ in shape.
-    """
-    theirs = discriminator.encoder.embeddings
-    for part in ("word", "position", "segment"):
-        ours, other = getattr(generator.encoder.embeddings, part), getattr(theirs, part)
-        if ours.weight.shape != other.weight.shape:
-            raise UsageError(
-                f"The {part} embeddings of generator and discriminator are {tuple(ours.weight.shape)} and "
-                f"{tuple(other.weight.shape)}; to be shared they need one vocab_size and one embedding_size."
-            )
-        setattr(generator.encoder.embeddings, part, other)
