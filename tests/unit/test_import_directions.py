@@ -11,9 +11,9 @@ FLOORS = [
     {"models", "data"},
     {"objectives", "tasks"},
     {"variants", "train"},
-    {"evaluate", "compress", "export", "audit", "plan", "explain", "search", "bench"},
+    {"evaluate", "compress", "export", "audit", "plan", "explain"},
     {"runs"},
-    {"demo"},
+    {"demo", "bench"},
     {"serve", "cli"},
 ]
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}

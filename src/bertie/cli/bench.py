@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
 
 if TYPE_CHECKING:
@@ -51,7 +52,55 @@ def pretrain(
             for line in lines:
                 emit(line)
         else:
-            console.show(_table(name, lines))
+            title = f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds"
+            console.show(_table(title, lines, "tokens_per_s"))
+
+
+@bench.command("finetune")
+def finetune(
+    model: Annotated[str, typer.Option(help="A preset, or the folder of a pre-trained model.")] = "bert-mini",
+    data: tables.DataSet = "",
+    data_dir: tables.DataDir = None,
+    steps: Annotated[int, typer.Option(min=10, help="Optimizer steps of every run.")] = 60,
+    batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 32,
+    lr: Annotated[float | None, typer.Option(help="Left out: 5e-4 for a preset, 5e-5 for a folder.")] = None,
+    rounds: Annotated[int, typer.Option(min=2, help="Runs of every runner, each with a seed of its own.")] = 3,
+    memory: Annotated[bool, typer.Option(help="Measure peak memory too, each runner in its own process.")] = True,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per cell here.")] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Fine-tuning: Bertie beside the transformers Trainer; examples per second, peak memory, and quality on dev.
+
+    A preset has random weights and learns made-up examples; a folder needs a published set of classified or scored
+    texts. Needs the peers: pip install 'bertie\[dev]'.
+
+    [bold]Examples[/]
+
+      bertie bench finetune
+
+      bertie bench finetune --model minilm --data rte --data-dir glue --steps 156 --rounds 5 -o bench.jsonl
+    """
+    from bertie import variants
+    from bertie.bench import finetune as program
+    from bertie.bench import harness
+    from bertie.errors import UsageError
+
+    preset = model in variants.PRESETS
+    if preset == bool(data):
+        takes = "makes up its examples; leave --data out" if preset else "needs --data NAME and --data-dir DIR"
+        raise UsageError(f"--model {model} {takes}.")
+    setup = program.Setup(model, data, str(data_dir or ""), steps, batch_size, lr or (5e-4 if preset else 5e-5))
+    lines = program.measure(setup, rounds=rounds, memory=memory)
+    harness.write_lines(output, lines)
+    if console.verbosity.json:
+        for line in lines:
+            emit(line)
+    else:
+        first = lines[0]
+        title = f"{first['data']}, {first['mean_tokens']:.0f} tokens a text: {steps} steps, {rounds} runs"
+        console.show(_table(title, lines, "examples_per_s", quality=True))
 
 
 @bench.command("lengths")
@@ -109,22 +158,26 @@ def _lengths_table(rows: list[dict[str, Any]]) -> "Table":
     return table
 
 
-def _table(name: str, lines: list[dict[str, Any]]) -> "Table":
+def _table(title: str, lines: list[dict[str, Any]], rate: str, *, quality: bool = False) -> "Table":
+    """Runners and how quick they are; `rate` is what is counted in a second."""
     from rich.table import Table
 
     peers = [line["runner"] for line in lines if line["runner"].startswith("transformers")]
-    table = Table(title=f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds")
+    shown = [lines[0]["metric"]] if quality else []
+    table = Table(title=title)
     table.add_column("runner")
-    for column in ("real tokens/s", "spread", "peak memory", *(f"times {peer}" for peer in peers)):
+    unit = {"tokens_per_s": "real tokens/s", "examples_per_s": "examples/s"}[rate]
+    for column in (unit, "spread", "peak memory", *shown, *(f"times {peer}" for peer in peers)):
         table.add_column(column, justify="right")
     for line in lines:
         against = [line["times_quicker_than"][peer] for peer in peers]
         memory = line["peak_memory_bytes"]
         table.add_row(
             line["runner"],
-            f"{line['tokens_per_s']:,.0f}",
+            f"{line[rate]:,.0f}" if line[rate] >= 100 else f"{line[rate]:.1f}",
             f"± {line['spread']:.0%}",
             "" if memory is None else f"{memory / 1e6:,.0f} MB",
+            *([f"{line['quality']['mean']:.3f} ± {line['quality']['sd']:.3f}"] if quality else []),
             *(f"{a['median']:.2f} ({a['low']:.2f}-{a['high']:.2f})" for a in against),
         )
     return table
