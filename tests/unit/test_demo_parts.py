@@ -11,7 +11,7 @@ from bertie.data.pydocs import Module, Passage
 from bertie.demo import libraries, masked, pairs, settings
 from bertie.demo.page import page
 from bertie.demo.road import demo
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 
 BEES = (
     "Count the bees that came home before the evening and write their number into the book beside the door of the hive"
@@ -181,3 +181,9 @@ def test_a_folder_with_another_demo_is_left_alone(tmp_path: Path):
     (tmp_path / "demo.json").write_text(json.dumps({"asked": {"text": None, "minutes": 8.0}}))
     with pytest.raises(UsageError, match="--overwrite"):
         demo(tmp_path, text="other.txt")
+
+
+def test_a_text_that_is_not_there_leaves_no_folder(tmp_path: Path):
+    with pytest.raises(DataError, match="does not exist"):
+        demo(tmp_path / "run", text=str(tmp_path / "nowhere"))
+    assert not (tmp_path / "run").exists()

@@ -19,9 +19,10 @@ import torch
 
 from bertie import console, variants
 from bertie.config import PretrainConfig
-from bertie.data import corpus
+from bertie.data import corpus, sources
 from bertie.data.corpus import CorpusConfig
 from bertie.data.plans import held_out
+from bertie.data.records import Reading
 from bertie.demo import libraries, masked, pairs, settings
 from bertie.demo.masked import read_lines, write_lines
 from bertie.demo.page import page
@@ -47,6 +48,8 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     """
     asked = {"text": text, "minutes": minutes}
     if overwrite or not (run / "demo.json").exists():
+        if text is not None:
+            sources.expand([text], Reading())  # a path that is not there leaves no folder behind
         new_folder(run, overwrite=overwrite)
         write_json(run / "demo.json", {"asked": asked, **described(text)})
     elif (before := read_json(run / "demo.json")["asked"]) != asked:
@@ -109,6 +112,7 @@ class Road:
             with self.clock(name) as entry:
                 entry["facts"] = stage()
                 entry["done"] = True
+            console.say(f"{entry['facts']['throughput']} [dim]({entry['seconds']:.0f} s)[/]")
         report = self.run / "report.html"
         page(self.run).save(report)
         return report
@@ -243,7 +247,9 @@ class Road:
         for seed in task["seeds"]:
             for start, name in settings.STARTS.items():
                 console.say(f"seed {seed}, {name}")
-                finetune(settings.finetuning(self.run, start=start, seed=seed), self.run / f"finetune/{start}-{seed}")
+                config = settings.finetuning(self.run, start=start, seed=seed)
+                found = finetune(config, self.run / f"finetune/{start}-{seed}")
+                console.say(f"accuracy {found['dev']['accuracy']:.3f}")
         self.predictions(task["seeds"][0])
         return {"throughput": f"{len(settings.STARTS) * len(task['seeds'])} runs of {task['examples']} examples"}
 
