@@ -10,21 +10,18 @@ One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of
 import itertools
 import shutil
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xxhash
-from numpy.typing import NDArray
 from rich.markup import escape
 from torch import Tensor
 
 from bertie import console, variants
 from bertie.config import FinetuneConfig
-from bertie.data.draws import key
-from bertie.data.tables import Columns, Example, TableFormat, collect
+from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
 from bertie.evaluate.predict import CHUNK, Predictor, TooLongCount, set_training_facts
@@ -32,7 +29,8 @@ from bertie.files import new_folder, read_json, write_json
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
-from bertie.tasks import TASKS, Prediction, Task
+from bertie.runs.examples import Examples, nothing_left, read_examples
+from bertie.tasks import Prediction
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
@@ -41,25 +39,20 @@ from bertie.train.resume import FREE, flatten
 
 RESULTS, MODEL, BEST, SCORE = "results.json", "model", "best", "score.json"
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
-HELD_OUT = 0.1  # of the training examples, where there is no dev file
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
-SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
 
 
-@dataclass(frozen=True)
-class Examples:
-    """What a run learns from and is measured on. texts: columns of text; notes: what was left out or looks odd."""
-
-    task: Task
-    train: list[Example]
-    dev: list[Example]
-    metrics: tuple[str, ...]
-    texts: int = 1
-    notes: list[str] = field(default_factory=list)
+Watch = Callable[[float, Mapping[str, float]], None]
+"""Told of each look at dev: the share of the run that is done, and the figures. What it raises ends the run there."""
 
 
 def finetune(
-    config: FinetuneConfig, run: Path | str, *, resume: str = "auto", overwrite: bool = False
+    config: FinetuneConfig,
+    run: Path | str,
+    *,
+    resume: str = "auto",
+    overwrite: bool = False,
+    watch: Watch | None = None,
 ) -> dict[str, Any]:
     """Fine-tune once and return what results.json holds.
 
@@ -69,7 +62,7 @@ def finetune(
     run = Path(run)
     examples = read_examples(config)
     config = _with_steps(config, len(examples.train))
-    ready = _Run(config, run, examples)
+    ready = _Run(config, run, examples, watch)
     if overwrite:
         new_folder(run, overwrite=True)
     elif done := ready.finished():
@@ -128,89 +121,15 @@ def plan(config: FinetuneConfig) -> dict[str, Any]:
     }
 
 
-# Examples -----------------------------------------------------------------------------------------------------------
-
-
-def read_examples(config: FinetuneConfig) -> Examples:
-    """The training and dev examples a config names, and the task they pose."""
-    dataset = DATASETS[config.data] if config.data else None
-    kind = TASKS[dataset.task if dataset else config.task]
-    tables = tables_of(config)
-    train, texts, notes = _read(kind, tables["train"])
-    options = {**(dataset.options if dataset else {}), **config.task_options}
-    task = kind.of(train, dataset.labels if dataset else (), options)
-    if "dev" in tables:
-        dev, dev_texts, more = _read(kind, tables["dev"])
-        notes += more
-        if dev_texts != texts:
-            raise DataError("Training and dev examples differ: one file holds pairs of texts, the other single ones.")
-    else:
-        train, dev = hold_out(train, by=kind.stratum)
-        notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
-    notes += task.notes(train, dev)
-    return Examples(task, train, dev, dataset.metrics if dataset else kind.metrics, texts, notes)
-
-
-def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:
-    """Split -> its files and how they are read."""
-    if config.data:
-        dataset = DATASETS[config.data]
-        if not config.data_dir:
-            raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}")
-        splits = [split for split in ("train", "dev") if split in dataset.splits]
-        return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
-    if not config.train_file:
-        raise UsageError("There is nothing to train on: --train FILE, or --data NAME --data-dir DIR.")
-    format = TableFormat(config.text, config.label, config.columns, config.encoding)
-    files = {"train": config.train_file, "dev": config.dev_file}
-    return {split: [(Path(file), format)] for split, file in files.items() if file}
-
-
-def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
-    """Examples, how many columns of text they have, and what was left out."""
-    found: list[Columns] = []
-    examples: list[Example] = []
-    notes = []
-    for path, format in tables:
-        more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
-        examples += more
-        notes += [f"{path.name}: {skipped}"] if skipped.total else []
-    return examples, len(found[0].text) if found else 1, notes
-
-
-def hold_out(
-    examples: Sequence[Example],
-    share: float = HELD_OUT,
-    *,
-    by: Callable[[Example], Hashable] = lambda example: example.label,
-) -> tuple[list[Example], list[Example]]:
-    """Split off a dev set that has each stratum, by default each label, in proportion, the same for every seed.
-
-    A stratum of two examples or more gives at least one; a single example stays in training. Raises DataError when
-    nothing can be held out.
-    """
-    draws = key(SPLIT_SEED, np.arange(len(examples)))
-    strata: dict[Hashable, list[int]] = {}
-    for i, example in enumerate(examples):
-        strata.setdefault(by(example), []).append(i)
-    held: set[int] = set()
-    for rows in strata.values():
-        rows.sort(key=lambda i: int(draws[i]))
-        held.update(rows[: max(1, round(share * len(rows)))] if len(rows) > 1 else [])
-    if not held:
-        raise DataError(f"{len(examples):,} examples, no two of a kind: nothing can be held out. Give a dev file.")
-    train = [example for i, example in enumerate(examples) if i not in held]
-    return train, [examples[i] for i in sorted(held)]
-
-
 # One run ------------------------------------------------------------------------------------------------------------
 
 
 class _Run:
     """Everything one run needs, made before its folder is touched, so that bad input leaves no trace."""
 
-    def __init__(self, config: FinetuneConfig, run: Path, examples: Examples) -> None:
-        self.config, self.run, self.examples = config, run, examples
+    def __init__(self, config: FinetuneConfig, run: Path, examples: Examples, watch: Watch | None = None) -> None:
+        self.config, self.run, self.examples, self.watch = config, run, examples, watch
+        self.step = 0
         self.task = examples.task
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
@@ -269,8 +188,12 @@ class _Run:
             evaluate=self._evaluate,
             save_model=self._save,
             resume=resume,
+            on_step=self._stepped,
         )
         return self._finish()
+
+    def _stepped(self, step: int) -> None:
+        self.step = step
 
     def _model(self) -> Model:
         config = self.config
@@ -320,6 +243,8 @@ class _Run:
         if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
             self._save(self.run / BEST)
             write_json(self.run / BEST / SCORE, {self.examples.metrics[0]: found[self.examples.metrics[0]]})
+        if self.watch is not None:
+            self.watch(self.step / self.config.train.steps, found)
         return found
 
     def _is_best(self, value: float) -> bool:
@@ -384,14 +309,6 @@ class _Run:
         }
         write_json(self.run / RESULTS, results)
         return results
-
-
-def nothing_left(encoded: Encoded, tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The examples without a single piece of text, such as those of control characters alone."""
-    special = [*tokenizer.special_ids - {tokenizer.special_id("unk")}]
-    pieces_before = np.concatenate([[0], np.cumsum(~np.isin(encoded.ids, special))])
-    bounds = encoded.starts[encoded.windows]
-    return np.flatnonzero(pieces_before[bounds[1:]] == pieces_before[bounds[:-1]])
 
 
 def _fingerprint(model: Model) -> str:
