@@ -10,7 +10,7 @@ from bertie import variants
 from bertie.bench import finetune as bench
 from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.models.config import EncoderConfig
-from bertie.runs.finetune import read_examples
+from bertie.runs.examples import read_examples
 from bertie.tasks.source import encode
 
 pytest.importorskip("transformers")

@@ -30,7 +30,7 @@ from bertie.errors import BertieError
 from bertie.evaluate.compare import over_seeds
 from bertie.evaluate.predict import Predictor
 from bertie.models.model import Model
-from bertie.runs.finetune import Examples, read_examples
+from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Encoded, Targets, TaskSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.loop import fit

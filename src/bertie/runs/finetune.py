@@ -10,7 +10,7 @@ One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of
 import itertools
 import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 

@@ -1,0 +1,112 @@
+"""What a fine-tuning run learns from: the files its config names, read as their task reads them, and a dev split."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.config import FinetuneConfig
+from bertie.data.draws import key
+from bertie.data.tables import Columns, Example, TableFormat, collect
+from bertie.errors import DataError, UsageError
+from bertie.tasks import TASKS, Task
+from bertie.tasks.datasets import DATASETS
+from bertie.tasks.source import Encoded
+from bertie.text.tokenizer import Tokenizer
+
+HELD_OUT = 0.1  # of the training examples, where there is no dev file
+SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a run learns from and is measured on. texts: columns of text; notes: what was left out or looks odd."""
+
+    task: Task
+    train: list[Example]
+    dev: list[Example]
+    metrics: tuple[str, ...]
+    texts: int = 1
+    notes: list[str] = field(default_factory=list)
+
+
+def read_examples(config: FinetuneConfig) -> Examples:
+    """The training and dev examples a config names, and the task they pose."""
+    dataset = DATASETS[config.data] if config.data else None
+    kind = TASKS[dataset.task if dataset else config.task]
+    tables = tables_of(config)
+    train, texts, notes = _read(kind, tables["train"])
+    options = {**(dataset.options if dataset else {}), **config.task_options}
+    task = kind.of(train, dataset.labels if dataset else (), options)
+    if "dev" in tables:
+        dev, dev_texts, more = _read(kind, tables["dev"])
+        notes += more
+        if dev_texts != texts:
+            raise DataError("Training and dev examples differ: one file holds pairs of texts, the other single ones.")
+    else:
+        train, dev = hold_out(train, by=kind.stratum)
+        notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
+    notes += task.notes(train, dev)
+    return Examples(task, train, dev, dataset.metrics if dataset else kind.metrics, texts, notes)
+
+
+def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:
+    """Split -> its files and how they are read."""
+    if config.data:
+        dataset = DATASETS[config.data]
+        if not config.data_dir:
+            raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}")
+        splits = [split for split in ("train", "dev") if split in dataset.splits]
+        return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
+    if not config.train_file:
+        raise UsageError("There is nothing to train on: --train FILE, or --data NAME --data-dir DIR.")
+    format = TableFormat(config.text, config.label, config.columns, config.encoding)
+    files = {"train": config.train_file, "dev": config.dev_file}
+    return {split: [(Path(file), format)] for split, file in files.items() if file}
+
+
+def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
+    """Examples, how many columns of text they have, and what was left out."""
+    found: list[Columns] = []
+    examples: list[Example] = []
+    notes = []
+    for path, format in tables:
+        more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
+        examples += more
+        notes += [f"{path.name}: {skipped}"] if skipped.total else []
+    return examples, len(found[0].text) if found else 1, notes
+
+
+def hold_out(
+    examples: Sequence[Example],
+    share: float = HELD_OUT,
+    *,
+    by: Callable[[Example], Hashable] = lambda example: example.label,
+) -> tuple[list[Example], list[Example]]:
+    """Split off a dev set that has each stratum, by default each label, in proportion, the same for every seed.
+
+    A stratum of two examples or more gives at least one; a single example stays in training. Raises DataError when
+    nothing can be held out.
+    """
+    draws = key(SPLIT_SEED, np.arange(len(examples)))
+    strata: dict[Hashable, list[int]] = {}
+    for i, example in enumerate(examples):
+        strata.setdefault(by(example), []).append(i)
+    held: set[int] = set()
+    for rows in strata.values():
+        rows.sort(key=lambda i: int(draws[i]))
+        held.update(rows[: max(1, round(share * len(rows)))] if len(rows) > 1 else [])
+    if not held:
+        raise DataError(f"{len(examples):,} examples, no two of a kind: nothing can be held out. Give a dev file.")
+    train = [example for i, example in enumerate(examples) if i not in held]
+    return train, [examples[i] for i in sorted(held)]
+
+
+def nothing_left(encoded: Encoded, tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The examples without a single piece of text, such as those of control characters alone."""
+    special = [*tokenizer.special_ids - {tokenizer.special_id("unk")}]
+    pieces_before = np.concatenate([[0], np.cumsum(~np.isin(encoded.ids, special))])
+    bounds = encoded.starts[encoded.windows]
+    return np.flatnonzero(pieces_before[bounds[1:]] == pieces_before[bounds[:-1]])
