@@ -352,6 +352,8 @@ class Tokenizer:
         for token, i in self._vocabulary.items():
             table[i] = token.startswith(prefix) if prefix else not token.startswith(starts)
         table[[*self.special_ids, *self.unused_ids]] = False
+        if isinstance(self.engine.model, tokenizers.models.Unigram) and "unk" in self._special:
+            table[self._special["unk"]] = True  # unknown characters alone: the mark of a space before them is known
         if self.format.word_end:
             table[:] = False  # such a vocabulary tells where a word ends, not where it goes on
         return table

@@ -1,0 +1,68 @@
+"""What counts as a word, by the pieces alone, is what stands between two spaces of the text, for every vocabulary."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from bertie.data.draws import Draws, key
+from bertie.data.masking import Ragged, Vocabulary, choose, masking_of
+from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import count_words, train
+
+TEXTS = """the lighthouse keeper lights a fire every night so that no ship is lost
+등대지기는 매일 밤 불을 켠다 그래서 배는 길을 잃지 않는다
+keepers write unbelievably long letters about naïve sailors in cafés
+학교에서 돌아온 아이들은 바닷가에서 조개껍데기를 주웠다""".split("\n")
+
+
+def tokenizer_of(algorithm: str) -> Tokenizer:
+    return train(count_words(TEXTS), size={"bpe": 330}.get(algorithm, 160), algorithm=algorithm, min_frequency=1)  # type: ignore[arg-type]
+
+
+def words_by_offsets(tokenizer: Tokenizer, text: str) -> list[int]:
+    """For each piece of a text, which of its words, as spaces divide it, the piece is in."""
+    return [text[:end].count(" ") for _, end in tokenizer.pieces([text])[0].offsets]
+
+
+def masked_words(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[list[int], list[bool]]]:
+    """For each text the words of its pieces, by offsets, and which of the pieces are chosen."""
+    encodings = [tokenizer.encode(text) for text in texts]
+    vocabulary = Vocabulary.of(tokenizer)
+    batch = Ragged(
+        np.concatenate([np.array(e.ids, np.int64) for e in encodings]), np.array([len(e.ids) for e in encodings])
+    )
+    chosen, _ = choose(
+        masking_of("whole_word"), batch, batch.lengths // 3, vocabulary, Draws(key(0, np.arange(len(texts))))
+    )
+    flags = np.isin(np.arange(len(batch.ids)), chosen)
+    at = 0
+    for text, encoding in zip(texts, encodings, strict=True):
+        mine = flags[at : at + len(encoding.ids)]
+        at += len(encoding.ids)
+        inside = ~vocabulary.structure[np.array(encoding.ids)]
+        yield words_by_offsets(tokenizer, text), mine[inside].tolist()
+
+
+@pytest.mark.parametrize("algorithm", ["wordpiece", "bpe", "unigram"])
+def test_whole_words_are_hidden_whole(algorithm: str) -> None:
+    tokenizer = tokenizer_of(algorithm)
+    split = hidden = 0
+    for words, flags in masked_words(tokenizer, TEXTS * 5):
+        assert len(words) == len(flags)
+        for word in set(words):
+            mine = [flag for at, flag in zip(words, flags, strict=True) if at == word]
+            assert len(set(mine)) == 1, (word, mine)
+            split += len(mine) > 1
+            hidden += mine[0]
+    assert split > 20  # words of several pieces, in both scripts
+    assert hidden > 20
+
+
+def test_morphemes_are_the_words_of_a_tokenizer_that_cuts_at_them() -> None:
+    pytest.importorskip("kiwipiepy")
+    words = count_words(TEXTS * 3, morphemes=True)
+    tokenizer = train(words, size=160, min_frequency=1, morphemes=True)
+    pieces = tokenizer.pieces(["학교에서"])[0]
+    begins = ~Vocabulary.of(tokenizer).continues[pieces.ids]
+    assert [start for (start, _), begin in zip(pieces.offsets, begins, strict=True) if begin] == [0, 2]  # 학교 에서
