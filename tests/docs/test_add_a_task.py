@@ -48,7 +48,7 @@ def test_the_task_of_the_page_learns_an_order(tmp_path, monkeypatch):
     spec.loader.exec_module(module)
     registry = Registry("task", [*tasks.TASKS.items(), ("ordinal", module.OrdinalTask)])
     monkeypatch.setattr(tasks, "TASKS", registry)
-    monkeypatch.setattr("bertie.runs.finetune.TASKS", registry)
+    monkeypatch.setattr("bertie.runs.examples.TASKS", registry)
 
     rng = random.Random(0)  # the more z, the more stars
     rows = []

@@ -20,7 +20,8 @@ from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.models.config import EncoderConfig
 from bertie.runs import finetune as module
-from bertie.runs.finetune import finetune, hold_out
+from bertie.runs.examples import hold_out
+from bertie.runs.finetune import finetune
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
