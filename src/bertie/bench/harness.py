@@ -79,9 +79,16 @@ def peak_memory_bytes(module: str, arguments: list[str]) -> int:
 
 
 def resident_peak_bytes() -> int:
-    """This process's peak resident memory so far. Linux counts KiB, macOS bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    """This process's peak resident memory so far.
+
+    Linux's getrusage also counts the parent at the moment it started this process, so there the kernel's own count for
+    the program is read. macOS counts in bytes.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def write_lines(path: Path | None, lines: list[dict[str, Any]]) -> None:
