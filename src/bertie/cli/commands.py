@@ -1,12 +1,13 @@
-"""The list of commands: importing a file here adds its commands to the app, in this order."""
+"""The list of commands: importing a file here adds its commands to the app; app.ORDER is the order of --help."""
 
-from bertie.cli import (  # noqa: I001 (the order of --help)
+from bertie.cli import (  # noqa: I001 (along the straight line)
     corpus,
     tokenizer,
     pretrain,
     runs,
     data,
     finetune,
+    search,
     evaluate,
     predict,
     submission,
@@ -34,6 +35,7 @@ __all__ = [
     "predict",
     "pretrain",
     "runs",
+    "search",
     "submission",
     "tokenizer",
 ]

@@ -1,0 +1,345 @@
+"""A search for the settings of a fine-tuning run: the published grid, or a space of your own, on optuna.
+
+    RUN/study.jsonl            every trial as it happened (optuna's journal), from which the search goes on
+    RUN/<settings>/            a fine-tuning run each; weights are kept of the best alone
+    RUN/model/                 the best run's model
+    RUN/results.json           all trials, best first; report.html shows them
+
+The published grid: batch 16 or 32, rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs (Devlin et al. 2018, A.3).
+"""
+
+import itertools
+import random
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+from rich.markup import escape
+
+from bertie import console
+from bertie.config import FinetuneConfig, build, merge, scalar
+from bertie.errors import BertieError, UsageError
+from bertie.evaluate.charts import Line, line_chart
+from bertie.evaluate.report import Report, Tile
+from bertie.files import new_folder, write_json
+from bertie.runs.examples import read_examples
+from bertie.runs.finetune import MODEL, RESULTS, finetune
+from bertie.tasks.source import steps_of
+from bertie.train.figures import Diverged
+from bertie.train.resume import FREE, flatten
+
+if TYPE_CHECKING:
+    import optuna
+
+STUDY, REPORT, SETTINGS = "study.jsonl", "report.html", "settings"
+LOOKS = 4  # at dev in each trial, where those that lag behind are given up
+FIRST_TRIALS = 4  # are never given up: there is nothing yet to lag behind
+RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
+
+
+@dataclass(frozen=True)
+class Range:
+    """Any number from low to high, whole if both are; on a logarithmic scale where low is above 0."""
+
+    low: float
+    high: float
+
+
+Space = Mapping[str, tuple[Any, ...] | Range]
+"""Dotted key of a run's settings -> its choices, or a range."""
+
+PAPER: Space = {"train.batch_size": (16, 32), "optim.lr": (5e-5, 3e-5, 2e-5), "epochs": (2, 3, 4)}
+
+
+class _GivenUp(Exception):
+    """A trial that lags behind the others."""
+
+
+def parse_space(varied: Sequence[str]) -> Space:
+    """ "optim.lr=5e-5,3e-5" and "optim.lr=1e-5..1e-4" as a space; of nothing, the published grid."""
+    space: dict[str, tuple[Any, ...] | Range] = {}
+    for text in varied:
+        name, equals, values = text.partition("=")
+        low, dots, high = values.partition("..")
+        if not (name and equals and values):
+            raise UsageError(f"{text!r} varies nothing. Write KEY=A,B,C or KEY=LOW..HIGH, as in optim.lr=5e-5,3e-5.")
+        if not dots:
+            space[name] = tuple(scalar(value) for value in values.split(","))
+            continue
+        ends = scalar(low), scalar(high)
+        if not all(isinstance(end, (int, float)) for end in ends) or not ends[0] < ends[1]:
+            raise UsageError(
+                f"{text!r}: {values} is no range. Write LOW..HIGH with two numbers, the smaller one first."
+            )
+        space[name] = Range(*ends)
+    return space or PAPER
+
+
+def grid(space: Space) -> list[dict[str, Any]] | None:
+    """Every point of a space of choices alone; None where there is a range."""
+    if any(isinstance(values, Range) for values in space.values()):
+        return None
+    return [dict(zip(space, point, strict=True)) for point in itertools.product(*space.values())]  # type: ignore[arg-type]
+
+
+def search(
+    config: FinetuneConfig,
+    run: Path | str,
+    space: Space = PAPER,
+    *,
+    trials: int | None = None,
+    hours: float | None = None,
+    prune: bool = False,
+    overwrite: bool = False,
+) -> dict[str, Any]:
+    """Fine-tune with settings from `space` until all `trials` are done, and return what results.json holds.
+
+    trials: by default every point of a grid; a space with a range needs it. hours: after them no further trial begins.
+    prune: give a trial up that at some look at dev is below the median of those before it. A search that was stopped
+    goes on where it was. Raises UsageError: a key that is none, another search's folder, no optuna; else as `finetune`.
+    """
+    optuna = _optuna()
+    run, points = Path(run), grid(space)
+    if trials is None and points is None:
+        raise UsageError("A range has no end of points: say how many are to be tried, --trials N.")
+    first = points[0] if points else {name: v.low if isinstance(v, Range) else v[0] for name, v in space.items()}
+    examples = read_examples(varied(config, first))  # bad input and unknown keys are told before a folder is made
+    metric, wanted = examples.metrics[0], trials or len(points or ())
+    if overwrite:
+        new_folder(run, overwrite=True)
+    run.mkdir(parents=True, exist_ok=True)
+    with _alone(run):
+        study = _study(optuna, run, config, space, points)
+        began = time.monotonic()
+        with console.progress("searching", wanted, done=len(_done(study)), unit="trials") as advance:
+            while len(_done(study)) < wanted:
+                if hours is not None and time.monotonic() - began > hours * 3600:
+                    console.say(f"The {hours:g} h are over: {len(_done(study))} of {wanted} trials are done.")
+                    break
+                trial = study.ask()
+                values = {name: _suggest(trial, name, choices) for name, choices in space.items()}
+                settings = _with_looks(varied(config, values), len(examples.train))
+                _try(optuna, study, trial, settings, run, values, metric, prune)
+                _keep_best(study, run)
+                best = f"{study.best_value:.4f}" if _complete(study) else "none"
+                advance(1, **{f"best {metric}": best})
+        return _finish(study, run, metric, wanted)
+
+
+def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
+    """The config with some dotted keys changed. Raises UsageError for a key it does not have, or a bad value."""
+    tree = config.model_dump()
+    for dotted, value in values.items():
+        branch: Any = value
+        for part in reversed(dotted.split(".")):
+            branch = {part: branch}
+        merge(tree, branch)
+    return build(FinetuneConfig, tree)
+
+
+# Trials -------------------------------------------------------------------------------------------------------------
+
+
+def _try(
+    optuna: Any,
+    study: "optuna.Study",
+    trial: "optuna.Trial",
+    config: FinetuneConfig,
+    run: Path,
+    values: Mapping[str, Any],
+    metric: str,
+    prune: bool,
+) -> None:
+    """One run, told to the study. A run whose loss is not finite has failed; any other error is the caller's."""
+    name = folder_name(values)
+    trial.set_user_attr("folder", name)
+    console.say(f"[bold]{escape(name)}[/]")
+
+    def watch(share: float, figures: Mapping[str, float]) -> None:
+        trial.report(figures[metric], round(100 * share))
+        if prune and share < 1 and trial.should_prune():
+            raise _GivenUp
+
+    began = time.monotonic()
+    state = optuna.trial.TrialState
+    try:
+        results = finetune(config, run / name, watch=watch)
+    except (_GivenUp, Diverged) as ended:
+        trial.set_user_attr("seconds", time.monotonic() - began)
+        study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)
+        console.say("given up: below the median" if isinstance(ended, _GivenUp) else f"failed: {escape(str(ended))}")
+        return
+    trial.set_user_attr("seconds", time.monotonic() - began)
+    trial.set_user_attr("dev", {name: results["dev"][name] for name in results["metrics"]})
+    study.tell(trial, results["dev"][metric])
+
+
+def folder_name(values: Mapping[str, Any]) -> str:
+    """ "batch_size=16 lr=5e-05 epochs=2", which says what the run is."""
+    return " ".join(f"{name.rpartition('.')[2]}={value}".replace("/", "_") for name, value in values.items())
+
+
+def _with_looks(config: FinetuneConfig, examples: int) -> FinetuneConfig:
+    steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
+    return config.model_copy(update={"train": config.train.model_copy(update={"eval_every": max(1, steps // LOOKS)})})
+
+
+def _suggest(trial: "optuna.Trial", name: str, values: tuple[Any, ...] | Range) -> Any:
+    if not isinstance(values, Range):
+        return trial.suggest_categorical(name, values)
+    if isinstance(values.low, int) and isinstance(values.high, int):
+        return trial.suggest_int(name, values.low, values.high, log=values.low > 0)
+    return trial.suggest_float(name, values.low, values.high, log=values.low > 0)
+
+
+def _keep_best(study: "optuna.Study", run: Path) -> None:
+    """Weights are kept of the best run alone."""
+    best = study.best_trial.user_attrs["folder"] if _complete(study) else None
+    for trial in _done(study):
+        folder = run / trial.user_attrs.get("folder", "")
+        if trial.user_attrs.get("folder") in (None, best) or not folder.is_dir():
+            continue
+        for path in folder.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.suffix not in RECORD:
+                path.unlink()
+
+
+# The study ----------------------------------------------------------------------------------------------------------
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+        from optuna.storages import journal
+    except ImportError:
+        raise UsageError("A search runs on optuna: pip install 'bertie[search]'") from None
+    assert journal
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
+
+
+@contextmanager
+def _alone(run: Path) -> Iterator[None]:
+    lock = FileLock(run / ".search.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise UsageError(f"Another process is searching in {run}. Wait for it, or choose another folder.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _study(
+    optuna: Any, run: Path, config: FinetuneConfig, space: Space, points: list[dict[str, Any]] | None
+) -> "optuna.Study":
+    """The study in a folder, new or as it was left; a trial that was interrupted stands in the queue again."""
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(run / STUDY)))
+    study: optuna.Study = optuna.create_study(
+        storage=storage,
+        study_name="search",
+        direction="maximize",
+        sampler=optuna.samplers.TPESampler(seed=config.train.seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
+        load_if_exists=True,
+    )
+    wanted = {name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE}
+    wanted["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
+    known = study.user_attrs.get(SETTINGS)
+    if known is None:
+        study.set_user_attr(SETTINGS, wanted)
+    elif changed := [
+        f"{name}: {known.get(name)} -> {wanted[name]}" for name in wanted if known.get(name) != wanted[name]
+    ]:
+        raise UsageError(
+            f"{run} holds a search with other settings ({'; '.join(changed)}). "
+            "Choose another folder, or pass --overwrite to replace it."
+        )
+    states = optuna.trial.TrialState
+    for trial in study.get_trials(states=(states.RUNNING,)):
+        study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
+        study.enqueue_trial(trial.params)  # its run folder goes on from its last checkpoint
+    if points and not study.get_trials(deepcopy=False):
+        random.Random(config.train.seed).shuffle(points)  # so that a search cut short has seen something of everything
+        for point in points:
+            study.enqueue_trial(point)
+    return study
+
+
+def _done(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+    """Trials that ended, well or badly; not those that were interrupted."""
+    return [trial for trial in study.get_trials(deepcopy=False) if "seconds" in trial.user_attrs]
+
+
+def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
+    return [trial for trial in _done(study) if trial.value is not None and trial.state.name == "COMPLETE"]
+
+
+def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[str, Any]:
+    """Write down what was found; the best model is put where every run has it."""
+    done = _done(study)
+    states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}
+    rows = [
+        {
+            "trial": trial.number,
+            "folder": trial.user_attrs["folder"],
+            "settings": trial.params,
+            "state": states[trial.state.name],
+            metric: trial.value if trial.state.name == "COMPLETE" else None,
+            "seconds": round(trial.user_attrs["seconds"], 1),
+        }
+        for trial in done
+    ]
+    rows.sort(key=lambda row: (row[metric] is None, -(row[metric] or 0.0)))
+    counts = {name: sum(row["state"] == name for row in rows) for name in states.values()}
+    if not counts["done"]:
+        raise BertieError(f"Not one of {len(rows)} trials came to an end; {run / STUDY} has what became of each.")
+    results = {"metric": metric, "wanted": wanted, **counts, "best": rows[0], "trials": rows}
+    fresh = run / f".{MODEL}"
+    shutil.rmtree(fresh, ignore_errors=True)
+    shutil.copytree(run / rows[0]["folder"] / MODEL, fresh)
+    shutil.rmtree(run / MODEL, ignore_errors=True)
+    fresh.rename(run / MODEL)
+    write_json(run / RESULTS, results)
+    page(results).save(run / REPORT)
+    return results
+
+
+def page(results: Mapping[str, Any]) -> Report:
+    """All trials of a search, best first; how the best grew; what each value came to on the whole."""
+    metric, best, rows = results["metric"], results["best"], results["trials"]
+    report = Report("Search", f"{len(rows)} of {results['wanted']} trials")
+    report.tiles(
+        [
+            Tile(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
+            Tile("trials", f"{results['done']}", f"{results['given up']} given up, {results['failed']} failed"),
+            Tile("time", f"{sum(row['seconds'] for row in rows) / 3600:.2f} h", "all trials"),
+        ]
+    )
+    ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])
+    so_far = list(itertools.accumulate((row[metric] for row in ended), max))
+    places = [float(n) for n in range(1, len(ended) + 1)]
+    lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
+    about = f"The best of many is a little lucky: its {metric} on other texts will be lower."
+    report.section("Course", about).chart(line_chart(lines, x_label="trial", y_label=metric))
+    names = list(best["settings"])
+    table = [[*(row["settings"][n] for n in names), row[metric] or "", row["state"], row["seconds"]] for row in rows]
+    report.section("Trials").table([*names, metric, "", "seconds"], table)
+    means = [
+        [name, str(value), sum(found) / len(found), len(found)]
+        for name in names
+        for value in sorted({row["settings"][name] for row in ended}, key=str)
+        if (found := [row[metric] for row in ended if row["settings"][name] == value])
+    ]
+    if len(means) < len(ended) * len(names):  # values that came up more than once
+        report.section("Values", f"Mean {metric} of the trials with each value.")
+        report.table(["setting", "value", metric, "trials"], means)
+    return report

@@ -1,0 +1,143 @@
+"""A search keeps the best run, goes on where it was stopped, and counts what was given up or failed."""
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+
+from bertie import variants
+from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
+from bertie.errors import Stopped, UsageError
+from bertie.models.config import EncoderConfig
+from bertie.runs import search as module
+from bertie.runs.finetune import Watch
+from bertie.runs.search import PAPER, Range, folder_name, grid, parse_space, search, varied
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.figures import Diverged
+
+pytest.importorskip("optuna")
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefz"]
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
+    """Does the text hold a z? Learnt in a second at the right rate."""
+    folder = tmp_path_factory.mktemp("model")
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    shape = EncoderConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        initializer_range=0.1,
+    )
+    variants.save(variants.build(shape), folder, tokenizer=Tokenizer.load(folder))
+    rng = random.Random(0)
+    lines = ["text\tlabel"]
+    for i in range(120):
+        letters = [rng.choice("abcdef") for _ in range(6)] + ["z"] * (i % 2)
+        lines.append(f"{' '.join(letters)}\t{i % 2}")
+    (folder / "train.tsv").write_text("\n".join(lines) + "\n")
+    return FinetuneConfig(
+        model=str(folder),
+        train_file=str(folder / "train.tsv"),
+        max_length=16,
+        epochs=2,
+        optim=OptimConfig(lr=3e-3),
+        train=TrainConfig(batch_size=16, precision="fp32", steps=1),
+    )
+
+
+SPACE = {"optim.lr": (1e-6, 1e-2), "epochs": (1, 6)}
+
+
+def test_spaces_are_read_and_the_grid_is_the_papers():
+    assert parse_space(()) == PAPER
+    assert len(grid(PAPER)) == 18
+    assert {"train.batch_size": 32, "optim.lr": 2e-5, "epochs": 4} in grid(PAPER)
+    space = parse_space(["optim.lr=1e-5..1e-3", "select=last,best", "epochs=2..4"])
+    assert space == {"optim.lr": Range(1e-5, 1e-3), "select": ("last", "best"), "epochs": Range(2, 4)}
+    assert grid(space) is None
+    assert folder_name({"train.batch_size": 16, "optim.lr": 5e-5}) == "batch_size=16 lr=5e-05"
+
+
+@pytest.mark.parametrize("text", ["optim.lr", "optim.lr=", "optim.lr=3..1", "optim.lr=a..b", "=1,2"])
+def test_what_varies_nothing_is_told(text: str):
+    with pytest.raises(UsageError, match="Write"):
+        parse_space([text])
+
+
+def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, tmp_path: Path):
+    with pytest.raises(UsageError, match=r"optim\.lr|'lr'"):
+        search(config, tmp_path / "run", {"optim.rl": (1, 2)})
+    with pytest.raises(UsageError, match="--trials"):
+        search(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
+    assert not (tmp_path / "run").exists()
+    assert varied(config, {"optim.lr": 0.5}).optim.lr == 0.5
+
+
+def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    run, real, calls = tmp_path / "run", module.finetune, []
+
+    def stops(settings: FinetuneConfig, folder: Path, **options: object) -> dict:
+        calls.append(folder.name)
+        if len(calls) == 2:
+            raise Stopped("a signal")
+        return real(settings, folder, **options)
+
+    monkeypatch.setattr(module, "finetune", stops)
+    with pytest.raises(Stopped):
+        search(config, run, SPACE)
+    results = search(config, run, SPACE)
+    assert calls[2] in calls[:2] or calls.count(calls[1]) == 2, "the run that was stopped is taken up again"
+    assert len(set(calls)) == 4
+    assert (results["done"], results["given up"], results["failed"]) == (4, 0, 0)
+    assert results["best"]["settings"] == {"optim.lr": 1e-2, "epochs": 6}
+    best = run / "lr=0.01 epochs=6"
+    assert (run / "model" / "model.safetensors").read_bytes() == (best / "model" / "model.safetensors").read_bytes()
+    assert {path.parent.parent.name for path in run.glob("*/model/model.safetensors")} == {best.name}
+    assert len(list(run.glob("*/results.json"))) == 4
+    assert "lr=0.01 epochs=6" in (run / "report.html").read_text()
+    before = len(calls)
+    assert search(config, run, SPACE) == results
+    assert len(calls) == before
+    with pytest.raises(UsageError, match="other settings"):
+        search(varied(config, {"max_length": 12}), run, SPACE)
+
+
+def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Runs that come to 0.9, 0.8 ... with looks in between; one has no loss."""
+
+    def pretend(settings: FinetuneConfig, folder: Path, *, watch: Watch) -> dict:
+        if settings.epochs == 3:
+            raise Diverged("the loss is nan")
+        value = 1 - settings.epochs / 20
+        for share in (0.5, 1.0):
+            watch(share, {"accuracy": value})
+        (folder / "model").mkdir(parents=True)
+        (folder / "model" / "model.safetensors").write_bytes(b"w")
+        return {"dev": {"accuracy": value}, "metrics": ["accuracy"]}
+
+    monkeypatch.setattr(module, "finetune", pretend)
+    config = varied(config, {"train.seed": 5})
+    results = search(config, tmp_path / "run", {"epochs": tuple(range(1, 11))}, prune=True)
+    assert results["failed"] == 1
+    assert results["given up"] >= 1
+    assert results["done"] + results["failed"] + results["given up"] == 10
+    assert results["best"]["settings"] == {"epochs": 1}
+    assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
+
+
+def test_after_its_time_a_search_begins_nothing(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = iter(range(0, 10_000_000, 1000))  # seconds: each look at it is a quarter of an hour later
+    monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
+    results = search(config, tmp_path / "run", {"optim.lr": Range(1e-4, 1e-2)}, trials=50, hours=1)
+    assert 1 <= results["done"] < 4
+    assert results["wanted"] == 50
