@@ -1,0 +1,63 @@
+"""Every command of the READMEs and the pages is one that exists, with arguments and settings that it takes."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from bertie import console
+from bertie.cli import commands  # registers every command
+from bertie.cli.app import app
+from bertie.config import FinetuneConfig, PretrainConfig
+
+ROOT = Path(__file__).parents[2]
+assert commands
+PAGES = ["README.md", "README.ko.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+CONFIGS = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
+
+_CODE = re.compile(r"```(?:\w*)\n(.*?)```|^((?: {4,}\S.*\n?)+)", re.DOTALL | re.MULTILINE)
+_COMMAND = re.compile(r"(?:^\s*|\| |-m |until )bertie (?=[a-z-])(.*)", re.MULTILINE)
+# What ends a command in a shell line: a pipe, a file, a remark, the next command.
+_END = re.compile(r"\s+[<|#]|;|\s+\(or|\s{3,}(?=\S)")
+
+
+def command_lines(page: str) -> Iterator[str]:
+    """What follows `bertie` in the blocks of a page, lines that go on put together."""
+    for fenced, indented in _CODE.findall((ROOT / page).read_text(encoding="utf-8")):
+        for line in _COMMAND.findall(re.sub(r"\\\n\s*", "", fenced or indented)):
+            yield _END.split(line.replace(" ... ", " "))[0].strip()
+
+
+LINES = [(page, line) for page in PAGES for line in dict.fromkeys(command_lines(page))]
+
+ROOT_COMMAND: Any = typer.main.get_command(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_command_named_in_the_text_exists(page: str):
+    named = set(re.findall(r"`bertie ([a-z-]+)", (ROOT / page).read_text(encoding="utf-8")))
+    assert named <= set(ROOT_COMMAND.commands)
+
+
+@pytest.mark.parametrize(("page", "line"), LINES, ids=[f"{page}: {line[:60]}" for page, line in LINES])
+def test_a_command_of_the_pages_parses(page: str, line: str):
+    command, words, name = ROOT_COMMAND, shlex.split(line), "bertie"
+    while hasattr(command, "commands"):
+        assert words[0] in command.commands, f"{page}: {name} has no command {words[0]}"
+        name, command, words = words[0], command.commands[words[0]], words[1:]
+    before = vars(console.verbosity).copy()
+    try:
+        context = command.make_context(name, words)  # raises for an unknown option or a missing argument
+    finally:
+        vars(console.verbosity).update(before)
+    if name in CONFIGS:
+        given = [context.params.get("model"), *(context.params.get("overrides") or [])]
+        for setting in (str(text) for text in given if text and re.match(r"[\w.]+=", str(text))):
+            fields, key = CONFIGS[name].model_fields, setting.split("=")[0].split(".")
+            assert key[0] in fields, f"{page}: `{name}` has no setting {key[0]}"
+            inner = getattr(fields[key[0]].annotation, "model_fields", None)
+            assert len(key) == 1 or inner is None or key[1] in inner, f"{page}: no setting {'.'.join(key)}"
