@@ -18,10 +18,12 @@ from bertie.cli import (  # noqa: I001 (along the straight line)
     grow,
     demo,
     bench,
+    bench_text,
 )
 
 __all__ = [
     "bench",
+    "bench_text",
     "convert",
     "corpus",
     "data",

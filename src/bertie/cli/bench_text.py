@@ -1,0 +1,116 @@
+"""`bertie bench corpus` and `bertie bench tokenizer`: text to token ids, beside what people use for it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Quiet, Verbose, emit
+from bertie.cli.bench import bench
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Input = Annotated[
+    Path | None, typer.Option("--input", help="Files or a folder that bertie corpus reads. Default: text made up here.")
+]
+Rounds = Annotated[int, typer.Option(min=1, help="Measured rounds of every runner, after one that is not.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per cell here.")]
+
+
+@bench.command("corpus")
+def corpus(
+    input: Input = None,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="Text to read.")] = 64,
+    workers: Annotated[str, typer.Option(help="Numbers of processes, comma-separated.")] = "1,2",
+    rounds: Rounds = 5,
+    output: Output = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Raw text to token ids on disk: bertie corpus beside datasets.map with the same steps; MB/s, the same ids.
+
+    Needs the peer: pip install 'bertie\[dev]'.
+
+    [bold]Examples[/]
+
+      bertie bench corpus
+
+      bertie bench corpus --input wiki/ --megabytes 100 -o bench.jsonl
+    """
+    from bertie.bench import corpus as program
+    from bertie.errors import UsageError
+
+    numbers = [int(number) if number.strip().isdigit() else 0 for number in workers.split(",")]
+    if not all(numbers):
+        raise UsageError(f"--workers {workers!r} is not a list of numbers of processes, like 1,2.")
+    for about, documents in _texts(input, megabytes):
+        _tell("corpus", program.measure(documents, about, workers=tuple(numbers), rounds=rounds), output)
+
+
+@bench.command("tokenizer")
+def tokenizer(
+    input: Input = None,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="Text to read.")] = 16,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of every engine.")] = 1,
+    rounds: Rounds = 5,
+    output: Output = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Sentences to ids: the bulk encoder beside tokenizers and transformers; MB/s, the same ids.
+
+    Needs the peers: pip install 'bertie\[dev]'; for the fast path pip install 'bertie\[fast]'.
+
+    [bold]Examples[/]
+
+      bertie bench tokenizer
+
+      bertie bench tokenizer --input wiki/ -o bench.jsonl
+    """
+    from bertie.bench import tokenizer as program
+
+    for about, documents in _texts(input, megabytes):
+        _tell("tokenizer", program.measure(documents, about, threads=threads, rounds=rounds), output)
+
+
+def _texts(path: Path | None, megabytes: float) -> Iterator[tuple[str, Iterator[str]]]:
+    """What to measure on, each by what the lines call it."""
+    from bertie.bench import corpus as program
+
+    if path is not None:
+        yield str(path), program.documents_of(str(path), megabytes)
+        return
+    yield "made up, Latin", program.made_up(megabytes)
+    yield "made up, Hangul", program.made_up(megabytes, hangul=True)
+
+
+def _tell(name: str, lines: list[dict[str, Any]], output: Path | None) -> None:
+    from bertie.bench import harness
+
+    harness.write_lines(output, lines)
+    if console.verbosity.json:
+        for line in lines:
+            emit(line)
+    else:
+        console.show(_table(name, lines))
+
+
+def _table(name: str, lines: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    table = Table("runner", title=f"{name}: {lines[0]['text']}, median of {len(lines[0]['rates'])} rounds")
+    for column in ("MB/s", "spread", "times quicker than"):
+        table.add_column(column, justify="right")
+    for line in lines:
+        against = [
+            f"{peer} {a['median']:.2f} ({a['low']:.2f}-{a['high']:.2f})"
+            for peer, a in line["times_quicker_than"].items()
+            if peer != line["runner"]
+        ]
+        table.add_row(line["runner"], f"{line['mb_per_s']:.2f}", f"± {line['spread']:.0%}", "\n".join(against))
+    return table

@@ -1,0 +1,76 @@
+"""The text benchmarks: every runner makes the same ids, and a runner that does not is caught."""
+
+import json
+
+import pytest
+
+from bertie.bench import corpus, tokenizer
+from bertie.cli import bench_text
+from bertie.errors import BertieError, UsageError
+
+
+@pytest.fixture
+def documents():
+    made = list(corpus.made_up(0.06)) + list(corpus.made_up(0.03, hangul=True))
+    return [*made, made[0], "  ", "It was a cafÃ© once.\nA second line, Dr. Who said. Yes!"]
+
+
+def test_made_up_text_is_the_same_each_time_with_duplicates_and_as_much_as_asked():
+    first, again = list(corpus.made_up(1.0)), list(corpus.made_up(1.0))
+    assert first == again
+    assert 1.0 <= sum(len(text.encode()) for text in first) / 1e6 < 1.1
+    assert 0 < len(first) - len(set(first)) < 0.1 * len(first)
+    assert len({word for text in first for word in text.lower().split()}) > 5000
+
+
+def test_documents_are_read_from_files_as_far_as_asked(tmp_path):
+    texts = [f"Document {n} has a sentence." for n in range(100)]
+    (tmp_path / "a.txt").write_text("\n\n".join(texts))
+    assert list(corpus.documents_of(str(tmp_path), 1.0)) == texts
+    assert list(corpus.documents_of(str(tmp_path), 0.0001)) == texts[:4]
+    (tmp_path / "a.txt").write_text(" ")
+    with pytest.raises(UsageError, match="no documents"):
+        list(corpus.documents_of(str(tmp_path / "a.txt"), 1.0))
+
+
+def test_both_make_the_same_ids_on_disk(tmp_path, documents, monkeypatch):
+    pytest.importorskip("datasets")
+    path, folder = corpus.write(tmp_path, documents)
+    digests = {}
+    for name, run in corpus.RUNNERS.items():
+        digests[name] = run(path, folder, 1, tmp_path / name)()
+    assert len(set(digests.values())) == 1
+    assert digests["bertie"] != corpus._digest([])
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:-1]), encoding="utf-8")
+    assert corpus.with_bertie(path, folder, 1, tmp_path / "fewer")() != digests["bertie"]
+
+
+def test_tokenizer_lines_and_a_runner_that_makes_other_ids(documents, monkeypatch):
+    pytest.importorskip("transformers")
+    lines = tokenizer.measure(documents, "some", threads=1, rounds=2)
+    assert [line["runner"] for line in lines] == list(tokenizer.RUNNERS)
+    assert all(line["tokens"] == lines[0]["tokens"] > 1000 and len(line["rates"]) == 2 for line in lines)
+    assert set(lines[0]["times_quicker_than"]) == {"tokenizers", "transformers"}
+    bench_text._tell("tokenizer", lines, None)
+
+    opened, lists = tokenizer.RUNNERS["transformers"]
+    monkeypatch.setitem(tokenizer.RUNNERS, "transformers", (opened, lambda found: [row[:-1] for row in lists(found)]))
+    with pytest.raises(BertieError, match="transformers and tokenizers disagree"):
+        tokenizer.measure(documents, "some", threads=1, rounds=2)
+
+
+@pytest.mark.slow
+def test_corpus_lines(documents):
+    pytest.importorskip("datasets")
+    lines = corpus.measure(documents, "some", workers=(1, 2), rounds=1)
+    assert [(line["runner"], line["workers"]) for line in lines] == [
+        ("bertie, 1 process", 1),
+        ("datasets.map, 1 process", 1),
+        ("bertie, 2 processes", 2),
+        ("datasets.map, 2 processes", 2),
+    ]
+    assert len({line["ids"] for line in lines}) == 1
+    assert set(lines[2]["times_quicker_than"]) == {"datasets.map, 2 processes"}
+    assert all(line["mb_per_s"] > 0 and line["peak_memory_bytes"] > 1e6 for line in lines)
+    bench_text._tell("corpus", lines, None)
