@@ -1,1 +1,1 @@
-"""Metrics, comparisons with intervals, reports."""
+"""Predicting, measuring and comparing models; charts and reports."""
