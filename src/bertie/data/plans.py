@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,6 +32,8 @@ VERSION = 1
 
 # Sentences planned at once: bounds the memory of the passes below.
 BLOCK = 1 << 20
+# Beyond so many sentences, where they lie is kept in files that the system may page out: 16 bytes a sentence.
+IN_MEMORY = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -50,13 +53,23 @@ class Sentences:
 
         documents (D,): which ones to keep. Sentences without tokens, and documents without sentences, are left out.
         """
-        lengths, bounds = np.asarray(lengths, np.int64), np.asarray(bounds, np.int64)
-        stops = np.cumsum(lengths)
-        kept = lengths > 0
-        if documents is not None:
-            kept &= np.repeat(documents, np.diff(bounds))
-        kept_before = np.concatenate([[0], np.cumsum(kept)])
-        return cls((stops - lengths)[kept], stops[kept], np.unique(kept_before[bounds]))
+        lengths, bounds = np.asarray(lengths), np.asarray(bounds, np.int64)
+        starts, stops, kept_before = _column(len(lengths)), _column(len(lengths)), np.empty(len(bounds), np.int64)
+        token = kept = 0
+        for low in range(0, len(lengths), BLOCK):
+            some = lengths[low : low + BLOCK].astype(np.int64)
+            ends = token + np.cumsum(some)
+            keep = some > 0
+            if documents is not None:
+                keep &= documents[np.searchsorted(bounds, np.arange(low, low + len(some)), side="right") - 1]
+            count = np.cumsum(keep)
+            here = slice(*np.searchsorted(bounds, (low, low + len(some))))
+            kept_before[here] = kept + (count - keep)[bounds[here] - low]
+            token, after = int(ends[-1]), kept + int(count[-1])
+            starts[kept:after], stops[kept:after] = (ends - some)[keep], ends[keep]
+            kept = after
+        kept_before[bounds == len(lengths)] = kept
+        return cls(starts[:kept], stops[:kept], np.unique(kept_before))
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -80,6 +93,15 @@ class Sentences:
     def document_of(self, sentences: Int) -> Int:
         """The document each of some sentences belongs to."""
         return np.searchsorted(self.bounds, sentences, side="right") - 1
+
+
+def _column(n: int) -> Int:
+    """Room for n numbers: in memory, or in a file without a name, which is gone with the array."""
+    if n <= IN_MEMORY:
+        return np.empty(n, np.int64)
+    with TemporaryFile() as file:
+        file.truncate(8 * n)
+        return np.asarray(np.memmap(file, np.int64, "r+", shape=(n,)))
 
 
 @dataclass(frozen=True)
@@ -158,7 +180,8 @@ def table(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[A
 
 def account(sentences: Sentences, rows: NDArray[Any], **more: int) -> dict[str, int]:
     """The account of a plan: what there is, what is read, and what no instance holds."""
-    used = _covered(np.concatenate([rows["a"], rows["b"]]), np.concatenate([rows["a_length"], rows["b_length"]]))
+    two = rows[rows["b_length"] > 0]  # with a second segment
+    used = _covered(np.concatenate([rows["a"], two["b"]]), np.concatenate([rows["a_length"], two["b_length"]]))
     return {
         "instances": len(rows),
         "labelled_1": int(rows["label"].sum()),
@@ -191,7 +214,9 @@ def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
     Drawn by document number until a share of the tokens is reached; none that holds half of that alone. Two at the
     least, so that next-sentence prediction can be validated, or none at all: a corpus of a few long documents.
     """
-    tokens = np.diff(np.concatenate([[0], np.cumsum(lengths)])[np.asarray(bounds)])
+    bounds = np.asarray(bounds)
+    tokens, filled = np.zeros(len(bounds) - 1, np.int64), np.diff(bounds) > 0
+    tokens[filled] = np.add.reduceat(np.asarray(lengths), bounds[:-1][filled], dtype=np.int64)
     total = int(tokens.sum())
     lowest, highest = HELD_OUT_TOKENS
     limit = min(max(total * HELD_OUT_SHARE, min(lowest, total / 10)), highest)

@@ -108,9 +108,12 @@ class Shards:
             return np.empty(0, self.dtype)
         return self.span(self._offset(sentence_start), self._offset(sentence_stop))
 
-    def sentence_lengths(self) -> Int64:
+    def sentence_lengths(self) -> NDArray[np.int32]:
         """Values of every sentence, (num_sentences,)."""
-        return np.concatenate([np.zeros(0, np.int64), *map(np.diff, self._sentences)])
+        lengths = np.empty(self.num_sentences, np.int32)  # no sentence is longer than records.LIMIT, 16 MiB
+        for bounds, first in zip(self._sentences, self._sentence_starts, strict=False):
+            np.subtract(bounds[1:], bounds[:-1], out=lengths[first : first + len(bounds) - 1], casting="same_kind")
+        return lengths
 
     def document_bounds(self) -> Int64:
         """The first sentence of every document, and the end, (num_documents + 1,)."""
