@@ -103,7 +103,7 @@ def search(
     prune: give a trial up that at some look at dev is below the median of those before it. A search that was stopped
     goes on where it was. Raises UsageError: a key that is none, another search's folder, no optuna; else as `finetune`.
     """
-    optuna = _optuna()
+    library = _optuna()
     run, points = Path(run), grid(space)
     if trials is None and points is None:
         raise UsageError("A range has no end of points: say how many are to be tried, --trials N.")
@@ -114,7 +114,7 @@ def search(
         new_folder(run, overwrite=True)
     run.mkdir(parents=True, exist_ok=True)
     with _alone(run):
-        study = _study(optuna, run, config, space, points)
+        study = _study(library, run, config, space, points)
         began = time.monotonic()
         with console.progress("searching", wanted, done=len(_done(study)), unit="trials") as advance:
             while len(_done(study)) < wanted:
@@ -124,7 +124,7 @@ def search(
                 trial = study.ask()
                 values = {name: _suggest(trial, name, choices) for name, choices in space.items()}
                 settings = _with_looks(varied(config, values), len(examples.train))
-                _try(optuna, study, trial, settings, run, values, metric, prune)
+                _try(library, study, trial, settings, run, values, metric, prune)
                 _keep_best(study, run)
                 best = f"{study.best_value:.4f}" if _complete(study) else "none"
                 advance(1, **{f"best {metric}": best})
@@ -146,7 +146,7 @@ def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
 
 
 def _try(
-    optuna: Any,
+    library: Any,
     study: "optuna.Study",
     trial: "optuna.Trial",
     config: FinetuneConfig,
@@ -166,7 +166,7 @@ def _try(
             raise _GivenUp
 
     began = time.monotonic()
-    state = optuna.trial.TrialState
+    state = library.trial.TrialState
     try:
         results = finetune(config, run / name, watch=watch)
     except (_GivenUp, Diverged) as ended:
@@ -239,16 +239,16 @@ def _alone(run: Path) -> Iterator[None]:
 
 
 def _study(
-    optuna: Any, run: Path, config: FinetuneConfig, space: Space, points: list[dict[str, Any]] | None
+    library: Any, run: Path, config: FinetuneConfig, space: Space, points: list[dict[str, Any]] | None
 ) -> "optuna.Study":
     """The study in a folder, new or as it was left; a trial that was interrupted stands in the queue again."""
-    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(run / STUDY)))
-    study: optuna.Study = optuna.create_study(
+    storage = library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(run / STUDY)))
+    study: optuna.Study = library.create_study(
         storage=storage,
         study_name="search",
         direction="maximize",
-        sampler=optuna.samplers.TPESampler(seed=config.train.seed),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
+        sampler=library.samplers.TPESampler(seed=config.train.seed),
+        pruner=library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
         load_if_exists=True,
     )
     wanted = {name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE}
@@ -263,7 +263,7 @@ def _study(
             f"{run} holds a search with other settings ({'; '.join(changed)}). "
             "Choose another folder, or pass --overwrite to replace it."
         )
-    states = optuna.trial.TrialState
+    states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
         study.enqueue_trial(trial.params)  # its run folder goes on from its last checkpoint
