@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bertie.data import plans, shards
 from bertie.data.order import Order
-from bertie.data.pairing import FullSentences, NextSentencePairs
+from bertie.data.pairing import FullSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, held_out
 from bertie.data.shards import Shards
 from bertie.files import write_json
@@ -85,6 +85,33 @@ def test_plans_beyond_32_bits_hold_every_token_once(monkeypatch):
     ends = np.maximum(pairs.rows["a"] + pairs.rows["a_length"], pairs.rows["b"] + pairs.rows["b_length"])
     assert 2**31 < ends.max() <= sentences.stops[-1]
     assert min(pairs.rows["a"].min(), pairs.rows["b"].min()) >= 0
+
+
+@pytest.mark.parametrize("pairing", [FullSentences(), NextSentencePairs(), SentenceOrderPairs()])
+def test_group_by_group_every_token_is_accounted_for_in_less_memory(pairing, monkeypatch):
+    lengths = np.random.default_rng(0).integers(8, 45, 200_000)
+    sentences = Sentences.of(lengths, np.arange(0, 200_001, 20))
+
+    def make():
+        return plans.planned(pairing, sentences, max_length=128, seed=np.uint64(3))
+
+    whole, whole_peak = peak_bytes(make)
+    alone = pairing.plan(sentences, max_length=128, seed=np.uint64(3))
+    assert (whole.rows == alone.rows).all(), "one group is the plan itself"
+    monkeypatch.setattr(plans, "GROUP", 30_000)
+    monkeypatch.setattr(plans, "BLOCK", 10_000)
+    grouped, peak = peak_bytes(make)
+    assert peak < whole_peak / 3
+    assert (make().rows == grouped.rows).all()
+    for name in ("documents", "sentences", "tokens"):
+        assert grouped.report[name] == whole.report[name]
+    assert grouped.report == {**plans.account(sentences, grouped.rows), **extras(grouped.report)}
+    assert abs(len(grouped) / len(whole) - 1) < 0.02
+
+
+def extras(report):
+    """What a pairing counts besides."""
+    return {name: count for name, count in report.items() if name in ("sentences_unused", "sentences_split")}
 
 
 def test_the_order_of_ten_to_the_twelve_samples_is_a_function_of_the_place():

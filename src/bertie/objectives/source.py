@@ -23,7 +23,7 @@ from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, places
 from bertie.data.pairing import FullSentences
-from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out
+from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out, planned
 from bertie.errors import DataError, UsageError
 from bertie.objectives.base import Objective
 from bertie.text.tokenizer import Tokenizer
@@ -176,9 +176,9 @@ class PretrainingSource:
         def make() -> Plan:
             drawn = key(seed, number)
             if len(sentences) <= BLOCK:  # a second or so
-                return self.pairing.plan(sentences, max_length=length, seed=drawn)
+                return planned(self.pairing, sentences, max_length=length, seed=drawn)
             with progress("pairing", len(sentences), unit="sentences") as advance:
-                return self.pairing.plan(sentences, max_length=length, seed=drawn, advance=advance)
+                return planned(self.pairing, sentences, max_length=length, seed=drawn, advance=advance)
 
         return cached(make, self.shards.folder and self.shards.folder / "plans", identity)
 
