@@ -1,7 +1,7 @@
 """`bertie finetune`: labelled examples and a pre-trained model in, a model for one task out."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,21 +11,31 @@ from bertie.cli.app import ConfigFile, DryRun, Json, Overrides, Overwrite, Quiet
 from bertie.cli.evaluate import show_details
 from bertie.errors import UsageError
 
+if TYPE_CHECKING:
+    from bertie.config import FinetuneConfig
+
+# What a run reads and learns: `bertie search` takes the same.
+StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained model: RUN/model.")]
+Train = Annotated[str | None, typer.Option("--train", help="Labelled examples: csv, tsv, jsonl, parquet.")]
+Dev = Annotated[str | None, typer.Option("--dev", help="Examples to measure on; else a tenth is held out.")]
+TaskName = Annotated[str | None, typer.Option("--task", help="What is learnt: sequence (one label), tagging, span ...")]
+Data = Annotated[str | None, typer.Option("--data", help="A published set: sst2, nsmc ... (--data-dir).")]
+DataFolder = Annotated[str | None, typer.Option("--data-dir", help="Folder with the files of --data.")]
+Label = Annotated[str | None, typer.Option("--label", help="Column of the label, if not recognised.")]
+
 
 @app.command()
 def finetune(
-    model: Annotated[str | None, typer.Argument(help="Folder of a pre-trained model: RUN/model.")] = None,
+    model: StartModel = None,
     overrides: Overrides = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")] = None,
-    train: Annotated[str | None, typer.Option("--train", help="Labelled examples: csv, tsv, jsonl, parquet.")] = None,
-    dev: Annotated[str | None, typer.Option("--dev", help="Examples to measure on; else a tenth is held out.")] = None,
-    task: Annotated[
-        str | None, typer.Option("--task", help="What is learnt: one label per text (sequence) ...")
-    ] = None,
-    data: Annotated[str | None, typer.Option("--data", help="A published set: sst2, nsmc ... (--data-dir).")] = None,
-    data_dir: Annotated[str | None, typer.Option("--data-dir", help="Folder with the files of --data.")] = None,
+    train: Train = None,
+    dev: Dev = None,
+    task: TaskName = None,
+    data: Data = None,
+    data_dir: DataFolder = None,
     text: tables.TextColumns = None,
-    label: Annotated[str | None, typer.Option("--label", help="Column of the label, if not recognised.")] = None,
+    label: Label = None,
     columns: tables.ColumnNames = "",
     encoding: Annotated[str | None, typer.Option("--encoding", help="Text encoding: utf-8, cp949 ...")] = None,
     seeds: Annotated[
@@ -53,16 +63,12 @@ def finetune(
 
       bertie finetune runs/tiny/model --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
     """
-    from bertie import config as configs
     from bertie.runs import finetune as run
 
-    if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
-        overrides, model = [model, *(overrides or [])], None
-    settings = configs.load(
-        configs.FinetuneConfig,
+    settings = settings_of(
+        model,
+        overrides,
         config,
-        overrides or (),
-        model=model,
         train_file=train,
         dev_file=dev,
         task=task,
@@ -96,6 +102,17 @@ def finetune(
         _show(results, output)
     else:
         _show_seeds(results, output)
+
+
+def settings_of(
+    model: str | None, overrides: list[str] | None, config: Path | None, **given: object
+) -> "FinetuneConfig":
+    """The settings of a run: of a file, of options, of key=value; the later wins."""
+    from bertie import config as configs
+
+    if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
+        overrides, model = [model, *(overrides or [])], None
+    return configs.load(configs.FinetuneConfig, config, overrides or (), model=model, **given)
 
 
 def _show(results: dict[str, Any], output: Path) -> None:

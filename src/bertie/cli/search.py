@@ -8,12 +8,13 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import ConfigFile, Json, Overrides, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.finetune import Data, DataFolder, Dev, Label, StartModel, TaskName, Train, settings_of
 from bertie.errors import UsageError
 
 
 @app.command()
 def search(
-    model: Annotated[str | None, typer.Argument(help="Folder of a pre-trained model: RUN/model.")] = None,
+    model: StartModel = None,
     overrides: Overrides = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the search.")] = None,
     vary: Annotated[
@@ -24,13 +25,13 @@ def search(
     ] = None,
     hours: Annotated[float | None, typer.Option("--hours", min=0, help="After these no further run begins.")] = None,
     prune: Annotated[bool, typer.Option("--prune", help="Give up runs that lag behind the median of others.")] = False,
-    train: Annotated[str | None, typer.Option("--train", help="Labelled examples: csv, tsv, jsonl, parquet.")] = None,
-    dev: Annotated[str | None, typer.Option("--dev", help="Examples to measure on; else a tenth is held out.")] = None,
-    task: Annotated[str | None, typer.Option("--task", help="What is learnt: sequence, tagging, span ...")] = None,
-    data: Annotated[str | None, typer.Option("--data", help="A published set: sst2, nsmc ... (--data-dir).")] = None,
-    data_dir: Annotated[str | None, typer.Option("--data-dir", help="Folder with the files of --data.")] = None,
+    train: Train = None,
+    dev: Dev = None,
+    task: TaskName = None,
+    data: Data = None,
+    data_dir: DataFolder = None,
     text: tables.TextColumns = None,
-    label: Annotated[str | None, typer.Option("--label", help="Column of the label, if not recognised.")] = None,
+    label: Label = None,
     config: ConfigFile = None,
     overwrite: Overwrite = False,
     json_: Json = False,
@@ -48,16 +49,12 @@ def search(
 
       bertie search runs/tiny/model --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
     """
-    from bertie import config as configs
     from bertie.runs import search as run
 
-    if model and "=" in model and not Path(model).exists():
-        overrides, model = [model, *(overrides or [])], None
-    settings = configs.load(
-        configs.FinetuneConfig,
+    settings = settings_of(
+        model,
+        overrides,
         config,
-        overrides or (),
-        model=model,
         train_file=train,
         dev_file=dev,
         task=task,
