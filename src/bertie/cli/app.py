@@ -19,7 +19,7 @@ from bertie.errors import BertieError, Stopped
 # The order of --help: along the straight line from text to predictions, then what serves it.
 ORDER = (
     *("corpus", "tokenizer", "pretrain", "report", "verify", "data", "finetune", "search"),
-    *("evaluate", "predict", "submission"),
+    *("evaluate", "predict", "embed", "submission"),
     *("fill-mask", "info", "families", "convert", "vocabulary", "grow", "shrink", "demo", "bench"),
 )
 

@@ -65,3 +65,17 @@ def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
             f"{where}: the model was trained on {wants}, but {' + '.join(found.text)} would be read. "
             f"Name the column{'s' if predictor.texts == 2 else ''} with --text."
         )
+
+
+def embedder(
+    model: Path, pooling: str | None, normalize: bool, max_length: int | None, precision: str, device: str
+) -> "Predictor":
+    """The same for vectors: as Bertie or sentence-transformers trained them, else the mean of the tokens."""
+    from bertie.tasks.embed import EmbedTask, of_folder
+
+    told, trained = of_folder(model)
+    found = predictor(model, max_length or trained, "truncate", precision, device)
+    own = found.task if found.answers and isinstance(found.task, EmbedTask) else told
+    asked = {**({"pooling": pooling} if pooling else {}), **({"normalize": True} if normalize else {})}
+    found.task = EmbedTask.make((), {**own.settings(), **asked})
+    return found

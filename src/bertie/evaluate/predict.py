@@ -104,6 +104,11 @@ class Predictor:
         self._task = task
 
     @property
+    def answers(self) -> bool:
+        """Whether the model was fine-tuned for something."""
+        return self._task is not None
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """The names it can answer with."""
         return self.task.labels

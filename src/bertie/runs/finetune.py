@@ -279,6 +279,9 @@ class _Run:
 
     def _save(self, folder: Path) -> None:
         variants.save(self.model, folder)
+        for name, value in self.task.files(self.model.config, self.config.max_length).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            write_json(folder / name, value)
 
     def _finish(self) -> dict[str, Any]:
         """Measure the weights that were chosen, which are loaded back from where they were saved, and write it all."""

@@ -6,6 +6,7 @@ from bertie.errors import DataError, UsageError
 from bertie.registry import Registry
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.embed import EmbedTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
@@ -28,6 +29,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("rank", RankTask),
         ("tagging", TaggingTask),
         ("span", SpanTask),
+        ("embed", EmbedTask),
     ],
 )
 """By name. A model folder that does not say its task is given the first whose head it has."""

@@ -190,6 +190,10 @@ class Task(ABC):
         """The fields beside the labels, as JSON values: what is saved with the model."""
         return {name: value for name, value in asdict(self).items() if name != "labels"}
 
+    def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
+        """JSON files beside the model's own, by name, which other tools look for."""
+        return {}
+
     @classmethod
     def make(cls, labels: tuple[str, ...], settings: Mapping[str, Any]) -> Self:
         """A task from its labels and its settings. Raises UsageError for a setting it does not have, or of no use."""

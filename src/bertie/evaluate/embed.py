@@ -1,0 +1,56 @@
+"""Vectors of a stream of texts, written as they are computed.
+
+N texts · H hidden size
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.tables import Bad, Skipped
+from bertie.evaluate.predict import Predictor, Row
+
+Vector = NDArray[np.float32]
+
+
+def vectors(
+    predictor: Predictor, rows: Iterable[Row], skipped: Skipped, *, eager: bool = False
+) -> Iterator[tuple[int, Vector | Bad]]:
+    """The line of each text with its vector (H,), or with why it has none, in order."""
+    for row, answer in predictor.stream(rows, eager=eager):
+        skipped.rows += 1
+        if isinstance(answer, Bad):
+            skipped.add(answer)
+            yield row.line, answer
+            continue
+        yield row.line, np.array(answer.label, np.float32)
+
+
+def write_jsonl(
+    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: Skipped, *, eager: bool = False
+) -> None:
+    """One record a text: {"line": 1, "vector": [...]}, or {"line": 2, "error": "empty text"}."""
+    for line, found in vectors(predictor, rows, skipped, eager=eager):
+        value = {"error": found.reason} if isinstance(found, Bad) else {"vector": found.tolist()}
+        out.write((json.dumps({"line": line, **value}, ensure_ascii=False) + "\n").encode())
+        out.flush()
+
+
+def write_npy(predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: Skipped) -> None:
+    """One float32 array (N, H); how many rows it has is written into its header at the end."""
+    size, count = predictor.model.config.hidden_size, 0
+    out.write(_header(0, size))
+    for _, found in vectors(predictor, rows, skipped):
+        out.write((np.full(size, np.nan, np.float32) if isinstance(found, Bad) else found).tobytes())
+        count += 1
+    out.seek(0)
+    out.write(_header(count, size))
+
+
+def _header(rows: int, size: int) -> bytes:
+    """128 bytes, however many rows there are: numpy's format, version 1.0."""
+    told = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {size}), }}"
+    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + told.ljust(117).encode() + b"\n"

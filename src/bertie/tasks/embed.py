@@ -1,0 +1,190 @@
+"""Sentence embeddings: a vector for each text, so that texts alike in meaning lie close. Reimers and Gurevych 2019.
+
+    [CLS] text [SEP] -> encoder -> pooled: the mean of the tokens, the first one, or the largest values -> vector
+
+There is no head; what is learnt is the encoder, from pairs of texts: "cosine" brings the cosine of a pair to its label,
+"contrastive" tells each pair's second text from those of all other pairs of the batch (Henderson et al. 2017, 4.4).
+The folder opens in `sentence-transformers`, and such folders open here.
+
+E examples · W sequences, two an example or one · P pairs of a batch · H hidden size
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertie.data.batch import Batch
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.files import read_json
+from bertie.metrics.base import Scores
+from bertie.metrics.numbers import Numbers
+from bertie.models.config import EncoderConfig
+from bertie.models.loss import LossReport, Part
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.regression import RegressionTask
+from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.model import Model
+
+MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
+MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
+Pooling = Literal["mean", "cls", "max"]
+
+
+@dataclass(frozen=True)
+class EmbedTask(Task):
+    """A vector for each text; for a pair the answer is the cosine of the two.
+
+    pooling: what a text's vector is of its tokens'. loss: see above. highest: the label of a pair that means the same,
+    by default the largest in training; contrastive learning takes the pairs from 0.8 of it as those that belong
+    together. scale: what cosines are multiplied by before the softmax of contrastive learning.
+    normalize: vectors are made of length one.
+    """
+
+    pooling: Pooling = "mean"
+    loss_kind: Literal["cosine", "contrastive"] = "cosine"
+    highest: float = 1.0
+    scale: float = 20.0
+    normalize: bool = False
+
+    head = "embed"
+    metrics = ("spearman", "pearson")
+
+    example = RegressionTask.example
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """The largest label says what counts as the same. Raises DataError: no pairs, or no label above 0."""
+        if any(len(example.texts) != 2 for example in examples):
+            raise DataError("Embeddings are learnt from pairs of texts; these are single ones. Name both with --text.")
+        highest = max(float(example.label) for example in examples)
+        if highest <= 0:
+            raise DataError("No pair has a label above 0: nothing says which texts belong together.")
+        return cls.make((), {"highest": highest, **options})
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """None: the vector is the encoder's."""
+        return {}
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """Each text by itself. Raises UsageError where windows are asked for: a text has one vector."""
+        if too_long == "window":
+            raise UsageError("A text has one vector, so it is not read in windows. Choose too_long=truncate or error.")
+        texts = [Example((text,)) for example in examples for text in example.texts]
+        found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
+        windows = np.concatenate([[0], np.cumsum([len(example.texts) for example in examples], dtype=np.int64)])
+        long = np.unique(np.searchsorted(windows, found.too_long, side="right") - 1)
+        return replace(found, windows=windows, too_long=long)
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "alike" (W,) float32: the pair's label as a share of the highest, on both of its sequences."""
+        alike_E = np.array([float(example.label or 0) / self.highest for example in examples], np.float32)
+        return Targets(sequence={"alike": alike_E[encoded.example]})
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Pairs that teach."""
+        alike_P = batch.labels["alike"][::2]
+        return {self.loss_kind: int((alike_P >= 0.8).sum()) if self.loss_kind == "contrastive" else len(alike_P)}
+
+    def logits(self, model: "Model", output: "EncoderOutput") -> Tensor:
+        """The texts' vectors. -> (B, H)"""
+        vector_BH = pool(output, self.pooling)
+        return nn.functional.normalize(vector_BH, dim=-1) if self.normalize else vector_BH
+
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """logits (B, H), the texts of a pair one after the other; reads the label "alike"."""
+        if len(logits) == 0:
+            return {self.loss_kind: Part(logits.sum(), 0)}
+        first_PH, second_PH = nn.functional.normalize(logits, dim=-1).view(-1, 2, logits.shape[-1]).unbind(1)
+        alike_P, count = batch.labels["alike"][::2], self.counts(batch)[self.loss_kind]
+        if self.loss_kind == "cosine":
+            error_P = ((first_PH * second_PH).sum(-1) - alike_P) ** 2
+            return {"cosine": Part(error_P.sum(), count)}
+        scores_PP = self.scale * first_PH @ second_PH.T
+        loss_P = nn.functional.cross_entropy(
+            scores_PP, torch.arange(len(scores_PP), device=logits.device), reduction="none"
+        )
+        together_P = (alike_P >= 0.8).float()
+        right = (together_P * (scores_PP.argmax(-1) == torch.arange(len(scores_PP), device=logits.device))).sum()
+        return {"contrastive": Part((together_P * loss_P).sum(), count, right.detach())}
+
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """The cosine of each pair; of a single text its vector."""
+        unit = nn.functional.normalize(logits, dim=-1)
+        answers = []
+        for number, example in enumerate(examples):
+            at = int(encoded.windows[number])
+            pair = len(example.texts) == 2
+            answers.append(Prediction(float(unit[at] @ unit[at + 1]) if pair else logits[at].tolist()))
+        return answers
+
+    def scores(self) -> Scores:
+        """Labels beside cosines."""
+        return Numbers()
+
+    @classmethod
+    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+        """Only where the folder says so: any encoder has vectors, few have good ones."""
+        return cls.make((), settings) if settings and not model.heads else None
+
+    def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
+        """What `sentence-transformers` reads beside the model."""
+        modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+        modules += [("2_Normalize", "Normalize")] if self.normalize else []
+        kind = "sentence_transformers.models"
+        return {
+            MODULES: [
+                {"idx": n, "name": str(n), "path": path, "type": f"{kind}.{name}"}
+                for n, (path, name) in enumerate(modules)
+            ],
+            POOLING: {
+                "word_embedding_dimension": config.hidden_size,
+                **{f"pooling_mode_{public}": mode == self.pooling for mode, public in MODES.items()},
+            },
+            LENGTH: {"max_seq_length": max_length, "do_lower_case": False},
+        }
+
+
+def pool(output: "EncoderOutput", pooling: Pooling) -> Tensor:
+    """One vector a sequence. -> (B, H)"""
+    layout = output.layout
+    if pooling == "cls":
+        return layout.first(output.last_hidden_state)
+    hidden_BSH, mask_BS1 = layout.rectangle(output.last_hidden_state.float()), layout.mask()[..., None]
+    if pooling == "max":
+        return hidden_BSH.masked_fill(~mask_BS1, -torch.inf).amax(1)
+    return (hidden_BSH * mask_BS1).sum(1) / mask_BS1.sum(1)
+
+
+def of_folder(folder: Path) -> tuple[EmbedTask, int | None]:
+    """The task and the longest text of a folder `sentence-transformers` wrote; the mean where it is none of its own.
+
+    Raises DataError for a way of pooling, or a module, that is not known here.
+    """
+    if not (folder / MODULES).exists():
+        return EmbedTask(), None
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in read_json(folder / MODULES)]
+    if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
+        raise DataError(f"{folder / MODULES} has modules that are not known here: {', '.join(sorted(unknown))}.")
+    told = read_json(folder / POOLING)
+    modes = {name for name, on in told.items() if name.startswith("pooling_mode") and on is True}
+    modes |= {f"pooling_mode_{MODES.get(mode, mode)}" for mode in (told.get("pooling_mode"),) if isinstance(mode, str)}
+    found = [mode for mode, public in MODES.items() if modes == {f"pooling_mode_{public}"}]
+    if not found:
+        raise DataError(
+            f"{folder / POOLING}: pooling is {', '.join(sorted(modes)) or 'none'}. Known: {', '.join(MODES)}."
+        )
+    length = read_json(folder / LENGTH).get("max_seq_length") if (folder / LENGTH).exists() else None
+    task = EmbedTask.make((), {"pooling": found[0], "normalize": "Normalize" in kinds})
+    return task, length if isinstance(length, int) else None

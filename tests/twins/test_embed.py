@@ -1,0 +1,153 @@
+"""Sentence embeddings: `sentence-transformers` opens what Bertie saves and finds the same vectors, and back."""
+
+import io
+import json
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie import variants
+from bertie.cli import tables
+from bertie.cli.app import main
+from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
+from bertie.data.tables import Bad, Example, Skipped
+from bertie.errors import DataError, UsageError
+from bertie.evaluate.embed import write_jsonl, write_npy
+from bertie.models.config import EncoderConfig
+from bertie.runs.finetune import finetune
+from bertie.tasks.embed import EmbedTask, of_folder
+from bertie.text.tokenizer import Tokenizer
+
+WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijkl"]
+TEXTS = ["a b c", "d", "e f g h i j k l a b c d", "b a"]
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small encoder, and pairs that mean the same where both have letters of the same half of the alphabet."""
+    folder = tmp_path_factory.mktemp("base")
+    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    shape = EncoderConfig(
+        vocab_size=len(WORDS),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+        initializer_range=0.1,
+    )
+    variants.save(variants.build(shape), folder, tokenizer=Tokenizer.load(folder))
+    rng = random.Random(0)
+    halves = ["abcdef", "ghijkl"]
+    lines = ["sentence1\tsentence2\tscore"]
+    for i in range(120):
+        first = rng.randrange(2)
+        a, b = (" ".join(rng.choices(halves[half], k=4)) for half in (first, first ^ (i % 2)))
+        lines.append(f"{a}\t{b}\t{5 - 5 * (i % 2)}")
+    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def trained(base: Path, run: Path, **options: object) -> dict:
+    return finetune(
+        FinetuneConfig(
+            model=str(base),
+            task="embed",
+            task_options=options,
+            train_file=str(base / "pairs.tsv"),
+            label="score",
+            max_length=16,
+            epochs=6,
+            optim=OptimConfig(lr=3e-3),
+            train=TrainConfig(batch_size=16, precision="fp32", steps=1),
+        ),
+        run,
+    )
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+def test_sentence_transformers_finds_the_same_vectors(base: Path, tmp_path: Path, pooling: str):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    results = trained(base, tmp_path / "run", pooling=pooling, normalize=pooling == "max")
+    assert results["dev"]["spearman"] > 0.6
+    folder = tmp_path / "run" / "model"
+    theirs = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    assert theirs.max_seq_length == 16
+    ours = [answer.label for answer in bertie.predict(bertie.load(folder), TEXTS)]
+    np.testing.assert_allclose(theirs.encode(TEXTS), ours, atol=1e-5)
+    theirs.save(str(tmp_path / "again"))
+    assert of_folder(tmp_path / "again")[0] == EmbedTask(pooling=pooling, normalize=pooling == "max")
+    again = tables.embedder(tmp_path / "again", None, False, None, "fp32", "cpu")
+    np.testing.assert_allclose([answer.label for answer in again.predict(TEXTS)], ours, atol=1e-6)
+
+
+def test_pairs_of_a_batch_are_told_from_one_another(base: Path, tmp_path: Path):
+    results = trained(base, tmp_path / "run", loss_kind="contrastive")
+    assert results["dev"]["spearman"] > 0.5
+    model = bertie.load(tmp_path / "run" / "model")
+    near, far = bertie.predict(model, [("a b c d", "c d e f"), ("a b c d", "i j k l")])
+    assert near.label > far.label
+
+
+def test_contrastive_loss_is_its_formula():
+    """Two pairs that belong together and one that does not teach nothing of its own."""
+    torch.manual_seed(0)
+    task, logits = EmbedTask(loss_kind="contrastive", scale=3.0), torch.randn(6, 8)
+    batch = SimpleNamespace(labels={"alike": torch.tensor([1.0, 1.0, 0.2, 0.2, 0.9, 0.9])})
+    unit = logits / logits.norm(dim=-1, keepdim=True)
+    wanted = 0.0
+    for pair in (0, 2):
+        cosines = torch.stack([3.0 * unit[2 * pair] @ unit[2 * other + 1] for other in range(3)])
+        wanted += float(cosines.logsumexp(0) - cosines[pair])
+    part = task.losses(logits, batch)["contrastive"]  # type: ignore[arg-type]
+    assert part.count == 2
+    assert float(part.total) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):
+    predictor = tables.embedder(base, "mean", True, None, "fp32", "cpu")
+    rows = [Example((TEXTS[0],), None, 1), Bad(2, "empty text"), Example((TEXTS[2],), None, 3)]
+    lines, array, skipped = io.BytesIO(), io.BytesIO(), Skipped()
+    write_jsonl(predictor, rows, lines, skipped)
+    write_npy(predictor, rows, array, Skipped())
+    assert (skipped.rows, skipped.total) == (3, 1)
+    records = [json.loads(line) for line in lines.getvalue().splitlines()]
+    assert records[1] == {"line": 2, "error": "empty text"}
+    array.seek(0)
+    found = np.load(array)
+    assert found.shape == (3, 32)
+    assert np.isnan(found[1]).all()
+    np.testing.assert_allclose(found[[0, 2]], [records[0]["vector"], records[2]["vector"]], atol=1e-7)
+    np.testing.assert_allclose(np.linalg.norm(found[[0, 2]], axis=1), 1, atol=1e-6)
+
+
+def test_the_command(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "texts.txt").write_text("\n".join([TEXTS[0], " ", TEXTS[1]]) + "\n")
+    output = tmp_path / "v.npy"
+    monkeypatch.setattr("sys.argv", ["bertie", "embed", str(base), str(tmp_path / "texts.txt"), "-o", str(output)])
+    with pytest.raises(SystemExit) as done:
+        main()
+    assert not done.value.code
+    found = np.load(output)
+    assert found.shape == (3, 32)
+    assert np.isnan(found).any(1).tolist() == [False, True, False]
+
+
+def test_what_is_not_known_is_refused(base: Path, tmp_path: Path):
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Transformer"}, {"type": "x.Dense"}]))
+    with pytest.raises(DataError, match="Dense"):
+        of_folder(tmp_path)
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Transformer"}, {"type": "x.Pooling"}]))
+    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
+    with pytest.raises(DataError, match="lasttoken"):
+        of_folder(tmp_path)
+    with pytest.raises(DataError, match="pairs"):
+        EmbedTask.of([Example(("a",), 1.0)], (), {})
+    with pytest.raises(UsageError, match="windows"):
+        EmbedTask().encode([Example(("a",))], Tokenizer.load(base), max_length=16, too_long="window")
