@@ -6,11 +6,13 @@ import re
 
 import pytest
 
+from bertie.config import load
 from bertie.data import card, corpus, decontaminate, sources
 from bertie.data.decontaminate import Evaluation
 from bertie.data.prepare import CorpusConfig
 from bertie.errors import DataError, UsageError
 from bertie.runs.corpora import CorpusRecipe
+from bertie.tasks.datasets import DATASETS
 
 LEXICON = [f"{a}{b}" for a in "ba ke lo mi nu".split() for b in "rin sol tam vek".split()]
 QUESTION = "Which of the seven rivers that rise near the old mill flows past both of the northern towns?"
@@ -136,3 +138,13 @@ def test_published_sets_are_found_by_name_without_their_training_split(tmp_path)
         (tmp_path / "sets" / "SST-2" / f"{split}.tsv").write_text(f"sentence\tlabel\n{text}\t1\n", encoding="utf-8")
     recipe = CorpusRecipe(decontaminate=("sst2",), data_dirs=("nowhere", str(tmp_path / "sets")))
     assert {name: list(texts) for name, texts in recipe.evaluation().items()} == {"sst2": [QUESTION]}
+
+
+@pytest.mark.parametrize("name", ["corpus-english", "corpus-korean"])
+def test_recipes_name_sets_that_are_known(name):
+    recipe = load(CorpusRecipe, name, data_dirs=["nowhere"])
+    assert recipe.dedup == "paragraphs"
+    assert recipe.decontaminate
+    assert set(recipe.decontaminate) <= set(DATASETS)
+    with pytest.raises(DataError, match="--data-dir"):
+        recipe.evaluation()
