@@ -40,7 +40,7 @@ def encode_places(
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
     places: list[NDArray[np.int32]] = []
-    lengths, windows, long = [], [0], []
+    windows, long = [0], []
     for number, texts in enumerate(_texts(examples, tokenizer)):
         frame = tokenizer.frames[len(texts) - 1]
         *first, last = texts
@@ -64,17 +64,10 @@ def encode_places(
             ids.append(np.array(sequence, np.int32))
             types.append(np.array(frame.types([part.stop - part.start for part in parts]), np.uint8))
             places.append(place)
-            lengths.append(len(sequence))
-        windows.append(len(lengths))
+        windows.append(len(ids))
     place_T4 = np.concatenate(places) if places else np.zeros((0, 4), np.int32)
-    return Encoded(
-        np.concatenate(ids) if ids else np.zeros(0, np.int32),
-        np.concatenate(types) if types else np.zeros(0, np.uint8),
-        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        np.array(windows, np.int64),
-        np.array(long, np.int64),
-        {name: place_T4[:, i].copy() for i, name in enumerate(("text", "piece", "start", "end"))},
-    )
+    named = {name: place_T4[:, i].copy() for i, name in enumerate(("text", "piece", "start", "end"))}
+    return Encoded.of(ids, types, windows, long, named)
 
 
 def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[Text]]:

@@ -55,6 +55,25 @@ class Encoded:
     too_long: Int
     places: Arrays = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        ids: Sequence[NDArray[np.int32]],
+        types: Sequence[NDArray[np.uint8]],
+        windows: Sequence[int],
+        too_long: Sequence[int],
+        places: Arrays | None = None,
+    ) -> "Encoded":
+        """From the ids and the segments of each sequence apart."""
+        return cls(
+            np.concatenate([np.zeros(0, np.int32), *ids]),
+            np.concatenate([np.zeros(0, np.uint8), *types]),
+            np.cumsum([0, *map(len, ids)], dtype=np.int64),
+            np.array(windows, np.int64),
+            np.array(too_long, np.int64),
+            places or {},
+        )
+
     def __len__(self) -> int:
         return len(self.windows) - 1
 
@@ -110,7 +129,7 @@ def encode(
     """
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
-    lengths, windows, long = [], [0], []
+    windows, long = [0], []
     for number, segments in enumerate(_ids(examples, tokenizer)):
         sizes = [len(segment) for segment in segments]
         frame = tokenizer.frames[len(segments) - 1]
@@ -118,18 +137,10 @@ def encode(
             long.append(number)
         for parts in pieces(sizes, max_length=max_length, special=frame.size, windows=too_long == "window"):
             chosen = [segment[part] for segment, part in zip(segments, parts, strict=True)]
-            sequence = frame.ids(chosen)
+            ids.append(np.array(frame.ids(chosen), np.int32))
             types.append(np.array(frame.types([len(segment) for segment in chosen]), np.uint8))
-            lengths.append(len(sequence))
-            ids.append(np.array(sequence, np.int32))
-        windows.append(len(lengths))
-    return Encoded(
-        np.concatenate(ids) if ids else np.zeros(0, np.int32),
-        np.concatenate(types) if types else np.zeros(0, np.uint8),
-        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]),
-        np.array(windows, np.int64),
-        np.array(long, np.int64),
-    )
+        windows.append(len(ids))
+    return Encoded.of(ids, types, windows, long)
 
 
 def _ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
