@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertie.evaluate.compare import over_seeds, paired_bootstrap, paired_metrics
+from bertie.evaluate.compare import Paired, over_seeds, paired_metrics
 
 
 def test_seeds_are_summed_up_with_students_interval():
@@ -16,39 +16,43 @@ def test_seeds_are_summed_up_with_students_interval():
         over_seeds([])
 
 
-def test_paired_bootstrap_tells_a_difference_from_chance():
+def right_or_wrong(a: np.ndarray, b: np.ndarray, seed: int = 0) -> Paired:
+    """Two models compared by accuracy. a, b (E,): whether each was right."""
+    return paired_metrics(
+        lambda rows: {"accuracy": a[rows].mean()}, lambda rows: {"accuracy": b[rows].mean()}, len(a), seed=seed
+    )["accuracy"]
+
+
+def test_a_difference_is_told_from_chance():
     rng = np.random.default_rng(0)
     weak = rng.random(500) < 0.6
     strong = weak | (rng.random(500) < 0.3)
-    clear = paired_bootstrap(strong, weak)
+    clear = right_or_wrong(strong, weak)
     assert clear.difference == pytest.approx(strong.mean() - weak.mean())
     assert 0 < clear.low < clear.difference < clear.high
     assert clear.p < 0.01
-    same = paired_bootstrap(weak, weak)
+    same = right_or_wrong(weak, weak)
     assert (same.difference, same.low, same.high, same.p) == (0, 0, 0, 1)
-    back = paired_bootstrap(weak, strong)
-    assert back.difference == -clear.difference
-    with pytest.raises(ValueError, match="500 and 3"):
-        paired_bootstrap(weak, weak[:3])
+    assert right_or_wrong(weak, strong).difference == -clear.difference
+    with pytest.raises(ValueError, match="no examples"):
+        right_or_wrong(weak[:0], weak[:0])
 
 
 def test_p_is_uniform_enough_when_nothing_differs():
     rng = np.random.default_rng(1)
-    ps = [paired_bootstrap(rng.random(200) < 0.7, rng.random(200) < 0.7, resamples=500).p for _ in range(200)]
-    # 5 % of 200 is 10; a binomial(200, 0.05) stays below 21 in 99.9 % of the worlds.
-    assert sum(p < 0.05 for p in ps) < 21
+    ps = [right_or_wrong(rng.random(200) < 0.7, rng.random(200) < 0.7, seed=i).p for i in range(100)]
+    # 5 % of 100 is 5; a binomial(100, 0.05) stays below 13 in 99.8 % of the worlds.
+    assert sum(p < 0.05 for p in ps) < 13
 
 
-def test_metrics_of_any_kind_are_compared_on_the_same_draws():
+def test_drawing_examples_is_drawing_from_three_counts():
+    """For accuracy the draws need no examples: each says +1, 0 or -1, so a resample is one multinomial draw."""
     rng = np.random.default_rng(0)
     a, b = rng.random(300) < 0.8, rng.random(300) < 0.6
-    found = paired_metrics(lambda rows: {"accuracy": a[rows].mean()}, lambda rows: {"accuracy": b[rows].mean()}, 300)
-    plain = paired_bootstrap(a, b)
-    assert found["accuracy"].difference == pytest.approx(plain.difference)
+    found = right_or_wrong(a, b)
+    counts = np.array([(a & ~b).sum(), (a == b).sum(), (~a & b).sum()])
+    draws = rng.multinomial(300, counts / 300, size=10_000)
+    plain = np.percentile((draws[:, 0] - draws[:, 2]) / 300, [2.5, 97.5])
     # The ends of two intervals from 2,000 and 10,000 resamples: their standard error is about 0.003.
-    assert [found["accuracy"].low, found["accuracy"].high] == pytest.approx([plain.low, plain.high], abs=0.02)
-    assert found["accuracy"].p < 0.01
-    same = paired_metrics(lambda rows: {"f": a[rows].mean()}, lambda rows: {"f": a[rows].mean()}, 300)["f"]
-    assert (same.difference, same.p) == (0, 1)
-    with pytest.raises(ValueError, match="no examples"):
-        paired_metrics(lambda rows: {}, lambda rows: {}, 0)
+    assert [found.low, found.high] == pytest.approx(plain, abs=0.02)
+    assert found.p < 0.01

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy import stats
 
 from bertie.data.tables import Bad, Example, TableFormat
@@ -68,23 +68,6 @@ class Paired:
         return asdict(self)
 
 
-def paired_bootstrap(right_a: ArrayLike, right_b: ArrayLike, *, resamples: int = 10_000, seed: int = 0) -> Paired:
-    """Compare two models example by example. right_a, right_b (E,): 1 where each was right.
-
-    Each example says +1, 0 or -1 (A alone right, no difference, B alone right), so that resampling examples is one
-    multinomial draw over three counts. p is two-sided, by the shift method (Berg-Kirkpatrick et al. 2012, section 2).
-    Raises ValueError when the two lists differ in length or are empty.
-    """
-    a, b = np.asarray(right_a, bool), np.asarray(right_b, bool)
-    if a.shape != b.shape or not len(a):
-        raise ValueError(f"paired lists of one length are wanted; these have {len(a)} and {len(b)} examples")
-    counts = np.array([(a & ~b).sum(), (a == b).sum(), (~a & b).sum()])
-    difference = float(counts[0] - counts[2]) / len(a)
-    draws = np.random.default_rng(seed).multinomial(len(a), counts / len(a), size=resamples)
-    differences = (draws[:, 0] - draws[:, 2]) / len(a)
-    return _paired(difference, differences)
-
-
 def paired_metrics(
     figures_a: Callable[[NDArray[np.int64]], Mapping[str, float]],
     figures_b: Callable[[NDArray[np.int64]], Mapping[str, float]],
@@ -92,9 +75,10 @@ def paired_metrics(
     *,
     seed: int = 0,
 ) -> dict[str, Paired]:
-    """The same for metrics of any kind. figures_a, figures_b: example numbers, some several times -> each metric.
+    """Compare two models on examples drawn again and again, metric by metric (the paired bootstrap).
 
-    Raises ValueError for no examples.
+    figures_a, figures_b: example numbers, some several times -> each metric. p is two-sided, by the shift method
+    (Berg-Kirkpatrick et al. 2012, section 2). Raises ValueError for no examples.
     """
     if not examples:
         raise ValueError("no examples to compare on")
