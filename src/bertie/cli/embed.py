@@ -40,7 +40,8 @@ def embed(
 
       echo "the tide came in" | bertie embed runs/sts/model
     """
-    from bertie.data.tables import Skipped, TableFormat, kind_of
+    from bertie.data.rows import kind_of
+    from bertie.data.tables import Skipped, TableFormat
     from bertie.evaluate.embed import write_jsonl, write_npy
     from bertie.files import atomic_write
 

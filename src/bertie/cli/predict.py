@@ -47,7 +47,8 @@ def predict(
 
       bertie predict runs/rte/model pairs.jsonl --text premise --text hypothesis
     """
-    from bertie.data.tables import Bad, Skipped, TableFormat, kind_of
+    from bertie.data.rows import kind_of
+    from bertie.data.tables import Bad, Skipped, TableFormat
     from bertie.evaluate.predict import TooLongCount
     from bertie.files import atomic_write
 

@@ -21,7 +21,7 @@ import safetensors.numpy
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data import tables, tagged
+from bertie.data import rows, tagged
 from bertie.data.draws import U64
 from bertie.data.ngrams import runs, words
 from bertie.errors import DataError
@@ -127,11 +127,11 @@ def texts_of(path: Path) -> Iterator[str]:
     if suffix == ".json":
         yield from _strings(read_json(path))
     elif suffix in (".conll", ".conllu"):
-        for row in tagged.sentences(path, tables.TableFormat()):
-            yield from () if isinstance(row, tables.Bad) else row.texts
+        for row in tagged.sentences(path, rows.TableFormat()):
+            yield from () if isinstance(row, rows.Bad) else row.texts
     else:
-        for _, fields in tables.records(path, tables.TableFormat()):
-            yield from () if isinstance(fields, tables.Bad) else _strings(fields)
+        for _, fields in rows.records(path, rows.TableFormat()):
+            yield from () if isinstance(fields, rows.Bad) else _strings(fields)
 
 
 def _strings(value: Any) -> Iterator[str]:

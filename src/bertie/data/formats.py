@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from bertie.data import pydocs, tables
+from bertie.data import pydocs, rows
 from bertie.data.records import (
     BLANK_LINE,
     EXCERPT,
@@ -99,10 +99,10 @@ def table(kind: str, item: Item, reading: Reading, counts: Counter[str]) -> Iter
 
     usual_limit = csv.field_size_limit(LIMIT)
     try:
-        for line, row in tables.FORMATS[kind](
-            cast(IO[bytes], lines()), tables.TableFormat(encoding=reading.encoding), path
+        for line, row in rows.FORMATS[kind](
+            cast(IO[bytes], lines()), rows.TableFormat(encoding=reading.encoding), path
         ):
-            if isinstance(row, tables.Bad):
+            if isinstance(row, rows.Bad):
                 yield Dropped(row.reason, path, row.line)
             elif column not in row:
                 raise Unreadable(f"no column {column!r} (name it: --text COLUMN). {nearest(column, row)}")

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bertie.data.tables import Bad, Example, TableFormat, decoded
+from bertie.data.rows import decoded
+from bertie.data.tables import Bad, Example, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
 Span = tuple[int, int]

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from bertie.data.batch import Batch
 from bertie.data.questions import MISPLACED, questions
-from bertie.data.tables import Bad, Columns, Example, TableFormat, find_columns, kind_of
+from bertie.data.rows import kind_of
+from bertie.data.tables import Bad, Columns, Example, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold
 from bertie.models.loss import LossReport, Part
