@@ -19,6 +19,7 @@ from bertie.cli import (  # noqa: I001 (along the straight line)
     grow,
     demo,
     bench,
+    reproduce,
     bench_text,
 )
 
@@ -38,6 +39,7 @@ __all__ = [
     "info",
     "predict",
     "pretrain",
+    "reproduce",
     "runs",
     "search",
     "submission",
