@@ -78,6 +78,11 @@ def test_links_inside_the_repository_lead_somewhere(page: str):
         assert ((ROOT / page).parent / target).exists(), f"{page} links to {target}, which is not there"
 
 
+def test_the_reading_order_names_every_page():
+    listed = set(re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
 def test_the_python_lines_are_few():
     python = [text for language, text in blocks("README.md") if language == "python"]
     assert python
