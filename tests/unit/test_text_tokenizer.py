@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.errors import DataError, UsageError
+from bertie.text.encoding import longest_first
 from bertie.text.engine import bert_engine, wordpiece_engine
 from bertie.text.normalize import Normalizer
-from bertie.text.tokenizer import Tokenizer, longest_first
+from bertie.text.tokenizer import Tokenizer
 
 PIECES = """[PAD] [unused1] [unused2] [UNK] [CLS] [SEP] [MASK] the cat sat on mat un ##believ ##able cafe café
 ! ? , . - ' 한글 한 ##글 각 ##각 학교 ##에서 ㅋ ##ㅋ ﾡ ##ﾡ 👨 ##👩 👨👩 שלום ##ם 中 国 a ##b ##c e ##́ x""".split()

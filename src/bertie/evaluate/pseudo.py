@@ -17,7 +17,8 @@ from bertie.data.order import Int
 from bertie.errors import DataError, UsageError
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
-from bertie.text.tokenizer import Encoding, Tokenizer
+from bertie.text.encoding import Encoding
+from bertie.text.tokenizer import Tokenizer
 
 TOKENS = 4096  # of one forward pass
 

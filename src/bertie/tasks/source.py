@@ -21,7 +21,8 @@ from bertie.data.batch import Batch
 from bertie.data.collate import packed, ranges
 from bertie.data.order import Order
 from bertie.data.tables import Example
-from bertie.text.tokenizer import Tokenizer, longest_first
+from bertie.text.encoding import longest_first
+from bertie.text.tokenizer import Tokenizer
 
 TooLong = Literal["truncate", "window", "error"]
 Int = NDArray[np.int64]

@@ -12,7 +12,8 @@ from functools import lru_cache
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
-from bertie.text.tokenizer import Encoding, Tokenizer
+from bertie.text.encoding import Encoding
+from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from rich.table import Table

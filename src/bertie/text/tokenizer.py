@@ -1,19 +1,18 @@
 """`Tokenizer`: text to pieces, each knowing which characters of the original text it came from; a folder of files.
 
-The `tokenizers` engine does the work. What is added here: the layout of one or two texts with [CLS] and [SEP],
-truncation that is counted, offsets that stay whole when letters were composed, a fast way for whole corpora, and a
-folder in the public layout that opens in `transformers` and opens what `transformers` saved.
+The `tokenizers` engine does the work. What is added: the layout of one or two texts with [CLS] and [SEP], truncation
+that is counted and offsets that stay whole when letters were composed (encoding.py), a fast way for whole corpora
+(bulk.py), and a folder in the public layout that opens in `transformers` and opens what `transformers` saved.
 """
 
 import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -24,6 +23,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder
+from bertie.text.encoding import Encoding, Pieces, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
     check_same,
     public_settings,
@@ -35,45 +35,7 @@ from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find, guess
 from bertie.text.frame import Frame, frames
 from bertie.text.korean import Morphemes
 
-Truncation = Literal["longest_first", "only_first", "only_second", "error"]
-"""What gives way when texts are too long: the longer of the two piece by piece, one of them, or nothing (DataError)."""
-
 _UNUSED = re.compile(r"\[unused\d+\]")
-# Characters that only ever continue the one before: marks, and the vowels and finals of decomposed Hangul.
-_JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
-
-
-@dataclass(frozen=True, slots=True)
-class Encoding:
-    """One example as the model reads it, [CLS] and [SEP] included: plain lists of one length.
-
-    `text[start:end]` of a piece's offsets is what the user wrote for it. Special tokens have offsets (0, 0) and None
-    for the word and the sequence (0: first text, 1: second) they belong to. `overflow` counts the pieces cut away.
-    """
-
-    ids: list[int]
-    type_ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-    word_ids: list[int | None]
-    sequence_ids: list[int | None]
-    overflow: int = 0
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True, slots=True)
-class Pieces:
-    """The pieces of one text, without special tokens; offsets as an `Encoding` has them."""
-
-    ids: list[int]
-    tokens: list[str]
-    offsets: list[tuple[int, int]]
-    word_ids: list[int | None]
-
-    def __getitem__(self, part: slice) -> "Pieces":
-        return Pieces(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
 
 
 class Tokenizer:
@@ -246,9 +208,12 @@ class Tokenizer:
         result = []
         for text in texts:
             a, b = next(pieces), None if isinstance(text, str) else next(pieces)
-            keep_a, keep_b = self._lengths(len(a.ids), len(b.ids) if b else None, max_length, truncation)
-            cut = len(a.ids) - keep_a + (len(b.ids) - keep_b if b else 0)
-            result.append(self._layout(a[:keep_a], b and b[:keep_b], cut) if cut else self._layout(a, b, 0))
+            size_a, size_b = len(a.ids), len(b.ids) if b else 0
+            special = self.frames[b is not None].size
+            keep_a, keep_b = kept(size_a, size_b, special, max_length, truncation)
+            if cut := size_a - keep_a + size_b - keep_b:
+                a, b = a[:keep_a], b and b[:keep_b]
+            result.append(self._framed(a, b, cut))
         return result
 
     def windows(self, a: str, b: str | None = None, *, max_length: int, stride: int = 128) -> list[Encoding]:
@@ -270,7 +235,7 @@ class Tokenizer:
         for start in starts:
             part = body[start : start + room]
             outside = len(body.ids) - len(part.ids)
-            found.append(self._layout(part, None, outside) if head is None else self._layout(head, part, outside))
+            found.append(self._framed(part, None, outside) if head is None else self._framed(head, part, outside))
         return found
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -386,55 +351,9 @@ class Tokenizer:
             result.append(Pieces(found.ids, found.tokens, offsets, found.word_ids))
         return result
 
-    def _lengths(self, a: int, b: int | None, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
-        """How many pieces of each text are kept."""
-        special = self.frames[b is not None].size
-        b = b or 0
-        excess = 0 if max_length is None else a + b + special - max_length
-        if excess <= 0:
-            return a, b
-        if max_length is not None and max_length < special:
-            raise UsageError(f"max_length {max_length} has no room for the {special} special tokens.")
-        if truncation == "error":
-            raise DataError(
-                f"A text of {a + b + special:,} pieces is longer than max_length {max_length:,}. "
-                "Raise max_length, or choose to truncate or to read it in windows."
-            )
-        if truncation == "longest_first":
-            return longest_first(a, b, a + b - excess)
-        kept = (a - excess, b) if truncation == "only_first" else (a, b - excess)
-        if min(kept) < 0:
-            raise DataError(
-                f"{excess:,} pieces must go, more than the text cut by {truncation!r} has; max_length {max_length}."
-            )
-        return kept
-
-    def _layout(self, a: Pieces, b: Pieces | None, overflow: int) -> Encoding:
+    def _framed(self, a: Pieces, b: Pieces | None, overflow: int) -> Encoding:
         parts = [a] if b is None else [a, b]
-        frame = self.frames[len(parts) - 1]
-        special = [[self.id_to_token(i) for i in gap] for gap in frame.gaps]
-        places = [[(0, 0)] * len(gap) for gap in frame.gaps]
-        none: list[list[int | None]] = [[None] * len(gap) for gap in frame.gaps]
-        return Encoding(
-            ids=frame.ids([part.ids for part in parts]),
-            type_ids=frame.types([len(part.ids) for part in parts]),
-            tokens=frame.around(special, [part.tokens for part in parts]),
-            offsets=frame.around(places, [part.offsets for part in parts]),
-            word_ids=frame.around(none, [part.word_ids for part in parts]),
-            sequence_ids=frame.around(none, [[number] * len(part.ids) for number, part in enumerate(parts)]),
-            overflow=overflow,
-        )
-
-
-def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
-    """Lengths after dropping the last piece of the longer text, of the second on a tie, until both fit in `room`.
-
-    The closed form of `_truncate_seq_pair` in BERT's release. `transformers` leaves an odd piece to the second text.
-    """
-    half_a, half_b = room - room // 2, room // 2
-    if a <= half_a:
-        return a, min(b, room - a)
-    return (room - b, b) if b <= half_b else (half_a, half_b)
+        return framed(parts, self.frames[len(parts) - 1], self.id_to_token, overflow)
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -442,17 +361,3 @@ def _settings(path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise DataError(f"{path} holds a {type(settings).__name__}; an object of settings was expected.")
     return settings
-
-
-def whole_characters(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Offsets whose ends take in the marks and jamo that were composed into a piece's last character.
-
-    The engine gives a composed character the place of its first part alone: 각 written as three jamo, the first.
-    """
-    result = []
-    for number, (start, end) in enumerate(offsets):
-        limit = offsets[number + 1][0] if number + 1 < len(offsets) else len(text)
-        while end > start and end < limit and (unicodedata.combining(text[end]) or _JAMO.match(text[end])):
-            end += 1
-        result.append((start, end))
-    return result

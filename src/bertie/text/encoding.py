@@ -1,0 +1,115 @@
+"""One example as the model reads it: pieces with their places in the text, what is cut away, special tokens around."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bertie.errors import DataError, UsageError
+from bertie.text.frame import Frame
+
+Truncation = Literal["longest_first", "only_first", "only_second", "error"]
+"""What gives way when texts are too long: the longer of the two piece by piece, one of them, or nothing (DataError)."""
+
+# Characters that only ever continue the one before: marks, and the vowels and finals of decomposed Hangul.
+_JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """One example as the model reads it, [CLS] and [SEP] included: plain lists of one length.
+
+    `text[start:end]` of a piece's offsets is what the user wrote for it. Special tokens have offsets (0, 0) and None
+    for the word and the sequence (0: first text, 1: second) they belong to. `overflow` counts the pieces cut away.
+    """
+
+    ids: list[int]
+    type_ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    word_ids: list[int | None]
+    sequence_ids: list[int | None]
+    overflow: int = 0
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The pieces of one text, without special tokens; offsets as an `Encoding` has them."""
+
+    ids: list[int]
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    word_ids: list[int | None]
+
+    def __getitem__(self, part: slice) -> "Pieces":
+        return Pieces(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
+
+
+def framed(parts: Sequence[Pieces], frame: Frame, token: Callable[[int], str], overflow: int = 0) -> Encoding:
+    """The pieces of one text or two with the special tokens around them; `token` is the text of a special one's id."""
+    special = [[token(i) for i in gap] for gap in frame.gaps]
+    places = [[(0, 0)] * len(gap) for gap in frame.gaps]
+    none: list[list[int | None]] = [[None] * len(gap) for gap in frame.gaps]
+    return Encoding(
+        ids=frame.ids([part.ids for part in parts]),
+        type_ids=frame.types([len(part.ids) for part in parts]),
+        tokens=frame.around(special, [part.tokens for part in parts]),
+        offsets=frame.around(places, [part.offsets for part in parts]),
+        word_ids=frame.around(none, [part.word_ids for part in parts]),
+        sequence_ids=frame.around(none, [[number] * len(part.ids) for number, part in enumerate(parts)]),
+        overflow=overflow,
+    )
+
+
+def kept(a: int, b: int, special: int, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
+    """How many of a and b pieces are kept of two texts (b: 0 for one) beside `special` special tokens.
+
+    Raises DataError: too long under "error", or the text that gives way has too few; UsageError: no room for any.
+    """
+    excess = 0 if max_length is None else a + b + special - max_length
+    if excess <= 0:
+        return a, b
+    if max_length is not None and max_length < special:
+        raise UsageError(f"max_length {max_length} has no room for the {special} special tokens.")
+    if truncation == "error":
+        raise DataError(
+            f"A text of {a + b + special:,} pieces is longer than max_length {max_length:,}. "
+            "Raise max_length, or choose to truncate or to read it in windows."
+        )
+    if truncation == "longest_first":
+        return longest_first(a, b, a + b - excess)
+    left = (a - excess, b) if truncation == "only_first" else (a, b - excess)
+    if min(left) < 0:
+        raise DataError(
+            f"{excess:,} pieces must go, more than the text cut by {truncation!r} has; max_length {max_length}."
+        )
+    return left
+
+
+def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
+    """Lengths after dropping the last piece of the longer text, of the second on a tie, until both fit in `room`.
+
+    The closed form of `_truncate_seq_pair` in BERT's release. `transformers` leaves an odd piece to the second text.
+    """
+    half_a, half_b = room - room // 2, room // 2
+    if a <= half_a:
+        return a, min(b, room - a)
+    return (room - b, b) if b <= half_b else (half_a, half_b)
+
+
+def whole_characters(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Offsets whose ends take in the marks and jamo that were composed into a piece's last character.
+
+    The engine gives a composed character the place of its first part alone: 각 written as three jamo, the first.
+    """
+    result = []
+    for number, (start, end) in enumerate(offsets):
+        limit = offsets[number + 1][0] if number + 1 < len(offsets) else len(text)
+        while end > start and end < limit and (unicodedata.combining(text[end]) or _JAMO.match(text[end])):
+            end += 1
+        result.append((start, end))
+    return result
