@@ -90,7 +90,7 @@ def test_gpt2_writes_the_same(options: dict[str, Any], seed: int, tmp_path: Path
 
 @pytest.mark.parametrize("preset", ["gpt2", "openai-gpt", "bert-base-ltr"])
 def test_cached_reading_is_reading_again(preset: str) -> None:
-    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 24, "vocab_size": 30}
+    sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 30}
     model = variants.build(preset, **sizes, num_hidden_layers=2, initializer_range=0.3).eval()
     ids, mask = prompts()
     later = torch.randint(2, 30, (3, 4))
