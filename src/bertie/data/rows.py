@@ -56,12 +56,16 @@ def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields
     if str(path) == "-":
         yield from FORMATS[kind](sys.stdin.buffer, format, "standard input")
         return
+    with opened(path) as file:
+        yield from FORMATS[kind](file, format, str(path))
+
+
+def opened(path: Path | str) -> IO[bytes]:
+    """A file to be read; the caller closes it. Raises DataError that says why it cannot be opened."""
     try:
-        file = open(path, "rb")  # noqa: SIM115 (closed below; opening alone is what may fail)
+        return open(path, "rb")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-    with file:
-        yield from FORMATS[kind](file, format, str(path))
 
 
 def kind_of(path: Path | str) -> str:

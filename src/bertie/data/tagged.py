@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bertie.data.rows import decoded
+from bertie.data.rows import decoded, opened
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
@@ -43,11 +43,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
     kind = format.kind or {".conllu": "conllu", ".jsonl": "jsonl"}.get(Path(path).suffix.lower(), "conll")
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
-    try:
-        file = open(path, "rb")  # noqa: SIM115 (closed below; opening alone is what may fail)
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-    with file:
+    with opened(path) as file:
         yield from FORMATS[kind](file, format, str(path))
 
 
