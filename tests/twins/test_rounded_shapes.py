@@ -44,7 +44,8 @@ def results(model: Model, lengths: Tensor) -> dict[str, Tensor]:
     assert isinstance(head, MaskedLMHead)
     loss, correct = head.loss(output.last_hidden_state[chosen], model.word_embeddings, ids[chosen])
     (loss + model.heads["sequence"](output).square().sum()).backward()
-    assert output.hidden_states and output.attentions
+    assert output.hidden_states
+    assert output.attentions
     assert {len(states) for states in output.hidden_states} == {len(ids)}
     return {
         **{f"hidden {i}": states.detach() for i, states in enumerate(output.hidden_states)},

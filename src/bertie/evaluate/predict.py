@@ -72,8 +72,8 @@ class Predictor:
     def __init__(self, model: Model, *, max_length: int | None = None, too_long: TooLong | None = None) -> None:
         if model.tokenizer is None:
             raise UsageError(
-                "The model has no tokenizer, so it cannot read text. Put the files of its tokenizer (tokenizer.json, or "
-                "vocab.txt) into its folder, and open that with bertie.load."
+                "The model has no tokenizer, so it cannot read text. Put the files of its tokenizer (tokenizer.json, "
+                "or vocab.txt) into its folder, and open that with bertie.load."
             )
         self.model, self.tokenizer = model, model.tokenizer
         self._task = task_of(model)

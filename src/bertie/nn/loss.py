@@ -1,6 +1,7 @@
 """Cross-entropy over a vocabulary without ever holding all the logits.
 
-N predictions (a few more rows than targets, so that products have one of few shapes) · C of them at a time · V vocabulary · H hidden size
+N predictions (and a few rows more, so that products have one of few shapes) · C of them at a time · V vocabulary ·
+H hidden size
 """
 
 from typing import Any
@@ -18,8 +19,9 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: 
     """Summed cross-entropy of softmax(hidden weight^T + bias), and how many predictions were right.
 
     hidden (N, H) in the compute dtype, weight (V, H), bias (V,), targets (N,) int64 -> sum in nats, float32 scalar;
-    correct, int64 scalar (a tie for the highest counts). Rows of hidden behind the last target count for nothing. The softmax is the gradient but for one entry a row, so the
-    gradients are made in the forward pass, a chunk of predictions at a time, and no logits are kept.
+    correct, int64 scalar (a tie for the highest counts). Rows of hidden behind the last target count for nothing. The
+    softmax is the gradient but for one entry a row, so the gradients are made in the forward pass, a chunk of
+    predictions at a time, and no logits are kept.
     """
     hidden = with_rows(hidden, rounded(len(hidden)))
     total, correct = _LinearCrossEntropy.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
