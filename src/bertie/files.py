@@ -99,6 +99,28 @@ def check_run_folder(path: Path) -> None:
         raise UsageError(f"{path} is not empty, and what it holds is no run. Choose another folder.")
 
 
+def check_new_file(path: Path, *, overwrite: bool = False) -> None:
+    """Raise UsageError when an output file exists and `overwrite` is off."""
+    if path.exists() and not overwrite:
+        raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
+
+
+@contextmanager
+def alone(lock: Path, busy: str) -> Iterator[None]:
+    """Keep a second process out: UsageError with the words `busy` where one is in. The lock dies with its process."""
+    from filelock import FileLock, Timeout  # slow to import, and this module is read at every start
+
+    held = FileLock(lock, timeout=0)
+    try:
+        held.acquire()
+    except Timeout:
+        raise UsageError(busy) from None
+    try:
+        yield
+    finally:
+        held.release()
+
+
 def new_folder(path: Path, *, overwrite: bool = False) -> Path:
     """Make an output folder. Raises UsageError when it holds something and `overwrite` is off."""
     if path.is_file():

@@ -1,5 +1,7 @@
 """`bertie bench`: the measuring programs behind every performance claim, peers side by side."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +14,7 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 if TYPE_CHECKING:
     from rich.table import Table
 
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per cell here.")]
 bench = typer.Typer(help="Measure Bertie beside its peers on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
@@ -22,7 +25,7 @@ def pretrain(
     rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 5,
     batch_size: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 32,
     memory: Annotated[bool, typer.Option(help="Measure peak memory too, each runner in its own process.")] = True,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per cell here.")] = None,
+    output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -37,7 +40,6 @@ def pretrain(
 
       bertie bench pretrain --models tiny --rounds 3 -o bench.jsonl
     """
-    from bertie.bench import harness
     from bertie.bench import pretrain as program
     from bertie.errors import UsageError, nearest
 
@@ -47,13 +49,8 @@ def pretrain(
             raise UsageError(f"Unknown model size {name!r}. {nearest(name, program.SIZES)}")
     for name in names:
         lines = program.measure(name, batch_size=batch_size, rounds=rounds, memory=memory)
-        harness.write_lines(output, lines)
-        if console.verbosity.json:
-            for line in lines:
-                emit(line)
-        else:
-            title = f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds"
-            console.show(_table(title, lines, "tokens_per_s"))
+        title = f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds"
+        tell(lines, partial(_table, title, lines, "tokens_per_s"), output)
 
 
 @bench.command("finetune")
@@ -66,7 +63,7 @@ def finetune(
     lr: Annotated[float | None, typer.Option(help="Left out: 5e-4 for a preset, 5e-5 for a folder.")] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Runs of every runner, each with a seed of its own.")] = 3,
     memory: Annotated[bool, typer.Option(help="Measure peak memory too, each runner in its own process.")] = True,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per cell here.")] = None,
+    output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -84,7 +81,6 @@ def finetune(
     """
     from bertie import variants
     from bertie.bench import finetune as program
-    from bertie.bench import harness
     from bertie.errors import UsageError
 
     preset = model in variants.PRESETS
@@ -93,14 +89,9 @@ def finetune(
         raise UsageError(f"--model {model} {takes}.")
     setup = program.Setup(model, data, str(data_dir or ""), steps, batch_size, lr or (5e-4 if preset else 5e-5))
     lines = program.measure(setup, rounds=rounds, memory=memory)
-    harness.write_lines(output, lines)
-    if console.verbosity.json:
-        for line in lines:
-            emit(line)
-    else:
-        first = lines[0]
-        title = f"{first['data']}, {first['mean_tokens']:.0f} tokens a text: {steps} steps, {rounds} runs"
-        console.show(_table(title, lines, "examples_per_s", quality=True))
+    first = lines[0]
+    title = f"{first['data']}, {first['mean_tokens']:.0f} tokens a text: {steps} steps, {rounds} runs"
+    tell(lines, partial(_table, title, lines, "examples_per_s", quality=True), output)
 
 
 @bench.command("lengths")
@@ -140,11 +131,19 @@ def lengths(
             advance(1, last=f"{row['attention']}, {row['length']:,} tokens")
             skipped.append(row)
     rows = sorted(skipped, key=lambda row: row["length"])
+    tell(rows, partial(_lengths_table, rows))
+
+
+def tell(lines: list[dict[str, Any]], table: Callable[[], "Table"], output: Path | None = None) -> None:
+    """Append the cells to `output`, and show them as JSON lines or as a table, as was asked for."""
+    from bertie.bench import harness
+
+    harness.write_lines(output, lines)
     if console.verbosity.json:
-        for row in rows:
-            emit(row)
+        for line in lines:
+            emit(line)
     else:
-        console.show(_lengths_table(rows))
+        console.show(table())
 
 
 def _lengths_table(rows: list[dict[str, Any]]) -> "Table":

@@ -1,14 +1,14 @@
 """`bertie bench corpus` and `bertie bench tokenizer`: text to token ids, beside what people use for it."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertie import console
-from bertie.cli.app import Json, Quiet, Verbose, emit
-from bertie.cli.bench import bench
+from bertie.cli.app import Json, Quiet, Verbose
+from bertie.cli.bench import Output, bench, tell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +17,6 @@ Input = Annotated[
     Path | None, typer.Option("--input", help="Files or a folder that bertie corpus reads. Default: text made up here.")
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Measured rounds of every runner, after one that is not.")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per cell here.")]
 
 
 @bench.command("corpus")
@@ -90,14 +89,7 @@ def _texts(path: Path | None, megabytes: float) -> Iterator[tuple[str, Iterator[
 
 
 def _tell(name: str, lines: list[dict[str, Any]], output: Path | None) -> None:
-    from bertie.bench import harness
-
-    harness.write_lines(output, lines)
-    if console.verbosity.json:
-        for line in lines:
-            emit(line)
-    else:
-        console.show(_table(name, lines))
+    tell(lines, partial(_table, name, lines), output)
 
 
 def _table(name: str, lines: list[dict[str, Any]]) -> "Table":

@@ -43,13 +43,13 @@ def embed(
     from bertie.data.rows import kind_of
     from bertie.data.tables import Skipped, TableFormat
     from bertie.evaluate.embed import write_jsonl, write_npy
-    from bertie.files import atomic_write
+    from bertie.files import atomic_write, check_new_file
 
     kind = output.suffix.lower() if output else ".jsonl"
     if kind not in (".npy", ".jsonl"):
         raise UsageError(f"{output}: vectors are written as .npy or .jsonl.")
-    if output and output.exists() and not overwrite:
-        raise UsageError(f"{output} exists. Choose another name, or pass --overwrite to replace it.")
+    if output:
+        check_new_file(output, overwrite=overwrite)
     predictor = tables.embedder(model, pooling, normalize, max_length, precision, device)
     format = TableFormat(tuple(text or ()), "", tables.names(columns), encoding, kind_of(file), labelled=False)
     rows = predictor.task.rows(file, format)

@@ -50,14 +50,14 @@ def predict(
     from bertie.data.rows import kind_of
     from bertie.data.tables import Bad, Skipped, TableFormat
     from bertie.evaluate.predict import TooLongCount
-    from bertie.files import atomic_write
+    from bertie.files import atomic_write, check_new_file
 
     predictor = tables.predictor(model, max_length, too_long, precision, device)
     kind = output.suffix.lower() if output else ".jsonl"
     if kind not in WRITERS:
         raise UsageError(f"{output}: predictions are written as {', '.join(WRITERS)}.")
-    if output and output.exists() and not overwrite:
-        raise UsageError(f"{output} exists. Choose another name, or pass --overwrite to replace it.")
+    if output:
+        check_new_file(output, overwrite=overwrite)
     names = tuple(text or ())
     format_ = format_ or kind_of(file)
     if format_ == "lines" and predictor.texts == 2 and not columns:

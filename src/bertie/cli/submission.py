@@ -33,6 +33,7 @@ def submission(
       bertie submission glue.zip
     """
     from bertie.evaluate import glue
+    from bertie.files import check_new_file
 
     if not models:
         if not file.is_file():
@@ -41,8 +42,7 @@ def submission(
             raise DataError(f"{file} would be refused: {'; '.join(problems)}.")
         console.show(f"{file}: all {len(glue.FILES)} files are whole")
         return
-    if file.exists() and not overwrite:
-        raise UsageError(f"{file} exists. Choose another name, or pass --overwrite to replace it.")
+    check_new_file(file, overwrite=overwrite)
     folders = {}
     for model in models:
         name, equals, folder = model.partition("=")

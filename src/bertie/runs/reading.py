@@ -1,6 +1,5 @@
 """What a pre-training run reads: its corpora as token ids, and the batches each of its phases makes of them."""
 
-import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,6 +18,7 @@ from bertie.objectives.mixture import Mixture, shares
 from bertie.objectives.source import PretrainingSource
 from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.distributed import world_size
 from bertie.train.phases import Phased
 
 
@@ -28,7 +28,7 @@ class Reading:
     def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.phases = phases(config)
-        ranks, fewest = int(os.environ.get("WORLD_SIZE", "1")), min(phase.batch_size for phase in self.phases)
+        ranks, fewest = world_size(), min(phase.batch_size for phase in self.phases)
         if fewest < ranks:
             raise UsageError(f"A batch of {fewest} is less than a sequence for each of {ranks} ranks.")
         corpora = _corpora(config)
@@ -128,7 +128,6 @@ def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
 
 def _encoded(folder: Path, tokenizer: Tokenizer) -> Shards:
     """A corpus as token ids. Ranks take turns: the first makes them, the others find them made."""
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    turn = FileLock(folder / ".encode.lock") if ranks > 1 and folder.is_dir() else nullcontext()
+    turn = FileLock(folder / ".encode.lock") if world_size() > 1 and folder.is_dir() else nullcontext()
     with turn:
         return tokens.encode(folder, tokenizer, workers=executors.cores())

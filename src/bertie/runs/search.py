@@ -12,13 +12,11 @@ import itertools
 import random
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
 from rich.markup import escape
 
 from bertie import console
@@ -26,7 +24,7 @@ from bertie.config import FinetuneConfig, build, merge, scalar
 from bertie.errors import BertieError, UsageError
 from bertie.evaluate.charts import Line, line_chart
 from bertie.evaluate.report import Report, Tile
-from bertie.files import new_folder, write_json
+from bertie.files import alone, new_folder, write_json
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import MODEL, RESULTS, finetune
 from bertie.tasks.source import steps_of
@@ -113,7 +111,8 @@ def search(
     if overwrite:
         new_folder(run, overwrite=True)
     run.mkdir(parents=True, exist_ok=True)
-    with _alone(run):
+    busy = f"Another process is searching in {run}. Wait for it, or choose another folder."
+    with alone(run / ".search.lock", busy):
         study = _study(library, run, config, space, points)
         began = time.monotonic()
         with console.progress("searching", wanted, done=len(_done(study)), unit="trials") as advance:
@@ -223,19 +222,6 @@ def _optuna() -> Any:
     assert journal
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
-
-
-@contextmanager
-def _alone(run: Path) -> Iterator[None]:
-    lock = FileLock(run / ".search.lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UsageError(f"Another process is searching in {run}. Wait for it, or choose another folder.") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _study(

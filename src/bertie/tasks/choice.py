@@ -10,7 +10,7 @@ E examples · W sequences · B sequences of a batch · G questions of a batch ·
 import itertools
 import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,9 +102,7 @@ class ChoiceTask(Task):
             raise UsageError("Choices are compared whole: choose too_long=truncate or too_long=error, not windows.")
         pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
         found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)
-        windows = np.cumsum([0, *(len(example.texts) - 1 for example in examples)], dtype=np.int64)
-        long = np.unique(np.searchsorted(windows, found.too_long, side="right") - 1)
-        return replace(found, windows=windows, too_long=long)
+        return found.grouped([len(example.texts) - 1 for example in examples])
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """ "choice" (W,) int64: its number; "right" (W,) float32: 1 for the right choice of each question."""

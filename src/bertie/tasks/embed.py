@@ -10,7 +10,7 @@ E examples · W sequences, two an example or one · P pairs of a batch · H hidd
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -83,9 +83,7 @@ class EmbedTask(Task):
             raise UsageError("A text has one vector, so it is not read in windows. Choose too_long=truncate or error.")
         texts = [Example((text,)) for example in examples for text in example.texts]
         found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
-        windows = np.concatenate([[0], np.cumsum([len(example.texts) for example in examples], dtype=np.int64)])
-        long = np.unique(np.searchsorted(windows, found.too_long, side="right") - 1)
-        return replace(found, windows=windows, too_long=long)
+        return found.grouped([len(example.texts) for example in examples])
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """ "alike" (W,) float32: the pair's label as a share of the highest, on both of its sequences."""
@@ -112,11 +110,10 @@ class EmbedTask(Task):
             error_P = ((first_PH * second_PH).sum(-1) - alike_P) ** 2
             return {"cosine": Part(error_P.sum(), count)}
         scores_PP = self.scale * first_PH @ second_PH.T
-        loss_P = nn.functional.cross_entropy(
-            scores_PP, torch.arange(len(scores_PP), device=logits.device), reduction="none"
-        )
+        own_P = torch.arange(len(scores_PP), device=logits.device)
+        loss_P = nn.functional.cross_entropy(scores_PP, own_P, reduction="none")
         together_P = (alike_P >= 0.8).float()
-        right = (together_P * (scores_PP.argmax(-1) == torch.arange(len(scores_PP), device=logits.device))).sum()
+        right = (together_P * (scores_PP.argmax(-1) == own_P)).sum()
         return {"contrastive": Part((together_P * loss_P).sum(), count, right.detach())}
 
     def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:

@@ -8,7 +8,7 @@ E examples · W sequences the model reads (an example has several when windows a
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -93,6 +93,11 @@ class Encoded:
     def weight(self) -> NDArray[np.float32]:
         """(W,) the share of each sequence in its example: the windows of one long text weigh 1 together."""
         return (1 / np.diff(self.windows)[self.example]).astype(np.float32)
+
+    def grouped(self, sizes: Sequence[int]) -> "Encoded":
+        """Examples put together, as many sequences to each as `sizes` says, of examples of one sequence each."""
+        windows = np.cumsum([0, *sizes], dtype=np.int64)
+        return replace(self, windows=windows, too_long=np.unique(np.searchsorted(windows, self.too_long, "right") - 1))
 
     def part(self, start: int, stop: int) -> "Encoded":
         """Examples start to stop alone."""

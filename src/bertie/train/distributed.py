@@ -82,10 +82,15 @@ def is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def world_size() -> int:
+    """How many processes torchrun started, known before they have met."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 @contextmanager
 def world(device: torch.device) -> Iterator[World]:
     """Join the other ranks torchrun started, if it did, and part from them at the end. Raises UsageError, Stopped."""
-    size = int(os.environ.get("WORLD_SIZE", "1"))
+    size = world_size()
     if size == 1:
         yield World(0, 1, device)
         return

@@ -13,21 +13,21 @@ micro-batch, rank). So a run that was killed and resumed ends with the very bits
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
-from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from bertie import config as configs
 from bertie import console
 from bertie.config import Config, OptimConfig, TrainConfig
 from bertie.errors import DataError, Stopped, UsageError
+from bertie.files import alone
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
 from bertie.train import checkpoint, distributed, log, precision
@@ -93,7 +93,8 @@ def fit(
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
         world = stack.enter_context(distributed.world(device))
         if world.main:
-            stack.enter_context(_alone(run))
+            busy = f"Another process is training in {run}. Wait for it, or choose another folder."
+            stack.enter_context(alone(run / ".lock", busy))
         if train.batch_size < world.size:
             raise UsageError(
                 f"train.batch_size {train.batch_size} is less than a sequence for each of {world.size} ranks."
@@ -118,20 +119,6 @@ def fit(
         lines = log.read(run)
     last = {line["kind"]: line for line in lines}
     return Result(train.steps, last.get("train", {}), last.get("valid", {}))
-
-
-@contextmanager
-def _alone(run: Path) -> Iterator[None]:
-    """Keep a second process out of the run folder; the lock dies with its process."""
-    lock = FileLock(run / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        raise UsageError(f"Another process is training in {run}. Wait for it, or choose another folder.") from None
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 class _Loop:
