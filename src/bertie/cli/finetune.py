@@ -38,9 +38,10 @@ def finetune(
     label: Label = None,
     columns: tables.ColumnNames = "",
     encoding: Annotated[str | None, typer.Option("--encoding", help="Text encoding: utf-8, cp949 ...")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the head, data order, dropout.")] = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", min=1, help="Runs with different seeds; left out: 5 on small --data."),
+        typer.Option("--seeds", min=1, help="Runs with different seeds, from --seed up; left out: 5 on small --data."),
     ] = None,
     config: ConfigFile = None,
     resume: Resume = "auto",
@@ -67,7 +68,7 @@ def finetune(
 
     settings = settings_of(
         model,
-        overrides,
+        [*(overrides or []), *([] if seed is None else [f"train.seed={seed}"])],
         config,
         train_file=train,
         dev_file=dev,

@@ -25,7 +25,7 @@ from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
 from bertie.evaluate.predict import CHUNK, Predictor, TooLongCount, set_training_facts
-from bertie.files import new_folder, read_json, write_json
+from bertie.files import check_run_folder, new_folder, read_json, write_json
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
@@ -37,7 +37,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train.loop import fit
 from bertie.train.resume import FREE, flatten
 
-RESULTS, MODEL, BEST, SCORE = "results.json", "model", "best", "score.json"
+CONFIG, RESULTS, MODEL, BEST, SCORE = "run.yaml", "results.json", "model", "best", "score.json"
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
@@ -57,9 +57,11 @@ def finetune(
     """Fine-tune once and return what results.json holds.
 
     Raises DataError: unreadable files, fewer than two labels, too long texts under "error"; UsageError: a run folder
-    that holds another run; Stopped: interrupted, to be resumed by the same call.
+    that holds another run, or files of another kind; Stopped: interrupted, to be resumed by the same call.
     """
     run = Path(run)
+    if not overwrite:
+        check_run_folder(run)
     examples = read_examples(config)
     config = _with_steps(config, len(examples.train))
     ready = _Run(config, run, examples, watch)
@@ -82,6 +84,10 @@ def finetune_seeds(
     run = Path(run)
     if overwrite:
         new_folder(run, overwrite=True)
+    elif (run / CONFIG).exists():
+        raise UsageError(f"{run} holds a run of one seed. Choose another folder, or pass --overwrite to replace it.")
+    elif not any(run.glob("seed-*")):
+        check_run_folder(run)
     results = {}
     for seed in range(config.train.seed, config.train.seed + seeds):
         console.say(f"[bold]seed {seed}[/]")
