@@ -69,22 +69,26 @@ class Prepared:
 
     def model(self, seed: int) -> Model:
         """The model all start from under a seed, with a fresh head."""
-        task = self.examples.task
-        model, _ = variants.load(self.config.model, heads=task.heads, seed=seed)
+        task, config = self.examples.task, self.config
+        if config.from_scratch:
+            model = variants.build(config.model, heads=task.heads, seed=seed)
+        else:
+            model, _ = variants.load(config.model, heads=task.heads, seed=seed)
         model.tokenizer, model.labels, model.problem_type = self.tokenizer, task.labels, task.problem_type
         return model
 
     def quality(self, logits: torch.Tensor) -> float:
-        """The set's main metric on dev. logits: float32, of all dev sequences"""
+        """The set's main metric on dev, what is chosen on dev chosen. logits: float32, of all dev sequences"""
         task, dev = self.examples.task, self.examples.dev
+        task = task.tuned(task.decode(logits, self.dev, dev), dev)
         scores = task.scores()
         task.count(scores, dev, task.decode(logits, self.dev, dev))
         return float(scores.figures()[self.examples.metrics[0]])
 
 
-def prepare(config: FinetuneConfig) -> Prepared:
-    """Read and encode what a config names. Raises as `bertie finetune` does."""
-    examples, tokenizer = read_examples(config), Tokenizer.load(config.model)
+def prepare(config: FinetuneConfig, examples: Examples | None = None) -> Prepared:
+    """Encode the examples given, or else those a config names. Raises as `bertie finetune` does."""
+    examples, tokenizer = examples or read_examples(config), Tokenizer.load(config.model)
     task, policy = examples.task, config.too_long or examples.task.too_long
     train, dev = (
         task.encode(part, tokenizer, max_length=config.max_length, too_long=policy)

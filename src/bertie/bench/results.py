@@ -2,184 +2,262 @@
 
     bertie reproduce results --model minilm --data-dir data -o runs/results
 
-Both sides have the same weights, token ids, hyper-parameters and seeds, and are scored by the same code; the Trainer
-pads to the longest of a batch. Each seed is a file of its own, so that the command goes on where it was stopped.
+Both sides have the same weights, token ids, hyper-parameters and seeds, compute in bf16, and are scored by the same
+code; the Trainer pads to the longest of a batch. Each seed is a file of its own, so that the command goes on where it
+was stopped.
 """
 
 import datetime
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy import stats
+
 from bertie import console
 from bertie.bench import harness
-from bertie.bench.finetune import Prepared, bertie_run, prepare
-from bertie.bench.peers import FinetunePeer, Way, require
+from bertie.bench.finetune import Prepared, bertie_run, peer_run, prepare
+from bertie.bench.peers import Way, require
 from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
+from bertie.data.tables import Example
 from bertie.errors import UsageError, nearest
 from bertie.evaluate.compare import Seeds, over_seeds
 from bertie.files import read_json, write_bytes, write_json
-from bertie.runs.finetune import finetune
+from bertie.runs.examples import read_examples
 from bertie.tasks.source import steps_of
 
 BERTIE, PEER = "Bertie", "transformers"
+ENGLISH, KOREAN = "english", "korean"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A set and how it is learnt. folder: of its files, below the folder of all data."""
+    """A set and how it is learnt.
+
+    folder: of its files, below the folder of all data. seeds: runs of each side, at most. train, dev: so many examples
+    alone, evenly spaced. parted: the set's training file is not to be had; the first four fifths of dev stand in for
+    it, and the last fifth for dev. model: which of the two models learns it; scratch: its architecture with random
+    weights.
+    """
 
     data: str
     folder: str = "glue"
-    epochs: float = 3.0
-    lr: float = 5e-5
+    epochs: float = 2.0
+    lr: float = 1e-4
     batch_size: int = 32
     max_length: int = 128
+    seeds: int = 5
+    train: int | None = None
+    dev: int | None = None
+    parted: bool = False
+    model: str = ENGLISH
+    scratch: bool = False
 
 
 ROWS = {
-    row.data: row
-    for row in (
-        *(Row("cola"), Row("sst2"), Row("mrpc"), Row("stsb"), Row("rte"), Row("wnli")),
-        Row("conll2003", "tagging"),
-        Row("wnut17", "tagging"),
-        Row("squad", "squad", max_length=384),
-    )
+    "cola": Row("cola"),
+    "sst2": Row("sst2", train=8_000),
+    "mrpc": Row("mrpc"),
+    "stsb": Row("stsb"),
+    "rte": Row("rte"),
+    "wnli": Row("wnli"),
+    "qnli": Row("qnli", seeds=3, parted=True),
+    "wnut17": Row("wnut17", "tagging", epochs=3, lr=2e-4, seeds=3),
+    "conll2003": Row("conll2003", "tagging", lr=2e-4, seeds=3, train=5_000),
+    "ud": Row("ud", "tagging/UD_English-EWT", lr=2e-4, seeds=3, train=5_000),
+    "squad": Row("squad", "squad", max_length=256, seeds=2, train=3_000, dev=1_000),
+    "squad2": Row("squad2", "squad", max_length=256, seeds=2, train=3_000, dev=1_000, parted=True),
+    "nsmc": Row("nsmc", "nsmc", lr=5e-4, seeds=3, train=20_000, dev=5_000, model=KOREAN),
+    "nsmc-from-scratch": Row("nsmc", "nsmc", lr=5e-4, seeds=3, train=20_000, dev=5_000, model=KOREAN, scratch=True),
 }
-"""What the table has, by the names `bertie data` lists."""
+"""What the table has. The sets are those `bertie data` lists."""
 
 
 def config_of(row: Row, model: str, data_dir: Path, seed: int) -> FinetuneConfig:
-    """The run of one seed: float32, the paper's schedule (Devlin et al. 2018, A.3)."""
+    """The run of one seed: bf16, the paper's schedule (Devlin et al. 2018, A.3), no weights saved on the way."""
     return FinetuneConfig(
         model=model,
         data=row.data,
         data_dir=str(data_dir / row.folder),
         max_length=row.max_length,
+        from_scratch=row.scratch,
         epochs=row.epochs,
         optim=OptimConfig(lr=row.lr, warmup=0.1),
-        train=TrainConfig(batch_size=row.batch_size, precision="fp32", seed=seed, steps=1, eval_every=10**6),
+        train=TrainConfig(batch_size=row.batch_size, precision="bf16", seed=seed, steps=1, eval_every=10**6),
     )
 
 
 def reproduce(
-    names: Sequence[str], model: str, data_dir: Path, run: Path, *, seeds: int = 5, subset: int | None = None
+    names: Sequence[str], models: Mapping[str, str], data_dir: Path, run: Path, *, seeds: int = 5
 ) -> list[dict[str, Any]]:
-    """Measure what is not measured yet, and return a row for each set. subset: the first training examples alone.
+    """Measure what is not measured yet, and return a line for each row. models: ENGLISH, KOREAN -> folder.
 
-    Raises UsageError: a set that is not in the table, a folder with results of another model or subset.
+    Raises UsageError: a row that is not in the table or whose model is not given, a folder with results of another
+    model.
     """
     for name in names:
         if name not in ROWS:
             raise UsageError(f"{name!r} is not in the table. {nearest(name, ROWS)}")
+        if ROWS[name].model not in models:
+            raise UsageError(f"{name} is learnt by a {ROWS[name].model} model: name its folder.")
     require()
     run.mkdir(parents=True, exist_ok=True)
-    settings = {"model": Path(model).absolute().name, "subset": subset}
-    if (run / "settings.json").exists() and read_json(run / "settings.json") != settings:
-        raise UsageError(f"{run} holds results of another model or subset. Choose another folder.")
-    write_json(run / "settings.json", settings)
     found = []
-    with console.progress("reproducing", 2 * seeds * len(names), unit="runs") as advance:
+    runs = sum(min(seeds, ROWS[name].seeds) for name in names)
+    with console.progress("reproducing", len(SIDES) * runs, unit="runs") as advance:
         for name in names:
-            sides: dict[str, list[dict[str, Any]]] = {BERTIE: [], PEER: []}
-            for seed in range(seeds):
-                config = config_of(ROWS[name], model, data_dir, seed)
+            row = ROWS[name]
+            _check_model(run / name, Path(models[row.model]))
+            sides: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+            for seed in range(min(seeds, row.seeds)):
                 for side, measure in SIDES.items():
                     file = run / name / f"{side.lower()}-{seed}.json"
                     if not file.exists():
-                        file.parent.mkdir(exist_ok=True)
-                        write_json(file, measure(config, run / name / f"seed-{seed}", subset))
+                        write_json(file, measure(row, config_of(row, models[row.model], data_dir, seed)))
                     sides[side].append(read_json(file))
                     advance(1, last=f"{name} {side}")
-            found.append(_summary(ROWS[name], sides))
+            found.append(_summary(name, sides))
     return found
 
 
-def _prepared(config: FinetuneConfig, subset: int | None) -> Prepared:
-    """The examples of a run, and its steps."""
-    made = prepare(config)
-    examples = made.examples
-    train = examples.train[:subset]
-    encoded = made.train.part(0, len(train))
-    steps = steps_of(len(train), batch_size=config.train.batch_size, epochs=config.epochs)
+def _check_model(folder: Path, model: Path) -> None:
+    """Results of two models are not to be mixed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    note, said = folder / "model.json", {"model": model.absolute().name}
+    if note.exists() and read_json(note) != said:
+        raise UsageError(f"{folder} holds results of another model. Choose another folder.")
+    write_json(note, said)
+
+
+def prepared(row: Row, config: FinetuneConfig) -> Prepared:
+    """The examples of a run as token ids, and its steps."""
+    read = read_examples(config, parted=row.parted)
+    examples = replace(read, train=spaced(read.train, row.train), dev=spaced(read.dev, row.dev))
+    steps = steps_of(len(examples.train), batch_size=config.train.batch_size, epochs=config.epochs)
     config = config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
-    return Prepared(config, examples, made.tokenizer, encoded, made.dev, examples.task.targets(train, encoded))
+    return prepare(config, examples)
 
 
-def _bertie(config: FinetuneConfig, folder: Path, subset: int | None) -> dict[str, Any]:
-    began = time.perf_counter()
-    if subset is None:
-        results = finetune(config, folder)
-        quality = results["dev"][results["metrics"][0]]
-        return {"quality": quality, "seconds": time.perf_counter() - began, "metric": results["metrics"][0]}
-    prepared = _prepared(config, subset)
-    _, quality = bertie_run("fp32")(prepared, config.train.seed)
-    return {"quality": quality, "seconds": time.perf_counter() - began, "metric": prepared.examples.metrics[0]}
+def spaced(examples: list[Example], most: int | None) -> list[Example]:
+    """At most so many examples, evenly spaced: neighbours in a file are often about the same text."""
+    return examples if most is None else examples[:: max(1, len(examples) // most)][:most]
 
 
-def _peer(config: FinetuneConfig, folder: Path, subset: int | None) -> dict[str, Any]:
-    began = time.perf_counter()
-    prepared = _prepared(config, subset)
-    train, seed = prepared.config.train, config.train.seed
-    peer = FinetunePeer(prepared.model(seed), way=Way(pad_to=None))
-    sizes = {"batch_size": train.batch_size, "steps": train.steps, "warmup": 0}
-    peer.train(prepared.train, prepared.targets, optim=config.optim, seed=seed, **sizes)
-    quality = prepared.quality(peer.logits(prepared.dev))
-    return {"quality": quality, "seconds": time.perf_counter() - began, "metric": prepared.examples.metrics[0]}
+def _side(run: Callable[[Prepared, int], tuple[float, float]]) -> Callable[[Row, FinetuneConfig], dict[str, Any]]:
+    def measure(row: Row, config: FinetuneConfig) -> dict[str, Any]:
+        made = prepared(row, config)
+        began, began_cpu = time.perf_counter(), time.process_time()
+        _, quality = run(made, config.train.seed)
+        return {
+            "metric": made.examples.metrics[0],
+            "quality": quality,
+            "seconds": time.perf_counter() - began,
+            "processor_seconds": time.process_time() - began_cpu,
+            "train": len(made.examples.train),
+            "dev": len(made.examples.dev),
+            "steps": made.config.train.steps,
+        }
+
+    return measure
 
 
-SIDES: dict[str, Callable[[FinetuneConfig, Path, int | None], dict[str, Any]]] = {BERTIE: _bertie, PEER: _peer}
+SIDES = {BERTIE: _side(bertie_run("bf16")), PEER: _side(peer_run(Way(pad_to=None, bf16=True)))}
 
 
-def _summary(row: Row, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    row, first = ROWS[name], sides[BERTIE][0]
+    length = f"{row.max_length} tokens"
     return {
+        "name": name,
         "set": row.data,
-        "metric": sides[BERTIE][0]["metric"],
-        "hyper": f"{row.epochs:g} epochs, rate {row.lr:g}, batch {row.batch_size}, {row.max_length} tokens",
+        "metric": first["metric"],
+        "train": first["train"],
+        "dev": first["dev"],
+        "hyper": f"{row.epochs:g} epochs, rate {row.lr:g}, batch {row.batch_size}, {length}",
         **{
             side: {
                 **over_seeds([one["quality"] for one in runs]).as_json(),
-                "seconds": sum(one["seconds"] for one in runs) / len(runs),
+                "processor_seconds": sum(one["processor_seconds"] for one in runs) / len(runs),
             }
             for side, runs in sides.items()
         },
+        "difference": welch([one["quality"] for one in sides[BERTIE]], [one["quality"] for one in sides[PEER]]),
     }
 
 
-def page(rows: Sequence[dict[str, Any]], *, model: str, command: str, subset: int | None) -> str:
+def welch(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float] | None:
+    """The difference of two means with Welch's 95 % interval; None where a side has one run, or no spread."""
+    if min(len(ours), len(theirs)) < 2 or np.var(ours) + np.var(theirs) == 0:
+        return None
+    found = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)
+    return {
+        "difference": float(np.mean(ours) - np.mean(theirs)),
+        "low": float(found.low),
+        "high": float(found.high),
+    }
+
+
+def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: str) -> str:
     """docs/results.md: the table, with what it takes to make it again."""
     import transformers
 
     import bertie
 
     machine, version = harness.machine(), getattr(bertie, "__version__", "0.1.0")
-    part = f", the first {subset:,} training examples of each set" if subset else ""
+    used = [name for name in models if any(ROWS[row["name"]].model == name for row in rows)]
+    named = "; ".join(f"{name}: `{Path(models[name]).absolute().name}`" for name in used)
     lines = [
         "# Results",
         "",
-        f"`{Path(model).absolute().name}`{part}. On dev: mean ± standard deviation over seeds; seconds a run,",
-        "reading and measuring included. Beside Bertie the `transformers` Trainer, from the same weights with the same",
-        "hyper-parameters and seeds.",
+        "Published sets, fine-tuned by Bertie and by the `transformers` Trainer from the same weights, with the same",
+        "token ids, hyper-parameters, seeds and precision, scored by the same code. Quality on dev: mean ± standard",
+        "deviation over seeds; the difference with Welch's 95 % interval: where that holds 0, the two agree within",
+        "their seeds' spread.",
+        "Seconds are of the processor, a run's training and measuring together, on average.",
         "",
-        "| set | metric | seeds | Bertie | transformers | seconds | theirs | hyper-parameters |",
-        "|---|---|---|---|---|---|---|---|",
+        f"Models: {named}.",
+        "",
+        "| | metric | train, dev | seeds | Bertie | transformers | difference | seconds | theirs | how |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        shown = [_shown(row[side]) for side in SIDES]
-        times = [f"{row[side]['seconds']:,.0f}" for side in SIDES]
-        cells = [row["set"], row["metric"], str(row[BERTIE]["runs"]), *shown, *times, row["hyper"]]
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(_cells(row))} |")
+    notes = [note for row in rows if (note := _note(ROWS[row["name"]], row))]
+    lines += ["", *(f"* {note}" for note in notes), ""] if notes else [""]
     lines += [
-        "",
         f"Measured on {datetime.date.today().isoformat()}: Bertie {version}, torch {machine['torch']}, transformers "
         f"{transformers.__version__}, Python {machine['python']}; {machine['processor']},",
-        f"{machine['threads']} threads, float32. To make the table again (it goes on where it was stopped):",
+        f"{machine['threads']} threads a process, bf16. To make the table again (it goes on where it was stopped):",
         "",
         f"    {command}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _cells(row: Mapping[str, Any]) -> list[str]:
+    told = row["difference"]
+    difference = f"{told['difference']:+.3f} ({told['low']:+.3f} to {told['high']:+.3f})" if told else "-"
+    times = [f"{row[side]['processor_seconds']:,.0f}" for side in SIDES]
+    counts = f"{row['train']:,}, {row['dev']:,}"
+    qualities = [_shown(row[side]) for side in SIDES]
+    return [row["name"], row["metric"], counts, str(row[BERTIE]["runs"]), *qualities, difference, *times, row["hyper"]]
+
+
+def _note(row: Row, line: Mapping[str, Any]) -> str:
+    """What is not as published in a row."""
+    parts = []
+    if row.parted:
+        parts.append("the first four fifths of dev stand in for the training file, the last for dev")
+    if row.train:
+        parts.append(f"{row.train:,} training examples alone, evenly spaced")
+    if row.dev:
+        parts.append(f"{row.dev:,} of dev")
+    if row.scratch:
+        parts.append("random weights in place of pre-trained ones")
+    return f"{line['name']}: {'; '.join(parts)}." if parts else ""
 
 
 def _shown(side: dict[str, Any]) -> str:

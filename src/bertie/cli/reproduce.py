@@ -15,12 +15,12 @@ app.add_typer(group, name="reproduce")
 
 @group.command("results")
 def results(
-    model: Annotated[str, typer.Option(help="Folder of the pre-trained model.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that has the sets' folders: glue, tagging, squad.")],
+    model: Annotated[str, typer.Option(help="Folder of the pre-trained English model.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder that has the sets' folders: glue, tagging, squad, nsmc.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs, from which it goes on.")],
-    only: Annotated[str, typer.Option(help="Sets, comma-separated. Left out: all of the table.")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each side.")] = 5,
-    subset: Annotated[int | None, typer.Option(min=8, help="The first training examples alone.")] = None,
+    korean_model: Annotated[str, typer.Option(help="Folder of a pre-trained Korean model, for NSMC.")] = "",
+    only: Annotated[str, typer.Option(help="Rows, comma-separated. Left out: all there are models for.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each side, at most; some rows have fewer.")] = 5,
     to: Annotated[Path | None, typer.Option("--to", help="Write the page here; left out: OUTPUT/results.md.")] = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -36,12 +36,13 @@ def results(
     """
     from bertie.bench import results as program
 
-    names = tables.names(only) or tuple(program.ROWS)
-    rows = program.reproduce(names, model, data_dir, output, seeds=seeds, subset=subset)
+    models = {program.ENGLISH: model} | ({program.KOREAN: korean_model} if korean_model else {})
+    names = tables.names(only) or tuple(name for name, row in program.ROWS.items() if row.model in models)
+    rows = program.reproduce(names, models, data_dir, output, seeds=seeds)
     command = f"bertie reproduce results --model {Path(model).absolute().name} --data-dir data --seeds {seeds}"
+    command += f" --korean-model {Path(korean_model).absolute().name}" if korean_model else ""
     command += f" --only {only}" if only else ""
-    command += f" --subset {subset}" if subset else ""
-    page = program.page(rows, model=model, command=f"{command} -o runs/results", subset=subset)
+    page = program.page(rows, models=models, command=f"{command} -o runs/results")
     program.write_page(to or output / "results.md", page)
     if console.verbosity.json:
         for row in rows:
