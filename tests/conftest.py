@@ -2,10 +2,19 @@
 
 import os
 
+import pytest
 from hypothesis import settings
+
+from toys import CommandLine
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with shall not look for anything elsewhere
 
 # Machines are shared and slow at times; a test never fails for that. The same examples every run.
 settings.register_profile("bertie", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("bertie")
+
+
+@pytest.fixture
+def bertie(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+    """The command line, in this process: bertie("predict", folder) -> exit code, standard output, standard error."""
+    return CommandLine(monkeypatch, capsys)

@@ -8,7 +8,7 @@ L labels · C pairs of labels that occur · R resamples
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +29,12 @@ CELLS = 10_000_000  # numbers of the bootstrap held at once
 class Confusion:
     """Counts of (true label, predicted label). A true label the model never learnt is an error in all metrics.
 
+    outside: the label that says there is nothing to find (no_relation), which micro_f1 leaves out; None: no micro_f1.
     calibration: of the probabilities, where they are told.
     """
 
     labels: tuple[str, ...]
+    outside: str | None = None
     pairs: Counter[tuple[str, str]] = field(default_factory=Counter)
     calibration: Calibration = field(default_factory=Calibration)
 
@@ -73,8 +75,15 @@ class Confusion:
 
     def figures(self) -> dict[str, float]:
         """Every metric, without its interval."""
-        found = figures(*self._sums(), binary=len(self.labels) == 2)
-        return {name: float(value) for name, value in found.items()}
+        return {name: float(value) for name, value in self._figures(*self._sums()).items()}
+
+    def _figures(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
+        found = figures(right, truth, predicted, binary=len(self.labels) == 2)
+        if self.outside is not None:
+            inner = np.array([label != self.outside for label in self.all_labels])
+            parts = (sums[..., inner].sum(-1) for sums in (right, truth, predicted))
+            found["micro_f1"] = micro_f1(*parts)
+        return found
 
     def _sums(self) -> tuple[Float, Float, Float]:
         truth, predicted, count = self.cells()
@@ -84,14 +93,13 @@ class Confusion:
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
         """Every metric with its 95 % interval, figures per label, and the matrix, as JSON values."""
         cells, labels = self.cells(), self.all_labels
-        binary = len(self.labels) == 2
         right_L, true_L, predicted_L = self._sums()
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
         return {
             "examples": self.total,
             **self.figures(),
             **self.calibration.report(),
-            "interval_95": bootstrap(*cells, len(labels), binary=binary, resamples=resamples, seed=seed),
+            "interval_95": bootstrap(*cells, len(labels), self._figures, resamples=resamples, seed=seed),
             "per_label": {
                 label: {
                     "precision": float(precision[i]),
@@ -144,7 +152,12 @@ def figures(right: Float, truth: Float, predicted: Float, *, binary: bool) -> di
 
 def per_label(right: Float, truth: Float, predicted: Float) -> tuple[Float, Float, Float]:
     """Precision, recall and F1 of every label; 0 where a label is never predicted or never true. -> 3 x (..., L)"""
-    return ratio(right, predicted), ratio(right, truth), ratio(2 * right, truth + predicted)
+    return ratio(right, predicted), ratio(right, truth), micro_f1(right, truth, predicted)
+
+
+def micro_f1(right: Float, truth: Float, predicted: Float) -> Float:
+    """F1 from how often something is right, true and predicted."""
+    return ratio(2 * right, truth + predicted)
 
 
 def ratio(above: ArrayLike, below: ArrayLike) -> Float:
@@ -155,9 +168,19 @@ def ratio(above: ArrayLike, below: ArrayLike) -> Float:
 
 
 def bootstrap(
-    truth: Int, predicted: Int, count: Int, labels: int, *, binary: bool, resamples: int = RESAMPLES, seed: int = 0
+    truth: Int,
+    predicted: Int,
+    count: Int,
+    labels: int,
+    figures: Callable[[Float, Float, Float], Mapping[str, Float]],
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Percentile 95 % intervals of every metric over resampled test sets. truth, predicted, count (C,)."""
+    """Percentile 95 % intervals of every metric over resampled test sets. truth, predicted, count (C,).
+
+    figures: the metrics of how often each label is right, true and predicted, 3 x (R, L) -> (R,) each.
+    """
     total = int(count.sum())
     if not total:
         return {}
@@ -165,7 +188,7 @@ def bootstrap(
     at_once = max(1, CELLS // max(labels, len(count)))
     for start in range(0, resamples, at_once):
         draws_RC = rng.multinomial(total, count / total, size=min(at_once, resamples - start))
-        for name, values in figures(*sums(truth, predicted, draws_RC, labels), binary=binary).items():
+        for name, values in figures(*sums(truth, predicted, draws_RC, labels)).items():
             found.setdefault(name, []).append(values)
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 

@@ -10,6 +10,7 @@ from bertie.tasks.embed import EmbedTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
+from bertie.tasks.relation import RelationTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
@@ -27,6 +28,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("multilabel", MultiLabelTask),
         ("choice", ChoiceTask),
         ("rank", RankTask),
+        ("relation", RelationTask),
         ("tagging", TaggingTask),
         ("span", SpanTask),
         ("embed", EmbedTask),

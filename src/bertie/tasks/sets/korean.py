@@ -6,6 +6,38 @@ PAIR = ("sentence1", "sentence2")
 NLI = ("entailment", "neutral", "contradiction")
 KLUE = "https://klue-benchmark.com"
 KLUE_NER = (*(f"{prefix}-{type}" for type in ("PS", "LC", "OG", "DT", "TI", "QT") for prefix in "BI"), "O")
+KLUE_RE = (
+    "no_relation",
+    "org:dissolved",
+    "org:founded",
+    "org:place_of_headquarters",
+    "org:alternate_names",
+    "org:member_of",
+    "org:members",
+    "org:political/religious_affiliation",
+    "org:product",
+    "org:founded_by",
+    "org:top_members/employees",
+    "org:number_of_employees/members",
+    "per:date_of_birth",
+    "per:date_of_death",
+    "per:place_of_birth",
+    "per:place_of_death",
+    "per:place_of_residence",
+    "per:origin",
+    "per:employee_of",
+    "per:schools_attended",
+    "per:alternate_names",
+    "per:parents",
+    "per:children",
+    "per:siblings",
+    "per:spouse",
+    "per:other_family",
+    "per:colleagues",
+    "per:product",
+    "per:religion",
+    "per:title",
+)
 
 KOREAN = [
     (
@@ -138,6 +170,22 @@ KOREAN = [
             source=KLUE,
             task="span",
             options={"script": "klue-mrc"},
+            kind="json",
+        ),
+    ),
+    (
+        "klue-re",
+        Dataset(
+            "KLUE-RE: how are two names in a Korean sentence related?",
+            "klue",
+            {"train": Split("klue-re-v1*_train.json", rows=32_470), "dev": Split("klue-re-v1*_dev.json", rows=7_765)},
+            text=("sentence",),
+            label="label",
+            labels=KLUE_RE,
+            metrics=("micro_f1", "auprc"),
+            licence="CC BY-SA 4.0 (Park et al. 2021)",
+            source=KLUE,
+            task="relation",
             kind="json",
         ),
     ),

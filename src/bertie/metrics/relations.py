@@ -1,0 +1,76 @@
+"""Relations between two names in a sentence: F1 of those that are there, and the area under precision over recall.
+
+micro_f1 leaves out the label that says there is none (confusion.py). auprc is the mean over all labels, as KLUE-RE has
+it (Park et al. 2021, 3.5; KLUE-baseline, klue_re_auprc), by the trapezoids between the points where scores differ.
+
+N examples · L labels · R resamples
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.metrics.base import RESAMPLES, Float, percent_points
+from bertie.metrics.confusion import Confusion, ratio
+
+BLOCK = 1_000_000  # weights of a label's resampled examples held at once
+
+
+@dataclass
+class RelationScores(Confusion):
+    """Counts of true and predicted labels, and every label's probability for each example: 4 L bytes an example."""
+
+    truth: list[int] = field(default_factory=list)
+    probabilities: list[NDArray[np.float32]] = field(default_factory=list)
+
+    def told(self, truth: Iterable[str], probabilities: Iterable[Mapping[str, float]]) -> None:
+        """Count more examples' probabilities. A label that is not told has 0."""
+        number = {label: i for i, label in enumerate(self.labels)}
+        self.truth += (number.get(label, -1) for label in truth)
+        self.probabilities += (
+            np.array([scores.get(label, 0.0) for label in self.labels], np.float32) for scores in probabilities
+        )
+
+    def figures(self) -> dict[str, float]:
+        """As of any labels, and auprc."""
+        return {**super().figures(), "auprc": float(self._areas(np.ones((1, len(self.truth))))[0])}
+
+    def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
+        """As of any labels, and auprc with its interval."""
+        found, total = super().report(resamples=resamples, seed=seed), len(self.truth)
+        if total:
+            rng, areas = np.random.default_rng(seed), []
+            at_once = max(1, BLOCK // total)
+            for start in range(0, resamples, at_once):
+                rows = min(at_once, resamples - start)
+                areas.append(self._areas(rng.multinomial(total, np.full(total, 1 / total), size=rows)))
+            found["interval_95"]["auprc"] = list(percent_points(np.concatenate(areas)))
+        return found
+
+    def _areas(self, times_RN: Float | NDArray[np.int64]) -> Float:
+        if not self.truth:
+            return np.zeros(len(times_RN))
+        return mean_area(np.stack(self.probabilities), np.array(self.truth), np.asarray(times_RN, np.float64))
+
+
+def mean_area(scores_NL: NDArray[np.float32], truth_N: NDArray[np.int64], times_RN: Float) -> Float:
+    """The mean over labels of the area under precision over recall. times_RN: how often each example counts. -> (R,)
+
+    A label that is nowhere true has no such curve and is left out (scikit-learn's functions give it one half).
+    """
+    areas, curves = np.zeros(len(times_RN)), np.zeros(len(times_RN))
+    for label, scores_N in enumerate(scores_NL.T):
+        order = np.argsort(-scores_N, kind="stable")
+        last_of_equals = np.append(scores_N[order][:-1] != scores_N[order][1:], True)
+        times, is_true = times_RN[:, order], truth_N[order] == label
+        found = np.cumsum(times * is_true, -1)[:, last_of_equals]
+        given = np.cumsum(times, -1)[:, last_of_equals]
+        precision = np.where(given > 0, ratio(found, given), 1.0)
+        recall = ratio(found, found[:, -1:])
+        precision_before = np.column_stack([np.ones(len(times)), precision[:, :-1]])
+        areas += (np.diff(recall, axis=1, prepend=0.0) * (precision + precision_before) / 2).sum(-1)
+        curves += found[:, -1] > 0
+    return ratio(areas, curves)

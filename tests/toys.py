@@ -1,0 +1,60 @@
+"""Toys for the tests of tasks: a model folder of one small layer whose vocabulary is given, and the command line."""
+
+import io
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertie import console, variants
+from bertie.cli.app import main
+from bertie.models.config import EncoderConfig
+from bertie.text.tokenizer import Tokenizer
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+FAST = ("train.batch_size=16", "train.precision=fp32", "optim.lr=3e-3")
+
+
+def toy_model(folder: Path, pieces: Iterable[str], **config: Any) -> Path:
+    """A model folder: one layer, 32 wide, 64 positions, weights drawn wide enough to learn from quickly."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *dict.fromkeys(pieces)]), encoding="utf-8")
+    tokenizer = Tokenizer.load(folder)
+    sizes = {
+        "hidden_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": 64,
+        "initializer_range": 0.1,
+    }
+    variants.save(
+        variants.build(EncoderConfig(vocab_size=tokenizer.vocab_size, **sizes | config)), folder, tokenizer=tokenizer
+    )
+    return folder
+
+
+class CommandLine:
+    """Runs the command line in this process."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self.monkeypatch, self.capsys = monkeypatch, capsys
+
+    def __call__(self, *arguments: object, stdin: str = "") -> tuple[int, str, str]:
+        """-> exit code, standard output, standard error"""
+        self.monkeypatch.setattr(console, "verbosity", console.Verbosity())
+        self.monkeypatch.setattr(sys, "argv", ["bertie", *map(str, arguments)])
+        self.monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        with pytest.raises(SystemExit) as exit:
+            main()
+        code = exit.value.code
+        assert isinstance(code, int)
+        return (code, *self.capsys.readouterr())
+
+    def good(self, *arguments: object, stdin: str = "") -> str:
+        """-> standard output of a command that succeeds"""
+        code, out, err = self(*arguments, stdin=stdin)
+        assert code == 0, err
+        return out
