@@ -77,6 +77,8 @@ class TrainConfig(Config):
     """Compute precision; master weights stay float32. auto: bf16 where the machine is quicker in it."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto: the best there is."""
+    shard: Literal["none", "full"] = "none"
+    """Among several processes: each has the whole model; or (full) a part of its weights, gradients, moments: FSDP2."""
     compile: bool = False
     """Compile the model (torch.compile); pays on long runs."""
     seed: int = Field(0, ge=0)

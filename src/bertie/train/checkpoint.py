@@ -28,6 +28,7 @@ from torch import Tensor
 from bertie import console
 from bertie.errors import DataError
 from bertie.files import file_hash, full_disk, read_json, sync_folder
+from bertie.train.sharding import whole
 
 MODEL, OPTIMIZER, STATE, MANIFEST = "model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"
 FILES = (MODEL, OPTIMIZER, STATE)
@@ -59,7 +60,10 @@ def save(
     state: Mapping[str, Any],
     keep: int = 2,
 ) -> Path:
-    """Write checkpoint-<step>, then delete all but the newest `keep`. Raises Stopped when the disk is full."""
+    """Write checkpoint-<step>, then delete all but the newest `keep`. Raises Stopped when the disk is full.
+
+    Tensors that are cut are made whole one at a time, for which the other ranks call `hand_over`.
+    """
     final, temporary = run / f"checkpoint-{step}", run / f".checkpoint-{step}.tmp"
     needed_bytes = sum(t.numel() * t.itemsize for tensors in (model, optimizer) for t in tensors.values())
     _sweep(run)
@@ -83,6 +87,13 @@ def save(
         old.rename(run / f".{old.name}.old")  # so that a kill amid the deletion leaves no half of a checkpoint
     _sweep(run)
     return final
+
+
+def hand_over(*files: Mapping[str, Tensor]) -> None:
+    """What the other ranks do while one saves: make tensors that are cut whole, in the order they are written."""
+    for tensors in files:
+        for _, tensor in sorted(tensors.items()):
+            whole(tensor)
 
 
 def latest(run: Path) -> Checkpoint | None:
@@ -176,7 +187,7 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     text += b" " * (-len(text) % 8)  # tensors begin at a multiple of 8 bytes
     yield len(text).to_bytes(8, "little") + text
     for _, tensor in sorted(tensors.items()):
-        yield tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
+        yield whole(tensor).detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:

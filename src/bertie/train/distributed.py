@@ -1,21 +1,24 @@
 """Data parallel training, as small as it can be: every rank has the whole model, and gradients are added up.
 
 Ranks are the processes torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK). Rank 0 alone writes and speaks. All ranks must
-see the run folder: each reads its checkpoint from there.
+see the run folder: each reads its checkpoint from there. Models cut into parts: sharding.py.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertie import console
 from bertie.errors import Stopped, UsageError
+
+T = TypeVar("T")
 
 # How long a rank waits for the others before it gives up. A rank that has died is noticed at once; this bounds the
 # wait for one that hangs, and must outlast rank 0's validation and checkpoints.
@@ -56,14 +59,59 @@ class World:
             for tensor, summed in zip(bucket, pieces, strict=True):
                 tensor.copy_(summed.view_as(tensor))
 
+    def most(self, count: int) -> int:
+        """The highest of the counts that the ranks give. Raises Stopped when a rank is lost."""
+        if self.size == 1:
+            return count
+        highest = torch.tensor(count, device=self.device)
+        with self.meeting():
+            dist.all_reduce(highest, dist.ReduceOp.MAX)
+        return int(highest)
+
     def _add(self, tensor: Tensor) -> None:
-        try:
+        with self.meeting():
             dist.all_reduce(tensor)
+
+    @contextmanager
+    def meeting(self) -> Iterator[None]:
+        """While ranks talk to each other: raises Stopped when one is lost."""
+        try:
+            yield
         except RuntimeError as error:
+            if not (isinstance(error, dist.DistError) or "gloo" in str(error)):  # the path of the file that raised it
+                raise
             raise Stopped(
                 f"Rank {self.rank} of {self.size} lost another rank ({str(error).splitlines()[0][:200]}). "
                 "Look at that rank's messages; then start all ranks again: they resume from the last checkpoint."
             ) from None
+
+
+class Replicated:
+    """How a model lies on the ranks: every rank has all of it, and gradients are added up once they are made."""
+
+    together: ClassVar[bool] = False
+    """Whether a look at the model, to validate or to save it, takes all ranks."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def run(self, forward: Callable[[], T]) -> T:
+        """Call `forward`, which may use the model."""
+        return forward()
+
+    def look(self, forward: Callable[[], T]) -> T:
+        """The same where there will be no backward pass."""
+        return forward()
+
+    def passes(self, batches: int) -> int:
+        """How many forward passes a step takes on a rank that has so many micro-batches."""
+        return batches
+
+    def add_up(self, parameters: Iterable[nn.Parameter], figures: Tensor, *, max_norm: float) -> Tensor:
+        """Sum gradients and figures over all ranks, and scale gradients down to a norm of max_norm. -> what it was"""
+        trained = [parameter for parameter in parameters if parameter.grad is not None]
+        self.world.add_tensors([*(parameter.grad for parameter in trained if parameter.grad is not None), figures])
+        return torch.nn.utils.clip_grad_norm_(trained, max_norm)
 
 
 def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:

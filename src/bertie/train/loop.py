@@ -30,16 +30,17 @@ from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import alone
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
-from bertie.train import checkpoint, distributed, log, precision
+from bertie.train import checkpoint, distributed, log, precision, sharding
 from bertie.train.base import Learns, Source
 from bertie.train.checkpoint import Checkpoint
-from bertie.train.distributed import World
+from bertie.train.distributed import Replicated
 from bertie.train.figures import Figures, Unseen, Window
 from bertie.train.log import MetricsLog
 from bertie.train.optim import Updates
 from bertie.train.prefetch import ahead
 from bertie.train.resume import check_identity, find, flatten
 from bertie.train.schedule import lr_at
+from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import Share, backward, share
 
@@ -109,11 +110,12 @@ def fit(
             "world_size": world.size,
             "source": source.fingerprint,
         }
-        loop = _Loop(model.to(device), objective, source, train, optim, run, world, request, evaluate, facts, borders)
-        start = loop.start(resume, allow_change)
-        if world.main and config is not None:
-            configs.save(config, run / "run.yaml")
-        loop.go(start, on_step)
+        with world.meeting(), sharding.spread(model, world, train.shard, dtype) as ranks:
+            loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, borders)
+            start = loop.start(resume, allow_change)
+            if world.main and config is not None:
+                configs.save(config, run / "run.yaml")
+            loop.go(start, on_step)
         if world.main and save_model is not None:
             save_model(run / "model")
         lines = log.read(run)
@@ -132,7 +134,7 @@ class _Loop:
         train: TrainConfig,
         optim_config: OptimConfig,
         run: Path,
-        world: World,
+        ranks: Replicated,
         request: StopRequest,
         evaluate: Callable[[], dict[str, float]] | None,
         identity: Mapping[str, Any],
@@ -140,7 +142,8 @@ class _Loop:
     ) -> None:
         self.model, self.objective, self.source = model, objective, source
         self.train, self.optim, self.run = train, optim_config, run
-        self.world, self.request, self.evaluate, self.identity = world, request, evaluate, identity
+        self.ranks, self.request, self.evaluate, self.identity = ranks, request, evaluate, identity
+        self.world = ranks.world
         self.borders = borders
         self.updates = Updates(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -148,7 +151,7 @@ class _Loop:
             model.encoder.compile(dynamic=True)
         # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
         # a CPU has nothing to wait for.
-        self.figures = Figures(lag=0 if world.device.type == "cpu" else 1)
+        self.figures = Figures(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
 
     def start(self, resume: str, allow_change: Collection[str]) -> int:
@@ -196,10 +199,18 @@ class _Loop:
         """One update. counts, tokens: over all ranks."""
         self.model.zero_grad(set_to_none=True)
         seed = (self.train.seed, step, self.world.rank)
-        sums = backward(self.model, self.objective, part.batches, counts, seed=seed, device=self.world.device)
+        sums = backward(
+            self.model,
+            self.objective,
+            part.batches,
+            counts,
+            seed=seed,
+            device=self.world.device,
+            passes=self.ranks.passes(len(part.batches)),
+            run=self.ranks.run,
+        )
         figures = sums.tensor()
-        self.world.add_tensors([*(p.grad for p in self.parameters if p.grad is not None), figures])
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.optim.max_grad_norm)
+        norm = self.ranks.add_up(self.parameters, figures, max_norm=self.optim.max_grad_norm)
         self.figures.add(Unseen(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
         self.lr = lr_at(step, self.train.steps, self.optim)
         self.updates.step(self.lr)
@@ -239,12 +250,13 @@ class _Loop:
 
     def _validate(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
         self._tick()
-        if self.world.main:
+        if self.world.main or self.ranks.together:
             began = time.monotonic()
             self.model.eval()
             with torch.no_grad():
-                figures = evaluate()
+                figures = self.ranks.look(evaluate)
             self.model.train()
+        if self.world.main:
             self.log.write(
                 "valid", step, {**self._phase(step), **figures, "took_s": round(time.monotonic() - began, 2)}
             )
@@ -256,6 +268,7 @@ class _Loop:
     def _save(self, step: int) -> None:
         self.figures.settle()
         self._tick()
+        model, optimizer = _weights(self.model), self.updates.state()
         if self.world.main:
             state = {
                 "identity": self.identity,
@@ -263,14 +276,9 @@ class _Loop:
                 "window": self.figures.window.state(),
                 "elapsed_s": self.elapsed_s,
             }
-            checkpoint.save(
-                self.run,
-                step,
-                model=_weights(self.model),
-                optimizer=self.updates.state(),
-                state=state,
-                keep=self.train.keep,
-            )
+            checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
+        elif self.ranks.together:
+            checkpoint.hand_over(model, optimizer)
         self.saved_at = step
         self.mark = time.monotonic()
 
@@ -291,7 +299,7 @@ class _Loop:
         if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in ours.items()}:
             raise DataError(f"{where} holds the weights of a model of another shape.")
         for name, tensor in ours.items():
-            tensor.copy_(weights[name])
+            own(tensor).copy_(part_of(weights[name], tensor))
         self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
         self.figures.window = Window(**found.state["window"])
         self.before_s = found.state["elapsed_s"]

@@ -12,16 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from bertie.config import OptimConfig
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.models.partial import EMBEDDINGS, layer_of
 from bertie.registry import Registry
+from bertie.train.sharding import is_cut, joined, own, part_of
 
 FOREVER = 1e9  # a step so late that the moments' correction for their start from zero is exactly 1 in float32
 
 
 @dataclass(frozen=True)
 class Piece:
-    """What an optimizer updates as one: a parameter, or one of the matrices that stand on top of each other in it."""
+    """What an optimizer updates as one: a parameter, one of the matrices that stand on top of each other in it, or this
+    rank's part of one that is cut."""
 
     name: str
     tensor: nn.Parameter
@@ -43,6 +45,11 @@ class Updates:
 
     def __init__(self, model: nn.Module, config: OptimConfig) -> None:
         row = OPTIMIZERS[config.name]
+        if row.apart and any(map(is_cut, model.parameters())):
+            raise UsageError(
+                f"optim.name={config.name} looks at whole matrices, of which train.shard=full leaves each process some "
+                "rows. Use optim.name=adamw or bert_adam, or train.shard=none."
+            )
         self.pieces = list(pieces(model, apart=row.apart))
         self.optimizers = row.make(self.pieces, config)
 
@@ -50,7 +57,7 @@ class Updates:
         """Update the parameters by their gradients, at the learning rate `lr`."""
         views = [piece for piece in self.pieces if piece.tensor is not piece.owner]
         for piece in views:
-            piece.tensor.grad = None if piece.owner.grad is None else piece.owner.grad[piece.rows]
+            piece.tensor.grad = None if piece.owner.grad is None else own(piece.owner.grad)[piece.rows]
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["share"]
@@ -61,7 +68,7 @@ class Updates:
     def state(self) -> dict[str, Tensor]:
         """The tensors to save, as "<piece>/<what>": exp_avg, exp_avg_sq, step; none for what was never updated."""
         return {
-            f"{piece.name}/{what}": tensor
+            f"{piece.name}/{what}": joined(tensor, piece.owner) if tensor.ndim else tensor
             for piece in self.pieces
             for optimizer in self.optimizers
             for what, tensor in optimizer.state.get(piece.tensor, {}).items()
@@ -69,7 +76,7 @@ class Updates:
 
     def load(self, state: Mapping[str, Tensor], where: str) -> None:
         """The inverse of `state`. Raises DataError, naming `where`, for a tensor that belongs to no parameter."""
-        by_name = {piece.name: piece.tensor for piece in self.pieces}
+        by_name = {piece.name: piece for piece in self.pieces}
         owners = {
             tensor: optimizer
             for optimizer in self.optimizers
@@ -78,13 +85,16 @@ class Updates:
         }
         for key, tensor in state.items():
             name, _, what = key.rpartition("/")
-            ours = by_name.get(name)
-            if ours is None or (tensor.ndim and tensor.shape != ours.shape):
+            piece = by_name.get(name)
+            shape = None if piece is None else (piece.owner if is_cut(piece.owner) else piece.tensor).shape
+            if piece is None or (tensor.ndim and tensor.shape != shape):
                 raise DataError(
                     f"{where} holds {key} {tuple(tensor.shape)}, which belongs to no parameter of this model."
                 )
+            ours = piece.tensor
+            part = part_of(tensor, piece.owner) if tensor.ndim else tensor
             # a copy: the loaded tensor may be a view of the file
-            owners[ours].state[ours][what] = torch.empty_like(tensor, device=ours.device).copy_(tensor)
+            owners[ours].state[ours][what] = torch.empty_like(part, device=ours.device).copy_(part)
 
 
 def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[Piece]:
@@ -101,7 +111,8 @@ def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[Piece]:
         below = layers - layer if layer >= 0 else layers + 1 if name.startswith(EMBEDDINGS) else 0
         parts = getattr(module, "parts", 1) if linear and apart else 1
         if parts == 1:
-            yield Piece(name, parameter, parameter, slice(None), hidden, below)
+            tensor = nn.Parameter(own(parameter)) if is_cut(parameter) else parameter
+            yield Piece(name, tensor, parameter, slice(None), hidden, below)
             continue
         size = len(parameter) // parts
         for i in range(parts):

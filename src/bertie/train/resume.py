@@ -12,8 +12,10 @@ from bertie.errors import UsageError, nearest
 from bertie.train import checkpoint, log
 from bertie.train.checkpoint import Checkpoint
 
-# Settings that change no number a run computes.
-FREE = frozenset(f"train.{key}" for key in ("keep", "workers", "save_every", "eval_every", "log_every", "tensorboard"))
+# Settings that change no number a run computes, or (shard) no more of it than the last digit.
+FREE = frozenset(
+    f"train.{key}" for key in ("keep", "workers", "save_every", "eval_every", "log_every", "tensorboard", "shard")
+)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

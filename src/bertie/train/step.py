@@ -5,8 +5,9 @@ A part's loss is the sum over all micro-batches and ranks, divided once by the c
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,8 @@ from bertie.models.loss import LossReport
 from bertie.models.model import Model
 from bertie.train.base import Learns, Source
 from bertie.train.distributed import World
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,14 @@ def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
     sums[name] = sums[name] + value if name in sums else value
 
 
+class Runs(Protocol):
+    """What a forward pass is run by."""
+
+    def __call__(self, forward: Callable[[], T], /) -> T:
+        """What `forward` returns."""
+        ...
+
+
 def backward(
     model: Model,
     objective: Learns,
@@ -81,19 +92,29 @@ def backward(
     *,
     seed: tuple[int, ...],
     device: torch.device,
+    passes: int = 0,
+    run: Runs = lambda forward: forward(),
 ) -> StepSums:
     """Add the gradients of a step's loss to the parameters' `.grad`, a micro-batch at a time.
 
     counts: predictions by part over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so that it
-    is the same in a step that is run again after a resume.
+    is the same in a step that is run again after a resume. passes: how many to make at the least, for ranks that must
+    keep step; those beyond the last micro-batch repeat it and count for nothing. run: what calls a forward pass.
     """
     sums = StepSums()
-    for micro, batch in enumerate(batches):
+    for micro in range(max(passes, len(batches))):
         torch.manual_seed(int(key(*seed, micro)))
-        batch = batch.to(device)
-        report = objective.loss(model, objective.forward(model, batch), batch)
-        means = [part.weight * part.total / max(1, counts[name]) for name, part in report.items()]
-        loss = torch.stack(means).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
-        sums.add(report)
+        batch = batches[min(micro, len(batches) - 1)].to(device)
+
+        def forward(batch: Batch = batch) -> tuple[Tensor, LossReport]:
+            report = objective.loss(model, objective.forward(model, batch), batch)
+            means = [part.weight * part.total / max(1, counts[name]) for name, part in report.items()]
+            return torch.stack(means).sum(), report
+
+        loss, report = run(forward)
+        if micro < len(batches):
+            loss.backward()  # type: ignore[no-untyped-call]
+            sums.add(report)
+        else:
+            (0 * loss).backward()
     return sums
