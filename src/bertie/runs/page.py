@@ -24,6 +24,7 @@ from bertie.models.model import Model
 from bertie.runs.verify import RESULTS, run_config
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
+from bertie.train.distributed import is_main
 from bertie.train.resume import flatten
 
 GUESSES, REPORT = "guesses.jsonl", "report.html"
@@ -53,6 +54,8 @@ def look(model: Model, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Pa
     device = model.word_embeddings.device
     hidden = model.encode(batch.to(device)).last_hidden_state[[place for _, (place, _) in some]]
     top = head(hidden, model.word_embeddings).float().softmax(-1).topk(TOP)
+    if not is_main():  # which only helped to look: a model in parts takes all ranks
+        return
     rows = []
     for (sequence, (place, target)), p, best in zip(some, top.values.tolist(), top.indices.tolist(), strict=True):
         first, end = [0, *starts][sequence], starts[sequence]

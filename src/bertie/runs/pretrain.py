@@ -88,7 +88,7 @@ def pretrain(
         held = ready.reading.validation(now)
         look(model, next(iter(held.values()))[0], ready.tokenizer, step=now, run=run)
         nonlocal drawn_s
-        if time.monotonic() - drawn_s > REDRAWN_S:
+        if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
             _draw(run)
             drawn_s = time.monotonic()
         return ready.validate(model, held)

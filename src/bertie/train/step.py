@@ -112,9 +112,8 @@ def backward(
             return torch.stack(means).sum(), report
 
         loss, report = run(forward)
-        if micro < len(batches):
-            loss.backward()  # type: ignore[no-untyped-call]
+        again = micro >= len(batches)
+        (0 * loss if again else loss).backward()  # type: ignore[no-untyped-call]
+        if not again:
             sums.add(report)
-        else:
-            (0 * loss).backward()
     return sums
