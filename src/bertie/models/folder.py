@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+import xxhash
 from torch import nn
 
 from bertie.errors import DataError, UsageError
-from bertie.files import write_bytes, write_json
+from bertie.files import file_hash, write_bytes, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, LABELLED, VOCABULARY
 from bertie.models.model import Model
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public, write_labels
-from bertie.models.weights import WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights
+from bertie.models.weights import WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights, weight_files
 from bertie.nn.init import initialize
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
@@ -76,6 +77,12 @@ def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) 
         model.labels = labels
         model.problem_type = _problem_type(public, where)
     return model.eval(), report
+
+
+def fingerprint(folder: Path) -> str:
+    """Changes with any byte of a folder's weights or config. Raises DataError where there are none."""
+    read_public(folder)
+    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())
 
 
 def _initialize(model: Model, variant: Variant, seed: int, only: set[str] | None = None) -> None:

@@ -132,7 +132,7 @@ class WeightsFolder:
 
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
-            for path in _weight_files(self.folder):
+            for path in weight_files(self.folder):
                 file, entries = _open(path, stack)
                 for name, shape in entries.items():
                     if (today := self.table.today(name)) is not None:
@@ -174,7 +174,8 @@ def has_weights(folder: Path) -> bool:
     return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
 
 
-def _weight_files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
+    """The files that hold a folder's weights. Raises DataError: none, or none in the one format that is opened here."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():

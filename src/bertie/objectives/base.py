@@ -5,7 +5,7 @@ gathered all micro-batches and ranks of a step. So one batch of 64 equals 4 of 1
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -61,6 +61,11 @@ class Objective(ABC):
         """The same of whole sequences, in words."""
         return []
 
+    @property
+    def reads(self) -> dict[str, str]:
+        """Model folders it reads beside the corpus, by option: {"distil.teacher": "models/base"}."""
+        return {}
+
     def ready(self, load: Callable[[str], "Model"]) -> "Objective":
         """This objective with what it needs beside the corpus, such as a teacher; `load` opens a model folder."""
         return self
@@ -72,6 +77,13 @@ class Objective(ABC):
     def kept(self, model: "Model") -> "dict[str, Model]":
         """The models a run leaves, by folder: "model" and others. What only training needs is not in them."""
         return {"model": model}
+
+    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+        """Operations a token of a training step takes in what is run beside the encoder and its vocabulary head.
+
+        length: as of `models.count.forward_flops`; shares: predictions a token, by part of the loss.
+        """
+        return {}
 
     @property
     def pairing(self) -> Pairing | None:
@@ -151,6 +163,11 @@ class Sum(Objective):
         """All verdicts."""
         return [verdict for part in self.parts for verdict in part.verdicts(batch)]
 
+    @property
+    def reads(self) -> dict[str, str]:
+        """All folders."""
+        return {option: folder for part in self.parts for option, folder in part.reads.items()}
+
     def ready(self, load: Callable[[str], "Model"]) -> "Sum":
         """All parts."""
         return Sum(tuple(part.ready(load) for part in self.parts))
@@ -166,6 +183,11 @@ class Sum(Objective):
         for part in self.parts:
             models |= part.kept(models["model"])
         return models
+
+    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+        """All parts."""
+        costs = [part.beside(config, length=length, shares=shares) for part in self.parts]
+        return {name: flops for each in costs for name, flops in each.items()}
 
     @property
     def pairing(self) -> Pairing | None:

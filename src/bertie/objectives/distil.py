@@ -1,6 +1,6 @@
 """Distillation: a smaller model learns to say what a trained one says, and to see it alike. Sanh et al. 2019, 2.
 
-    objectives: {mlm: {weight: 2}, nsp: null, distil: {teacher: models/bert-base}}
+    objectives: {mlm: {weight: 2}, nsp: null, distil: {teacher: models/bert-base, layers: [0, 2, 4, 7, 9, 11]}}
 
 Its two losses, beside masked LM, are DistilBERT's: soft targets, which are the teacher's probabilities of every
 vocabulary entry at a temperature, and the cosine between both models' last hidden states. The teacher reads the very
@@ -9,7 +9,8 @@ batch the student reads, masks and all, without dropout. It adds no labels.
 B sequences · T real tokens of the batch · N tokens compared · H hidden size
 """
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -23,11 +24,15 @@ from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
+from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
+from bertie.models.surgery import take_layers
 from bertie.nn.soft_targets import Decoder, soft_targets_loss
 from bertie.objectives.base import LossReport, Objective, Part
+
+NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given with its layers
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,9 @@ class Distillation(Objective):
     """Weight of the loss of hidden states; 0: they are not compared, and may differ in width."""
     positions: Literal["all", "masked"] = "all"
     """Where soft targets are compared: at every token, as published, or where mlm predicts, which takes less time."""
+    layers: tuple[int, ...] = ()
+    """The teacher's layers, from 0, that a student made from a preset starts with, beside its embeddings and vocabulary
+    head; none: from random weights. The release: 0, 2, 4, 7, 9, 11 of 12 (scripts/extract_distilbert.py)."""
     loaded: Model | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -53,6 +61,11 @@ class Distillation(Objective):
             raise UsageError("distil.temperature and distil.weight must be above 0, distil.cosine 0 or more.")
         if self.positions not in ("all", "masked"):
             raise UsageError(f"distil.positions is {self.positions!r}; it is all or masked.")
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The teacher."""
+        return {"distil.teacher": self.teacher}
 
     def ready(self, load: Callable[[str], Model]) -> "Distillation":
         """With its teacher. Raises UsageError when none is named or it cannot say words."""
@@ -65,7 +78,10 @@ class Distillation(Objective):
         return found
 
     def prepare(self, model: Model, seed: int) -> None:
-        """Compare student and teacher. Raises DataError or UsageError when one cannot learn from the other."""
+        """Compare student and teacher, and give a fresh student its first layers.
+
+        Raises DataError or UsageError when one cannot learn from the other, or cannot start from its layers.
+        """
         ours, theirs = model.config, self._teacher.config
         if ours.vocab_size != theirs.vocab_size:
             raise DataError(
@@ -77,6 +93,29 @@ class Distillation(Objective):
                 f"{self.teacher} is {theirs.hidden_size:,} wide, the student {ours.hidden_size:,}. Hidden states of "
                 "two widths have no cosine: objectives.distil.cosine=0."
             )
+        if self.layers:
+            self._start(model)
+
+    def _start(self, student: Model) -> None:
+        """Copy layers, embeddings and vocabulary head; heads of other objectives, and a pooler, stay fresh."""
+        if student.public:
+            raise UsageError(
+                "distil.layers is for a student made from a preset; this one is a model folder and has its weights "
+                "already. Leave one of them out: objectives.distil.layers=[]."
+            )
+        if len(self.layers) != student.config.num_hidden_layers:
+            raise UsageError(
+                f"distil.layers names {len(self.layers)} layers of {self.teacher}, the student has "
+                f"{student.config.num_hidden_layers}. Name as many, or change model_overrides.num_hidden_layers."
+            )
+        taken = take_layers(self._teacher, self.layers, variant=student.variant).state_dict()
+        ours = student.state_dict()
+        given = {name: tensor for name, tensor in taken.items() if name in ours and tensor.shape == ours[name].shape}
+        if lacking := [name for name in ours if re.match(NOT_FRESH, name) and name not in given]:
+            raise UsageError(
+                f"The student cannot start from {self.teacher}: {lacking[0]} is not there, or of another size."
+            )
+        student.load_state_dict(ours | given)
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The vocabulary head, which masked LM trains too."""
@@ -87,6 +126,12 @@ class Distillation(Objective):
         if self.positions == "masked" and "mlm_positions" not in batch.labels:
             raise UsageError("distil.positions=masked needs objectives.mlm, named before distil.")
         return batch
+
+    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+        """The teacher's forward pass; nothing is known of a teacher that is not loaded."""
+        if self.loaded is None:
+            return {}
+        return {"teacher": sum(forward_flops(self.loaded.config, length=length, predicted=shares["distil"]).values())}
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """N of the soft targets, T of the cosine"""

@@ -13,6 +13,7 @@ generator's tokens is taken at each predicted position.
 B sequences · T real tokens of the batch · N predicted tokens · H generator's hidden size · V vocabulary
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
@@ -27,6 +28,7 @@ from bertie.data.masking import Vocabulary
 from bertie.data.rates import Rates
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
+from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.heads import MaskedLMHead, ReplacedTokenHead
 from bertie.models.model import Model
@@ -111,6 +113,14 @@ class ReplacedTokens(Objective):
     def counts(self, batch: Batch) -> dict[str, int]:
         """N of the generator, T of the discriminator"""
         return {"generator": len(batch.labels["mlm_targets"]), "rtd": batch.tokens}
+
+    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+        """The generator, its vocabulary head once more to draw from it, and the discriminator's head at every token."""
+        smaller, asked = self.smaller(config), shares["generator"]
+        once = forward_flops(smaller, length=length, predicted=asked)
+        again = sum(flops for part, flops in once.items() if part.endswith("head"))
+        h = config.hidden_size
+        return {"generator": 3 * sum(once.values()) + again, "replaced-token head": 3 * (2 * h * h + 2 * h)}
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
         """What stood at each place the generator is asked about."""

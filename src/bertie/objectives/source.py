@@ -143,6 +143,11 @@ class PretrainingSource:
         ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
         return [self.corrupted(*self.instances(part, part)) for part in cut(ids, self.micro_batch_size)]
 
+    @property
+    def validates(self) -> bool:
+        """Whether held-out documents make instances."""
+        return self._validation_plan is not None and len(self._validation_plan) > 0
+
     def validation_batches(self) -> list[Batch]:
         """Instances of the held-out documents, with fixed masks: the same in every run. Empty when there are none."""
         plan = self._validation_plan

@@ -183,7 +183,8 @@ def _cell(example: Mapping[str, Any]) -> str:
 
 def _phases(report: Report, plan: Mapping[str, Any]) -> None:
     facts = ("parameters", "objective", "documents", "tokens_per_epoch", "epochs", "flops", "device", "precision")
-    report.section("Plan").pairs((name.replace("_", " "), plan[name]) for name in facts)
+    beside = [(f"flops, {name} alone", flops) for name, flops in plan.get("flops_beside", {}).items()]
+    report.section("Plan").pairs([*((name.replace("_", " "), plan[name]) for name in facts), *beside])
     for kind in ("phases", "corpora"):
         if rows := plan.get(kind):
             columns = list(rows[0])

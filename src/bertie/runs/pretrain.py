@@ -21,13 +21,13 @@ from bertie.files import check_run_folder, file_hash, new_folder, read_json, wri
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.elmo import ElmoEncoder
-from bertie.models.folder import check_vocabulary
+from bertie.models.folder import check_vocabulary, fingerprint
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
 from bertie.runs.domains import before_and_after, held_out_sentences
 from bertie.runs.page import REPORT, look, page
 from bertie.runs.phases import phases
-from bertie.runs.reading import Reading
+from bertie.runs.reading import Reading, is_folder, models_named
 from bertie.runs.verify import RESULTS, same_data
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
@@ -38,7 +38,7 @@ from bertie.train.resume import changes, flatten
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 EXAMPLE_CHARACTERS = 400
-ON_VOCABULARY = ("mlm", "generator", "ltr", "span", "plm", "distil")  # parts of a loss that ask the vocabulary head
+ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "distil")  # parts of a loss that ask the model's vocabulary head
 REDRAWN_S = 60.0  # the report is drawn anew at a validation when that has passed
 
 
@@ -66,7 +66,7 @@ def pretrain(
         check_run_folder(run)  # say so now, not after the corpus is read
     ready = Ready(config)
     if like is not None:
-        same_data(like, ready.identity)
+        same_data(like, ready.contents)
     if overwrite:
         if is_main():  # the others wait for it where they meet, in fit
             new_folder(run, overwrite=True)
@@ -102,7 +102,7 @@ def pretrain(
         run=run,
         config=config,
         identity=ready.identity,
-        evaluate=evaluate if ready.reading.validation(0) else None,
+        evaluate=evaluate if ready.reading.validates else None,
         save_model=lambda folder: ready.save(model, folder.parent),
         resume=resume,
         allow_change=allow_change,
@@ -175,12 +175,16 @@ class Ready:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What must stay the same when the run is resumed: all settings; of corpus and tokenizer the content."""
-        return {
-            **flatten(self.config.model_dump(mode="json")),
-            "corpus": self.reading.fingerprint,
-            "tokenizer": self.tokenizer.fingerprint,
+        """What must stay the same when the run is resumed: all settings; of what they name, the content."""
+        return flatten(self.config.model_dump(mode="json")) | self.contents
+
+    @cached_property
+    def contents(self) -> dict[str, Any]:
+        """What the run reads, by setting: fingerprints of corpora, tokenizer, the model it goes on from, a teacher."""
+        models = {
+            name: fingerprint(Path(model)) for name, model in models_named(self.config).items() if is_folder(model)
         }
+        return {"corpus": self.reading.fingerprint, "tokenizer": self.tokenizer.fingerprint, **models}
 
     def _shape(self) -> EncoderConfig:
         config = self.config
@@ -205,7 +209,7 @@ class Ready:
     @property
     def is_folder(self) -> bool:
         """Whether the run goes on from a model folder."""
-        return (Path(self.config.model) / "config.json").is_file()
+        return is_folder(self.config.model)
 
     def model(self) -> Model:
         """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
@@ -245,7 +249,9 @@ class Ready:
         return figures
 
     def plan(self, model: Model) -> dict[str, Any]:
-        """Sizes and costs. flops: of all steps, forward and backward, real tokens only."""
+        """Sizes and costs. flops: of all steps, forward and backward, real tokens only; flops_beside: how many of them
+        are not the model's own.
+        """
         config, reading = self.config, self.reading
         device = precision.choose_device(config.train.device)
         phases = [self._phase_plan(number) for number in range(len(reading.phases))]
@@ -253,6 +259,7 @@ class Ready:
         instances = sum(corpus["instances_per_epoch"] for corpus in corpora)
         samples = sum(phase.steps * phase.batch_size for phase in reading.phases)
         first = phases[0]
+        beside = [phase.pop("flops_beside") for phase in phases]
         return {
             "model": config.model,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -265,6 +272,7 @@ class Ready:
             "sequences_per_step": first["sequences_per_step"],
             "tokens_per_step": first["tokens_per_step"],
             "flops": float(f"{sum(phase['flops'] for phase in phases):.3g}"),
+            "flops_beside": {name: float(f"{sum(each[name] for each in beside):.3g}") for name in beside[0]},
             "device": str(device),
             "precision": str(precision.choose_dtype(config.train.precision, device)).removeprefix("torch."),
             **({"corpora": corpora} if len(corpora) > 1 else {}),
@@ -275,15 +283,19 @@ class Ready:
         phase = self.reading.phases[number]
         first = self.reading.sources[number].batches(0)
         tokens = sum(batch.tokens for batch in first)
-        predictions = sum(self.objective.counts(batch).get(part, 0) for batch in first for part in ON_VOCABULARY)
+        counts = [self.objective.counts(batch) for batch in first]
+        shares = {part: sum(count[part] for count in counts) / tokens for part in counts[0]}
         length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens  # as a token sees it
-        flops = sum(forward_flops(self.shape, length=length, predicted=predictions / tokens).values())
+        predicted = sum(shares.get(part, 0) for part in ON_VOCABULARY)
+        flops = 3 * sum(forward_flops(self.shape, length=length, predicted=predicted).values())
+        beside = self.objective.beside(self.shape, length=length, shares=shares)
         return {
             "steps": phase.steps,
             "max_length": phase.max_length,
             "sequences_per_step": phase.batch_size,
             "tokens_per_step": tokens,
-            "flops": 3 * flops * tokens * phase.steps,
+            "flops": (flops + sum(beside.values())) * tokens * phase.steps,
+            "flops_beside": {name: each * tokens * phase.steps for name, each in beside.items()},
         }
 
 
@@ -322,11 +334,14 @@ def summary(planned: dict[str, Any]) -> str:
         f"\n  phase {i}: {f['steps']:,} steps of {f['sequences_per_step']:,} sequences, length {f['max_length']:,}"
         for i, f in enumerate(p.get("phases", []), 1)
     ]
+    beside = ", ".join(f"{name} {flops / p['flops']:.0%}" for name, flops in p["flops_beside"].items())
     return (
         f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, "
         f"on {p['device']} in {p['precision']}\n"
         f"corpus: {p['documents']:,} documents, {p['instances_per_epoch']:,} instances "
         f"and {p['tokens_per_epoch']:,} tokens an epoch\n"
         f"plan: {p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
-        f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations" + escape("".join(more))
+        f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
+        + (f" ({beside})" if beside else "")
+        + escape("".join(more))
     )

@@ -14,6 +14,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import key
 from bertie.data.shards import Shards
 from bertie.errors import UsageError
+from bertie.models.variant import CONFIG
 from bertie.objectives.mixture import Mixture, shares
 from bertie.objectives.source import PretrainingSource
 from bertie.runs.phases import Phase, phases
@@ -51,6 +52,12 @@ class Reading:
         if len(self.shards) == 1:
             return next(iter(self.shards.values())).fingerprint
         return [f"{shards.fingerprint} {self.shares[name]:.5f}" for name, shards in self.shards.items()]
+
+    @property
+    def validates(self) -> bool:
+        """Whether documents are held out, in every phase."""
+        parts = [[*source.sources.values()] if isinstance(source, Mixture) else [source] for source in self.sources]
+        return all(any(part.validates for part in phase) for phase in parts)
 
     def validation(self, step: int) -> dict[str, list[Batch]]:
         """Batches to validate on after `step` steps, by corpus; empty where nothing is held out."""
@@ -111,6 +118,17 @@ class Reading:
             for number, (name, shards) in enumerate(self.shards.items())
         }
         return Mixture(parts, [*self.shares.values()], batch_size=phase.batch_size, seed=seed, first=phase.first, **cut)
+
+
+def models_named(config: PretrainConfig) -> dict[str, str]:
+    """The models a run names, by setting: the preset or folder it starts from, a teacher's folder."""
+    reads = objectives.build(config.objectives).reads
+    return {"model": config.model, **{f"objectives.{option}": folder for option, folder in reads.items()}}
+
+
+def is_folder(model: str) -> bool:
+    """Whether that is a model folder, whose weights are a start, and no preset."""
+    return (Path(model) / CONFIG).is_file()
 
 
 def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:

@@ -17,6 +17,8 @@ from bertie.config import FinetuneConfig, PretrainConfig
 from bertie.data.shards import Shards, read_manifest
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json
+from bertie.models.folder import fingerprint
+from bertie.runs.reading import models_named
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
 
@@ -76,6 +78,7 @@ def _looks(run: Path) -> Iterator[tuple[str, Callable[[], str]]]:
         yield "model", partial(_model, run)
     yield "tokenizer", partial(_tokenizer, run)
     yield "corpus", partial(_corpus, run)
+    yield "models read", partial(_models_read, run)
 
 
 def _checked(name: str, look: Callable[[], str]) -> Check:
@@ -155,17 +158,28 @@ def _corpus(run: Path) -> str:
     if len(paths) != len(expected):
         raise DataError(f"The run read {len(expected)} corpora; {CONFIG} names {len(paths)}.")
     said = []
-    for path, fingerprint in zip(paths, expected, strict=True):
+    for path, recorded in zip(paths, expected, strict=True):
         text = Shards.open(path)
         name = f"tokens-{identity['tokenizer'][:12]}"
         if not (Path(path) / name / "manifest.json").exists():
             said.append(f"{path} is whole; its token ids are gone, and would be made again")
             continue
         ids = Shards.open(Path(path) / name)
-        if ids.fingerprint != fingerprint.split()[0] or read_manifest(Path(path) / name)["corpus"] != text.fingerprint:
-            raise DataError(f"{path} holds another corpus now: {ids.fingerprint}, the run read {fingerprint}.")
+        if ids.fingerprint != recorded.split()[0] or read_manifest(Path(path) / name)["corpus"] != text.fingerprint:
+            raise DataError(f"{path} holds another corpus now: {ids.fingerprint}, the run read {recorded}.")
         said.append(f"{path} is the same: {ids.fingerprint}")
     return "; ".join(said)
+
+
+def _models_read(run: Path) -> str:
+    """The model the run went on from, and a teacher: that their folders hold what the run read."""
+    config, identity = run_config(run), run_identity(run)
+    named = models_named(config) if isinstance(config, PretrainConfig) else {}
+    read = {setting: folder for setting, folder in named.items() if identity.get(setting, folder) != folder}
+    for setting, folder in read.items():
+        if (found := fingerprint(Path(folder))) != identity[setting]:
+            raise DataError(f"{folder} ({setting}) holds another model now: {found}, the run read {identity[setting]}.")
+    return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 
 
 def shown(report: dict[str, Any]) -> str:
@@ -177,12 +191,12 @@ def shown(report: dict[str, Any]) -> str:
     return "\n".join(rows)
 
 
-def same_data(run: Path, identity: dict[str, Any]) -> None:
-    """Raise DataError unless a run read the corpus and the tokenizer that `identity` names."""
+def same_data(run: Path, contents: dict[str, Any]) -> None:
+    """Raise DataError unless a run read what `contents` names: corpus, tokenizer, models, by their fingerprints."""
     before = run_identity(run)
-    for name in ("corpus", "tokenizer"):
-        if name in before and json.dumps(before[name]) != json.dumps(identity[name]):
+    for name, now in contents.items():
+        if name in before and json.dumps(before[name]) != json.dumps(now):
             raise DataError(
-                f"The {name} is not the one that {run} read: {before[name]} then, {identity[name]} now. "
+                f"The {name} is not the one that {run} read: {before[name]} then, {now} now. "
                 f"Put it back, or start a run of its own with -c {run / CONFIG}."
             )
