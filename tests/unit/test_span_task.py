@@ -266,7 +266,7 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     logits[found.starts[:-1] + targets["start"], 0] += 4.0
     logits[found.starts[:-1] + targets["end"], 1] += 4.0
     answers = task.decode(logits, found, examples)
-    tuned = task.tuned(answers, examples)
+    tuned = task.tuned(zip(examples, answers, strict=True))
     assert tuned.threshold != 0.0
 
     def f1(chosen: SpanTask) -> float:

@@ -14,9 +14,9 @@ from scipy import stats
 
 from bertie.demo.masked import MASK, read_lines
 from bertie.demo.settings import STARTS
-from bertie.evaluate.charts import Line, bar_chart, interval_chart, line_chart
+from bertie.evaluate.charts import Line, bar_chart, interval_chart, line_chart, smooth
 from bertie.evaluate.compare import Seeds, over_seeds
-from bertie.evaluate.report import Report, Tile
+from bertie.evaluate.report import Html, Report, Tile, bars
 from bertie.files import read_json
 from bertie.train import log
 
@@ -96,7 +96,7 @@ def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
     charts = []
     for name in parts:
-        pair = [Line("training text", _column(train, "step"), _smooth(_column(train, f"{name}_loss")))]
+        pair = [Line("training text", _column(train, "step"), smooth(_column(train, f"{name}_loss")))]
         if valid:
             pair.append(Line("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
         svg = line_chart(pair, x_label="step", y_label="loss, nats per prediction", title=f"{PARTS[name]}: loss")
@@ -124,15 +124,6 @@ def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [row[name] for row in rows]
-
-
-def _smooth(values: Sequence[float], share: float = 0.02) -> list[float]:
-    """A running mean over a small share of the run, so that the trend shows through the noise of single steps."""
-    width = max(1, round(share * len(values)))
-    return [
-        sum(values[max(0, i - width + 1) : i + 1]) / len(values[max(0, i - width + 1) : i + 1])
-        for i in range(len(values))
-    ]
 
 
 def _masked_words(report: Report, run: Path) -> None:
@@ -235,23 +226,11 @@ def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mappi
         f"({right} right). {task['shown']}",
     )
     for example in found:
-        text = "".join(f"<p>{escape(part)}</p>" for part in example["texts"])
+        text = Html("".join(f"<p>{escape(part)}</p>" for part in example["texts"]))
         best = max(example["scores"], key=example["scores"].get)
         mark = '<span class="right">right</span>' if best == example["label"] else '<span class="wrong">wrong</span>'
         meta = f'<p class="meta">{mark} · {escape(example["where"] or example["label"])}</p>'
-        bars = _bars(example["scores"], example["label"])
-        report.html(f'<div class="example"><div>{text}{meta}</div><div>{bars}</div></div>')
-
-
-def _bars(scores: Mapping[str, float], label: str) -> str:
-    """A bar for each label, the most probable first; the true one's name is bold."""
-    ranked = sorted(scores.items(), key=lambda item: -item[1])
-    rows = []
-    for name, score in ranked:
-        kind = f"prob{' top' if name == ranked[0][0] else ''}{' true' if name == label else ''}"
-        fill = f'<div class="track"><div class="fill" style="width:{score:.1%}"></div></div>'
-        rows.append(f'<div class="{kind}"><span>{escape(name)}</span>{fill}<span>{score:.0%}</span></div>')
-    return "".join(rows)
+        report.example(Html(text + meta), bars(example["scores"], example["label"]))
 
 
 def _time(report: Report, stages: Mapping[str, Any]) -> None:

@@ -105,6 +105,26 @@ def bar_chart(values: Mapping[str, float], *, x_label: str, title: str = "", for
     return svg(title or x_label)
 
 
+def scatter_chart(points: Sequence[tuple[float, float]], *, x_label: str, y_label: str, title: str = "") -> str:
+    """A dot for each (x, y) and the line where both are the same -> an `<svg>` element."""
+    with _axes(5.2, 3.6) as (axes, svg):
+        values = [value for point in points for value in point] or [0.0, 1.0]
+        axes.axline((min(values), min(values)), slope=1, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
+        xs, ys = zip(*points, strict=True) if points else ((), ())
+        axes.plot(xs, ys, "o", color=SERIES[0], markersize=4, alpha=0.35, markeredgewidth=0)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(color=GRID, linewidth=0.8)
+    return svg(title or f"{y_label} over {x_label}")
+
+
+def smooth(values: Sequence[float], share: float = 0.02) -> list[float]:
+    """A running mean over a small share of the values, so that the trend shows through the noise of single steps."""
+    width = max(1, round(share * len(values)))
+    windows = (values[max(0, i - width + 1) : i + 1] for i in range(len(values)))
+    return [sum(window) / len(window) for window in windows]
+
+
 class _Svg:
     """Holds what was drawn until it is asked for by its title."""
 
@@ -126,6 +146,7 @@ def _axes(width: float, height: float) -> "Iterator[tuple[Axes, _Svg]]":
     style: Any = {
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": "bertie",  # the same drawing is the same bytes
+        "text.parse_math": False,  # a $ is a $
         "font.size": 9.5,
         "text.color": INK,
         "axes.edgecolor": GRID,

@@ -23,6 +23,7 @@ from torch import Tensor
 from bertie.data.collate import pack, ranges, token_budget
 from bertie.data.tables import Bad, Columns, Example, Skipped, TableFormat
 from bertie.errors import DataError, UsageError, nearest
+from bertie.evaluate.findings import Findings
 from bertie.metrics.base import Scores
 from bertie.models.model import Model
 from bertie.tasks import Prediction, Task, name_of, task_of
@@ -135,6 +136,13 @@ class Predictor:
 
         eager: answer whatever has arrived rather than wait for a full chunk, as someone who types lines expects.
         """
+        for chunk, answers, _ in self._answered(rows, eager=eager, long=long):
+            yield from zip(chunk, answers, strict=True)
+
+    def _answered(
+        self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
+    ) -> Iterator[tuple[list[Row], list[Prediction | Bad], Encoded]]:
+        """Chunks of rows with their answers, and what was read of those that are examples."""
         for chunk in _as_they_come(rows, CHUNK) if eager else _chunks(rows, CHUNK):
             good = [row for row in chunk if isinstance(row, Example)]
             encoded = self._encode(good)
@@ -142,17 +150,16 @@ class Predictor:
             if long is not None:
                 long.rows += len(good)
                 long.long += len(encoded.too_long)
-            answers = iter(self.task.decode(self.logits(encoded), encoded, good))
-            number = 0
+            found = enumerate(self.task.decode(self.logits(encoded), encoded, good))
+            answers: list[Prediction | Bad] = []
             for row in chunk:
                 if isinstance(row, Bad):
-                    yield row, row
+                    answers.append(row)
                     continue
-                answer: Prediction | Bad = next(answers)
-                if number in refused:
-                    answer = Bad(row.line, f"longer than {self.max_length} tokens")
-                yield row, answer
-                number += 1
+                number, answer = next(found)
+                long_row = number in refused
+                answers.append(Bad(row.line, f"longer than {self.max_length} tokens") if long_row else answer)
+            yield chunk, answers, encoded
 
     def logits(self, encoded: Encoded) -> Tensor:
         """The head's output for all sequences in their order, float32. -> (W, L), or (T, L) for a task of tokens"""
@@ -161,7 +168,7 @@ class Predictor:
         with torch.inference_mode():
             for sequences in token_budget(lengths_W, max_tokens=TOKENS):
                 batch = encoded.batch(sequences).to(self.device)
-                found = self.task.logits(self.model, self.model.encode(batch)).float().cpu()
+                found = self.task.logits(self.model, self.task.forward(self.model, batch)).float().cpu()
                 if logits is None:
                     rows = len(encoded.ids) if self.task.per_token else len(lengths_W)
                     logits = found.new_zeros(rows, *found.shape[1:])
@@ -171,18 +178,33 @@ class Predictor:
         return torch.zeros(0, len(self.labels)) if logits is None else logits
 
     def evaluate(
-        self, rows: Iterable[Row], *, skipped: Skipped | None = None, long: TooLongCount | None = None
+        self,
+        rows: Iterable[Row],
+        *,
+        skipped: Skipped | None = None,
+        long: TooLongCount | None = None,
+        findings: Findings | None = None,
     ) -> Scores:
-        """Count true and predicted labels over labelled rows; bad rows go to `skipped`, as no model can answer."""
+        """Count true and predicted labels over labelled rows; bad rows go to `skipped`, as no model can answer.
+
+        findings: shown the same answers.
+        """
         scores = self.task.scores()
-        for row, answer in self.stream(rows, long=long):
-            if skipped is not None:
-                skipped.rows += 1
-            if isinstance(answer, Bad):
+        for chunk, answers, encoded in self._answered(rows, long=long):
+            examples, predictions, read, number = list[Example](), list[Prediction](), list[int](), -1
+            for row, answer in zip(chunk, answers, strict=True):
+                number += isinstance(row, Example)
                 if skipped is not None:
-                    skipped.add(answer)
-            elif isinstance(row, Example) and row.label is not None:
-                self.task.count(scores, [row], [answer])
+                    skipped.rows += 1
+                    if isinstance(answer, Bad):
+                        skipped.add(answer)
+                if isinstance(row, Example) and isinstance(answer, Prediction) and row.label is not None:
+                    examples.append(row)
+                    predictions.append(answer)
+                    read.append(number)
+            self.task.count(scores, examples, predictions)
+            if findings is not None:
+                findings.add(examples, predictions, encoded.tokens[read].tolist(), encoded.fits[read].tolist())
         if not scores.total:
             raise DataError(f"There is no labelled example to evaluate on. {skipped if skipped else ''}".rstrip())
         return scores
@@ -193,11 +215,12 @@ class Predictor:
         format: TableFormat = LABELLED,
         *,
         on_columns: Callable[[Columns], None] = lambda columns: None,
+        findings: Findings | None = None,
     ) -> dict[str, Any]:
         """The metrics of a labelled file (Scores.report), with what was left out and what did not fit."""
         skipped, long = Skipped(), TooLongCount(self.too_long, self.max_length)
         rows = self.task.rows(path, format, on_columns=on_columns)
-        report = self.evaluate(rows, skipped=skipped, long=long).report()
+        report = self.evaluate(rows, skipped=skipped, long=long, findings=findings).report()
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
         report["notes"] = [str(note) for note, said in ((skipped, skipped.total), (long, long.long)) if said]

@@ -6,15 +6,16 @@
     report.table(["stage", "seconds"], [["corpus", 12.1]])
     report.save(Path("runs/x/report.html"))
 
-Every method returns the report. Text is escaped; `html` alone takes markup as it is.
+Every method returns the report. Text is escaped; `html`, and a table's cells that are `Html`, take markup as it is.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Self
 
+from bertie.evaluate.style import STYLE
 from bertie.files import write_bytes
 
 
@@ -25,6 +26,38 @@ class Tile:
     label: str
     value: str
     note: str = ""
+
+
+class Html(str):
+    """Markup, to be shown as it is: whoever makes it has escaped what came from outside."""
+
+
+def link(text: str, target: str) -> Html:
+    """A link to a page beside this one."""
+    return Html(f'<a href="{escape(target, quote=True)}">{escape(text)}</a>')
+
+
+def bars(scores: Mapping[str, float], label: str = "") -> Html:
+    """A bar for each probability, the highest first; the name of the true `label` is bold."""
+    rows = []
+    for place, (name, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
+        kind = f"prob{' top' if place == 0 else ''}{' true' if name == label else ''}"
+        fill = f'<div class="track"><div class="fill" style="width:{score:.1%}"></div></div>'
+        rows.append(f'<div class="{kind}"><span>{escape(name)}</span>{fill}<span>{score:.0%}</span></div>')
+    return Html("".join(rows))
+
+
+def interval(value: float, low: float, high: float, *, reference: float, span: tuple[float, float]) -> Html:
+    """A value in its interval as a small drawing between the ends of `span`, with a line where `reference` is."""
+    width = (span[1] - span[0]) or 1.0
+
+    def at(x: float) -> str:
+        return f"{(x - span[0]) / width:.1%}"
+
+    return Html(
+        f'<div class="interval"><i style="left:{at(low)};width:{(high - low) / width:.1%}"></i>'
+        f'<u style="left:{at(reference)}"></u><b style="left:{at(value)}"></b></div>'
+    )
 
 
 class Report:
@@ -74,6 +107,30 @@ class Report:
         table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         return self.html(f'<figure class="table"><div class="scroll">{table}</div>{below}</figure>')
 
+    def heat(self, names: Sequence[str], matrix: Sequence[Sequence[int]], caption: str = "") -> Self:
+        """Add a matrix of counts, rows true and columns given, each cell as dark as its share of the row."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in names)
+        body = []
+        for i, (name, row) in enumerate(zip(names, matrix, strict=True)):
+            total = max(1, sum(row))
+            cells = (
+                f'<td class="{"hit" if i == j else "miss"}" style="--share:{50 * count / total:.0f}%">{count:,}</td>'
+                if count
+                else '<td class="none">·</td>'
+                for j, count in enumerate(row)
+            )
+            body.append(f'<tr><th>{escape(name)}</th>{"".join(cells)}<td class="sum">{sum(row):,}</td></tr>')
+        table = (
+            f'<table class="heat"><thead><tr><th>true, down; given, across</th>{head}<th>all</th></tr></thead>'
+            f"<tbody>{''.join(body)}</tbody></table>"
+        )
+        below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+        return self.html(f'<figure class="table"><div class="scroll">{table}</div>{below}</figure>')
+
+    def example(self, text: Html, aside: Html) -> Self:
+        """Add an example: its text to the left, what was made of it to the right."""
+        return self.html(f'<div class="example"><div>{text}</div><div>{aside}</div></div>')
+
     def pairs(self, pairs: Iterable[tuple[str, Any]]) -> Self:
         """Add names and their values, one a line: settings, versions, the machine."""
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(_shown(value))}</dd>" for name, value in pairs)
@@ -113,62 +170,7 @@ def _shown(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, Html):
+        return f"<td>{value}</td>"
     kind = ' class="number"' if isinstance(value, int | float) else ""
     return f"<td{kind}>{escape(_shown(value))}</td>"
-
-
-# Colours: text on both grounds passes WCAG AA; the series keep apart for the colour-blind (after Okabe and Ito 2008).
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --font: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans KR", "Apple SD Gothic Neo", sans-serif;
-  --ground: #f6f7f9; --card: #ffffff; --ink: #18202c; --soft: #566072; --grid: #e1e5eb; --good: #0a7a55;
-  --series-1: #1f5fd6; --series-2: #d2691e; --series-3: #0a8f6a; --series-4: #a0449b; --series-5: #6b7688;
-  --series-6: #b8900b;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --ground: #11151b; --card: #191f28; --ink: #e8ecf2; --soft: #9aa6b8; --grid: #2c3542; --good: #4cc79a;
-    --series-1: #74a5ff; --series-2: #f2a154; --series-3: #45c79c; --series-4: #d98ad4; --series-5: #9aa6b8;
-    --series-6: #e0bd4b;
-  }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--ground); color: var(--ink); font: 16px/1.55 var(--font); }
-header, main { max-width: 1080px; margin: 0 auto; padding: 0 20px; }
-header { padding-top: 44px; padding-bottom: 8px; }
-h1 { font-size: 2.1rem; line-height: 1.15; margin: 0 0 6px; letter-spacing: -0.02em; }
-header p { color: var(--soft); margin: 0 0 18px; font-size: 1.05rem; max-width: 62em; }
-h2 { font-size: 1.3rem; margin: 0 0 6px; letter-spacing: -0.01em; }
-section { background: var(--card); border: 1px solid var(--grid); border-radius: 14px;
-  padding: 22px 24px; margin: 20px 0; }
-section > p { max-width: 68em; margin: 0 0 14px; color: var(--soft); }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 12px; margin: 14px 0; }
-.tile { background: var(--card); border: 1px solid var(--grid); border-radius: 14px; padding: 14px 16px; }
-.tile .label, .tile .note { color: var(--soft); font-size: 0.86rem; }
-.tile .value { font-size: 1.75rem; font-weight: 650; letter-spacing: -0.02em; font-variant-numeric: tabular-nums; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 430px), 1fr)); gap: 18px; }
-figure { margin: 10px 0; min-width: 0; }
-figure > svg { width: 100%; max-width: 700px; height: auto; display: block; }
-figcaption { color: var(--soft); font-size: 0.88rem; margin-top: 4px; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-size: 0.93rem; }
-th { text-align: left; color: var(--soft); font-weight: 550; }
-th, td { padding: 7px 12px 7px 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
-td.number { font-variant-numeric: tabular-nums; text-align: left; white-space: nowrap; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 8px 0; font-size: 0.93rem; }
-dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
-.example { border-top: 1px solid var(--grid); padding: 14px 0 6px; display: grid; gap: 4px 26px;
-  grid-template-columns: minmax(0, 3fr) minmax(240px, 2fr); }
-@media (max-width: 700px) { .example { grid-template-columns: 1fr; } dl { grid-template-columns: 1fr; } }
-.example p { margin: 0; } .example .meta { color: var(--soft); font-size: 0.86rem; }
-.prob { display: grid; grid-template-columns: 7em 1fr 3em; gap: 8px; align-items: center; font-size: 0.86rem; }
-.prob .track { background: var(--grid); border-radius: 4px; height: 9px; overflow: hidden; }
-.prob .fill { background: var(--series-5); height: 100%; } .prob.top .fill { background: var(--series-1); }
-.prob.true { font-weight: 650; } .right { color: var(--good); font-weight: 600; } .wrong { color: var(--series-2); }
-.blank { border-bottom: 2px solid var(--series-1); display: inline-block; width: 2.6em; }
-.guess { display: inline-block; white-space: nowrap; border-radius: 6px; padding: 1px 7px; margin: 1px 0;
-  background: color-mix(in srgb, var(--series-5) 14%, transparent); }
-.guess.hit { background: color-mix(in srgb, var(--series-3) 24%, transparent); font-weight: 600; }
-.guess small { color: var(--soft); font-weight: 400; }
-"""

@@ -164,6 +164,9 @@ class AnswerScores:
         found["answerable"] = sum(self.answerable)
         found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
         if not all(self.answerable):
+            kinds = Counter(zip(self.answerable, self.silent, strict=True))
+            found["labels"] = ["an answer", "no answer"]
+            found["confusion"] = [[kinds[there, silent] for silent in (False, True)] for there in (True, False)]
             name = SCRIPTS[self.script].name
             for metric, column in (("exact_match", 2), (name, 3)):
                 scores = [row[column] for row in self.rows]

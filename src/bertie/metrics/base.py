@@ -42,6 +42,16 @@ def percent_points(values: Float) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def wilson(right: float, total: float) -> tuple[float, float]:
+    """The 95 % interval of a share, right of total (Wilson 1927); 0 to 1 where there is nothing to count."""
+    if not total:
+        return 0.0, 1.0
+    z, p = 1.959964, right / total
+    middle, half = p + z * z / (2 * total), z * (p * (1 - p) / total + z * z / (4 * total * total)) ** 0.5
+    scale = 1 + z * z / total
+    return (middle - half) / scale, (middle + half) / scale
+
+
 def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
     """One line for people: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []

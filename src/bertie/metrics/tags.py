@@ -7,7 +7,8 @@ open as the scheme demands (KLUE-NER). A tag without a prefix, such as a part of
 N sentences · K counts
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -17,6 +18,7 @@ from bertie.metrics.base import Float
 from bertie.metrics.resample import intervals
 
 OUTSIDE = "O"
+MATRIX = 200  # types beyond which the matrix is left out of the report
 Scheme = Literal["as_given", "bio", "bioes", "iob1"]
 Tags = Sequence[str]
 
@@ -85,6 +87,8 @@ class TagScores:
     scheme: Scheme = "as_given"
     sentences: list[dict[tuple[str, str], list[int]]] = field(default_factory=list)
     """Per sentence: ("entity" or "tag", name) -> right, predicted, true."""
+    confused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(true, predicted) type of entities that share a word; "" where there is none."""
 
     @property
     def total(self) -> int:
@@ -101,6 +105,7 @@ class TagScores:
             for column, found in enumerate((right, given_entities, true_entities)):
                 for entity in found:
                     counts.setdefault(("entity", entity.type), [0, 0, 0])[column] += 1
+            self.confused.update(_confused(true_entities, given_entities))
             for t, g in zip(true, given, strict=True):
                 counts.setdefault(("tag", g), [0, 0, 0])[1] += 1
                 counts.setdefault(("tag", t), [0, 0, 0])[2] += 1
@@ -126,7 +131,10 @@ class TagScores:
             **self.figures(),
             "interval_95": intervals(counts, lambda sums: self._figures(sums, keys)),
             "words": int(sum(true for _, _, true in tags.values())),
-            "labels": [keys[i][1] for i in types],
+            "labels": (names := [keys[i][1] for i in types]),
+            "confusion": [[self.confused[true, given] for given in (*names, "")] for true in (*names, "")]
+            if len(names) <= MATRIX
+            else None,
             "per_label": {
                 keys[i][1]: {
                     "precision": float(_ratio(sums[i, 0], sums[i, 1])),
@@ -166,6 +174,20 @@ class TagScores:
             "accuracy": _ratio(tags[..., 0], tags[..., 2]),
             "tag_macro_f1": _mean(sums_K3[..., inner, :]),
         }
+
+
+def _confused(truth: Sequence[Entity], given: Sequence[Entity]) -> Iterator[tuple[str, str]]:
+    """The types of entities that share a word, the one with the same words first; "" where there is no other."""
+    owner = {word: entity for entity in given for word in range(entity.start, entity.end)}
+    met = set()
+    for entity in truth:
+        others = [owner[word] for word in range(entity.start, entity.end) if word in owner]
+        other = min(others, key=lambda one: one[1:] != entity[1:], default=None)
+        met.update(others)
+        yield entity.type, other.type if other else ""
+    for entity in given:
+        if entity not in met:
+            yield "", entity.type
 
 
 def _f1(counts: Float) -> Float:

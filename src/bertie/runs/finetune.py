@@ -7,9 +7,8 @@ One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of
 2020).
 """
 
-import itertools
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,10 @@ from bertie.config import FinetuneConfig
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
+from bertie.evaluate.findings import Findings
 from bertie.evaluate.predict import CHUNK, Predictor, TooLongCount, set_training_facts
 from bertie.files import check_run_folder, new_folder, read_json, write_json
+from bertie.metrics.base import Scores
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
@@ -37,7 +38,8 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train.loop import fit
 from bertie.train.resume import FREE, flatten
 
-CONFIG, RESULTS, MODEL, BEST, SCORE = "run.yaml", "results.json", "model", "best", "score.json"
+CONFIG, RESULTS, FINDINGS = "run.yaml", "results.json", "findings.json"
+MODEL, BEST, SCORE = "model", "best", "score.json"
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
@@ -279,9 +281,14 @@ class _Run:
             encoded = self.dev.part(start, stop)
             yield self.examples.dev[start:stop], encoded, self.predictor.logits(encoded)
 
-    def _answers(self) -> list[Prediction]:
-        chunks = (self.task.decode(logits, encoded, examples) for examples, encoded, logits in self._dev_logits())
-        return list(itertools.chain.from_iterable(chunks))
+    def _answers(self, scores: Scores, findings: Findings | None = None) -> Iterator[tuple[Example, Prediction]]:
+        """The dev examples with their answers, counted as they go by and then forgotten."""
+        for examples, encoded, logits in self._dev_logits():
+            answers = self.task.decode(logits, encoded, examples)
+            self.task.count(scores, examples, answers)
+            if findings is not None:
+                findings.add(examples, answers, encoded.tokens.tolist(), encoded.fits.tolist())
+            yield from zip(examples, answers, strict=True)
 
     def _save(self, folder: Path) -> None:
         variants.save(self.model, folder)
@@ -299,15 +306,13 @@ class _Run:
         self.model.load_state_dict(saved.state_dict())
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
-        answers = self._answers()
-        tuned = self.task.tuned(answers, examples.dev)
-        if tuned != self.task:
-            self.task = self.predictor.task = tuned
+        untuned, before = self.task, self.task.scores()
+        self.task = self.predictor.task = untuned.tuned(self._answers(before))
+        if self.task != untuned:
             self._set_facts(self.predictor.tokenizer)
             self.predictor.tokenizer.save(self.run / MODEL)
-            answers = self._answers()
-        scores = self.task.scores()
-        self.task.count(scores, examples.dev, answers)
+        scores, findings = self.task.scores(), Findings(self.task, examples.metrics[0])
+        deque(self._answers(scores, findings), maxlen=0)
         results = {
             "identity": self._settings(),
             "labels": list(self.task.labels),
@@ -316,6 +321,9 @@ class _Run:
             "dev": scores.report(),
             "notes": self.notes,
         }
+        if self.task != untuned:
+            results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
+        write_json(self.run / FINDINGS, findings.as_json())
         write_json(self.run / RESULTS, results)
         return results
 

@@ -11,7 +11,7 @@ E examples · W sequences the model reads (an example may have several) · T the
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -26,6 +26,7 @@ from bertie.metrics.base import Scores
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.loss import LossReport
+from bertie.tasks.shown import Shown, nats, plain, top
 from bertie.tasks.source import Arrays, Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -175,9 +176,40 @@ class Task(ABC):
         """Count more examples, all with labels, in what `scores` returned."""
         scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
 
-    def tuned(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> Self:
-        """The same task with the settings that serve dev examples best (a threshold), once the model is trained."""
+    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
+        """The same task with the settings that serve dev examples best (a threshold), once the model is trained.
+
+        answers: a stream, made as it is read; a task that has nothing to choose leaves it alone.
+        """
         return self
+
+    # Showing where it goes wrong (evaluate/findings.py).
+
+    def wrongness(self, example: Example, prediction: Prediction) -> float:
+        """How wrong an answer is: the worst are shown first; 0 where it could not be better.
+
+        By default its loss in nats. A label that is not the model's shares what the answer left over.
+        """
+        right, sure = prediction.label == example.label, prediction.probability
+        left = 0.0 if sure is None else 1 - sure
+        return nats(prediction.scores.get(example.label, (1 - left) if right else left))
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """An answer for people."""
+        texts = tuple(map(plain, example.texts))
+        scores = top(prediction.scores, example.label)
+        return Shown(texts, str(example.label), str(prediction.label), prediction.probability, scores)
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """What an example is one of, by kind: each slice has the main metric of its own, so that a weak one shows.
+
+        tokens: how many were read; long: whether it did not fit.
+        """
+        return {"tokens": length_slice(tokens), "too long": "yes" if long else "no", "texts": str(len(example.texts))}
+
+    def point(self, example: Example, prediction: Prediction) -> tuple[float, float] | None:
+        """The true number and the predicted one, where answers are numbers."""
+        return None
 
     # In a model folder.
 
@@ -208,3 +240,10 @@ class Task(ABC):
             where = ".".join(map(str, first["loc"]))
             raise UsageError(f"Task option {where}: {first['msg']} (given: {str(first['input'])[:80]!r}).") from None
         return task
+
+
+def length_slice(length: int, first: int = 16) -> str:
+    """17 -> "17 to 32": lengths double from slice to slice, the first ends with `first`."""
+    high = max(first, 1 << max(0, length - 1).bit_length())
+    low = high // 2 + 1 if high > first else 1
+    return f"{low} to {high}" if low < high else str(high)

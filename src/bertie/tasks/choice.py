@@ -10,7 +10,7 @@ E examples · W sequences · B sequences of a batch · G questions of a batch ·
 import itertools
 import re
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.ranking import Accuracy
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
+from bertie.tasks.shown import GIVEN, TRUE, Shown, Stretch, plain
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -134,6 +135,20 @@ class ChoiceTask(Task):
             best = max(range(len(row)), key=row.__getitem__)
             predictions.append(Prediction(str(best), row[best], {str(i): p for i, p in enumerate(row)}))
         return predictions
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """The choices with their numbers, the right one and the one that was given marked."""
+        choices = []
+        for number, choice in enumerate(map(str, range(len(example.texts) - 1))):
+            kinds = [kind for kind, label in ((TRUE, example.label), (GIVEN, prediction.label)) if label == choice]
+            choices.append((Stretch(f"{choice}: "), Stretch(example.texts[1 + number], " ".join(kinds))))
+        return replace(super().shown(example, prediction), texts=(plain(example.texts[0]), *choices))
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """By how many choices there are, and where the right one stands."""
+        found = super().slices(example, prediction, tokens, long)
+        choices = str(int(found.pop("texts")) - 1)
+        return {**found, "choices": choices, "right choice": str(example.label)}
 
     def scores(self) -> Accuracy:
         """Questions answered right."""

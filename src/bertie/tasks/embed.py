@@ -28,6 +28,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.regression import RegressionTask
+from bertie.tasks.shown import Shown, numbers
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -129,6 +130,18 @@ class EmbedTask(Task):
     def scores(self) -> Scores:
         """Labels beside cosines."""
         return Numbers()
+
+    def wrongness(self, example: Example, prediction: Prediction) -> float:
+        """How far the cosine is from the label, as a share of the highest."""
+        return abs(float(prediction.label) - float(example.label) / self.highest)
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """The label and the cosine."""
+        return numbers(example.texts, float(example.label), prediction.label, self.wrongness(example, prediction))
+
+    def point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
+        """The label and the cosine."""
+        return float(example.label), float(prediction.label)
 
     @classmethod
     def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:

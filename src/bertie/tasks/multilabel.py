@@ -4,21 +4,24 @@ One yes-or-no question per label, on one head. E examples · W sequences · B se
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.tables import Bad, Columns, Example, Fields, TableFormat, example, find_columns
 from bertie.errors import DataError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
+from bertie.metrics.resample import Reservoir
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
-from bertie.tasks.sequence import label_names, outputs_of, vote
+from bertie.tasks.sequence import KEPT, label_names, outputs_of, vote
+from bertie.tasks.shown import Shown, nats
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
@@ -128,16 +131,32 @@ class MultiLabelTask(Task):
         """True and predicted sets."""
         return LabelSets(self.labels)
 
-    def tuned(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> Self:
+    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """With the thresholds that are best on these examples, unless one was given."""
         if self.threshold is not None or self.thresholds:
             return self
-        scores_EL = np.array([[prediction.scores[label] for label in self.labels] for prediction in predictions])
-        truth_EL = np.array([[label in example.label for label in self.labels] for example in examples])
+        kept = Reservoir[tuple[NDArray[np.float32], NDArray[np.bool_]]](KEPT // len(self.labels))
+        for one, answer in answers:
+            truth = np.array([label in one.label for label in self.labels])
+            kept.add((np.fromiter(answer.scores.values(), np.float32), truth))
+        scores_EL, truth_EL = (np.array(part) for part in zip(*kept.items, strict=True))
         if not self.per_label:
             return replace(self, threshold=best_threshold(scores_EL.ravel(), truth_EL.ravel()))
         columns = zip(scores_EL.T, truth_EL.T, strict=True)
         return replace(self, thresholds=tuple(best_threshold(scores, truth) for scores, truth in columns))
+
+    def wrongness(self, example: Example, prediction: Prediction) -> float:
+        """The losses of all decisions."""
+        return sum(nats(p if label in example.label else 1 - p) for label, p in prediction.scores.items())
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """Labels as lists."""
+        truth, given = (", ".join(labels) or "none" for labels in (example.label, prediction.label))
+        return replace(super().shown(example, prediction), truth=truth, given=given)
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """Also by how many labels are true."""
+        return {**super().slices(example, prediction, tokens, long), "labels": str(len(example.label))}
 
     @classmethod
     def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:

@@ -37,3 +37,7 @@ class RankTask(SequenceTask):
         yes = self.labels[-1]
         truth = [(example.texts[0], example.label == yes) for example in examples]
         scores.add(truth, [prediction.scores[yes] for prediction in predictions])
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """None: the passages of a question are measured together."""
+        return {}

@@ -17,6 +17,7 @@ from bertie.metrics.numbers import Numbers
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.sequence import outputs_of, vote
+from bertie.tasks.shown import Shown, numbers
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
@@ -77,6 +78,18 @@ class RegressionTask(Task):
     def scores(self) -> Numbers:
         """True and predicted numbers."""
         return Numbers(self.threshold)
+
+    def wrongness(self, example: Example, prediction: Prediction) -> float:
+        """By how much it is off."""
+        return abs(float(prediction.label) - float(example.label))
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """Numbers, and by how much they differ."""
+        return numbers(example.texts, example.label, prediction.label, self.wrongness(example, prediction))
+
+    def point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
+        """The label and the answer."""
+        return float(example.label), float(prediction.label)
 
     @classmethod
     def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:

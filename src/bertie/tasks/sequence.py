@@ -6,14 +6,14 @@
 E examples · W sequences · B sequences of a batch · L labels
 """
 
-import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from bertie.data.batch import Batch
@@ -22,6 +22,7 @@ from bertie.errors import DataError
 from bertie.metrics.base import Scores
 from bertie.metrics.calibration import temperature
 from bertie.metrics.confusion import Confusion
+from bertie.metrics.resample import Reservoir
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.source import Encoded, Targets
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
+KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
 
 
 @dataclass(frozen=True)
@@ -121,17 +123,21 @@ class SequenceTask(Task):
         right = (answer.label == example.label for example, answer in zip(examples, predictions, strict=True))
         scores.calibration.add((answer.probability or 0.0 for answer in predictions), right)
 
-    def tuned(self, predictions: Sequence[Prediction], examples: Sequence[Example]) -> Self:
+    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """With the temperature that fits these examples, if asked for."""
         if not self.calibrate or len(self.labels) > SHOWN:
             return self
         number = {label: i for i, label in enumerate(self.labels)}
-        known = [(p, number[e.label]) for p, e in zip(predictions, examples, strict=True) if e.label in number]
-        if not known:
+        known = Reservoir[tuple[NDArray[np.float32], int]](KEPT // len(self.labels))
+        for example, answer in answers:
+            if example.label in number:
+                # The logarithm of a probability is the logit but for a constant, which softmax does not see.
+                logits = np.log(np.maximum(np.fromiter(answer.scores.values(), np.float64), 1e-30))
+                known.add((logits.astype(np.float32), number[example.label]))
+        if not known.items:
             return self
-        # The logarithm of a probability is the logit but for a constant, which softmax does not see.
-        logits = [[math.log(max(p, 1e-30)) for p in prediction.scores.values()] for prediction, _ in known]
-        return replace(self, calibrate=False, temperature=self.temperature * temperature(logits, [t for _, t in known]))
+        found = temperature([logits for logits, _ in known.items], [label for _, label in known.items])
+        return replace(self, calibrate=False, temperature=self.temperature * found)
 
     @classmethod
     def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:

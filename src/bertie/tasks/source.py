@@ -46,7 +46,8 @@ class Encoded:
 
     ids (T,) int32. types (T,) uint8: the segment of each token. starts (W + 1,): where each sequence begins.
     windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit. places: arrays of T
-    rows that say where tokens came from (words, characters), for tasks that answer in the text.
+    rows that say where tokens came from (words, characters), for tasks that answer in the text. beside: arrays of T
+    rows that the model's head reads with the tokens; they stand in every batch's labels.
     """
 
     ids: NDArray[np.int32]
@@ -55,6 +56,7 @@ class Encoded:
     windows: Int
     too_long: Int
     places: Arrays = field(default_factory=dict)
+    beside: Arrays = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -94,6 +96,17 @@ class Encoded:
         """(W,) the share of each sequence in its example: the windows of one long text weigh 1 together."""
         return (1 / np.diff(self.windows)[self.example]).astype(np.float32)
 
+    @cached_property
+    def tokens(self) -> Int:
+        """(E,) tokens read of each example, those that windows share counted in each."""
+        tokens: Int = np.diff(self.starts[self.windows])
+        return tokens
+
+    @cached_property
+    def fits(self) -> NDArray[np.bool_]:
+        """(E,) whether each example is no longer than the model reads at once."""
+        return ~np.isin(np.arange(len(self)), self.too_long)
+
     def grouped(self, sizes: Sequence[int]) -> "Encoded":
         """Examples put together, as many sequences to each as `sizes` says, of examples of one sequence each."""
         windows = np.cumsum([0, *sizes], dtype=np.int64)
@@ -112,6 +125,7 @@ class Encoded:
             windows - first,
             long - start,
             {name: array[tokens] for name, array in self.places.items()},
+            {name: array[tokens] for name, array in self.beside.items()},
         )
 
     def batch(self, sequences: Int, targets: Targets = Targets()) -> Batch:
@@ -120,7 +134,7 @@ class Encoded:
         tokens = ranges(self.starts[sequences], self.starts[sequences + 1])
         ids, types = self.ids[tokens].astype(np.int64), self.types[tokens].astype(np.int64)
         labels = {name: array[sequences] for name, array in targets.sequence.items()}
-        labels |= {name: array[tokens] for name, array in targets.token.items()}
+        labels |= {name: array[tokens] for name, array in {**self.beside, **targets.token}.items()}
         batch = packed(ids, types, lengths, self.example[sequences])
         return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
 

@@ -8,7 +8,9 @@ answer is taught to point at [CLS]. Answers are slices of the context, character
 B sequences · S longest · T tokens · C pieces of a context · L longest answer in pieces
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
@@ -26,13 +28,19 @@ from bertie.data.tables import Bad, Columns, Example, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold
 from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task
+from bertie.tasks.base import Prediction, Task, length_slice
 from bertie.tasks.places import encode_places, fullest
+from bertie.tasks.shown import GIVEN, TRUE, Shown, marked, plain
 from bertie.tasks.source import Encoded, Targets, TooLong
 from bertie.text.tokenizer import Tokenizer
 
 Float = NDArray[np.float32]
 CONTEXT = 1  # the second text
+SILENT = "no answer"
+ASKED = re.compile(
+    r"\b(?:what|who|whom|whose|which|when|where|why|how)\b|무엇|누구|누가|언제|어디|왜|어떻게|어떤|어느|몇",
+    re.IGNORECASE,
+)
 FRAMES = ("json", "jsonl", "ndjson")
 
 
@@ -249,17 +257,54 @@ class SpanTask(Task):
         """True and given answers, by the published script."""
         return AnswerScores(self.script)
 
-    def tuned(self, answers: Sequence[Prediction], examples: Sequence[Example]) -> Self:
+    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """With the threshold that gives the dev set its best F1, where questions may have no answer."""
-        if self.threshold is None or not examples:
+        if self.threshold is None:
             return self
-        script = SCRIPTS[self.script]
-        scores = [
-            script.score(answer.label.best, [text for text, _ in example.label or ()])[1]
-            for answer, example in zip(answers, examples, strict=True)
+        rows = [
+            (self._f1(example, answer.label.best), answer.label.no_answer, bool(example.label))
+            for example, answer in answers
         ]
-        no_answer = [answer.label.no_answer for answer in answers]
-        return replace(self, threshold=best_threshold(scores, no_answer, [bool(e.label) for e in examples])[1])
+        if not rows:
+            return self
+        return replace(self, threshold=best_threshold(*zip(*rows, strict=True))[1])
+
+    def _f1(self, example: Example, text: str) -> float:
+        return SCRIPTS[self.script].score(text, [true for true, _ in example.label or ()])[1]
+
+    def wrongness(self, example: Example, prediction: Prediction) -> float:
+        """How much of the answer is not true, and how sure it is."""
+        sure, odds = prediction.probability, prediction.label.no_answer
+        if sure is None:
+            sure = 1 / (1 + math.exp(-max(odds, -700.0)))
+        return (1 - self._f1(example, prediction.label.text)) * sure
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """The context with the true answers and the given one marked."""
+        assert isinstance(prediction, SpanPrediction)
+        question, context = example.texts
+        texts = list(dict.fromkeys(text for text, _ in example.label or ()))
+        spans = [(start, start + len(text), TRUE) for text, start in example.label or () if start != MISPLACED]
+        if prediction.label.text:
+            spans.append((prediction.spans[0].start, prediction.spans[0].end, GIVEN))
+        return Shown(
+            (plain(question), marked(context, spans)),
+            " / ".join(texts) or SILENT,
+            prediction.label.text or SILENT,
+            prediction.probability,
+            {span.text: span.probability for span in prediction.spans},
+            f"{SCRIPTS[self.script].name} {self._f1(example, prediction.label.text):.2f}",
+        )
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """Also by whether there is an answer, how long it is, and the question word."""
+        answers = [len(text.split()) for text, _ in example.label or ()]
+        asked = ASKED.search(example.texts[0])
+        return {
+            **super().slices(example, prediction, tokens, long),
+            "answer": f"{length_slice(min(answers), 1)} words" if answers else "none",
+            "question word": asked[0].lower() if asked else "another",
+        }
 
 
 def best_spans(scores_CL: Float, count: int) -> Iterator[tuple[int, int]]:

@@ -13,7 +13,7 @@ T tokens · P pieces · N words · L tags
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -36,13 +36,14 @@ from bertie.models.heads import HEADS
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.places import encode_places, fullest
+from bertie.tasks.shown import GIVEN, MOST, Shown, Stretch
 from bertie.tasks.source import Arrays, Encoded, Int, Targets, TooLong
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
-WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S")}
+WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
 Kind = Literal["embeddings", "second_to_last", "last", "weighted_last_four", "concat_last_four", "weighted_all"]
 COMPUTED = "features"
 TOKENS = 4096  # of one forward pass
@@ -220,6 +221,30 @@ class TaggingTask(Task):
             answers.append(TagPrediction(tuple(tags), None, {}, example.texts[0], spans, tuple(values)))
         return answers
 
+    def wrongness(self, example: Example, prediction: Prediction) -> float:
+        """The words that have another tag, each as far as the answer was sure of it."""
+        assert isinstance(prediction, TagPrediction)
+        truth = rewrite(example.label, self.scheme)
+        answers = zip(truth, prediction.label, prediction.probabilities, strict=True)
+        return sum(p for true, given, p in answers if true != given)
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """The sentence with the words marked that have another tag, and the entities that differ."""
+        assert isinstance(prediction, TagPrediction)
+        text, truth = example.texts[0], rewrite(example.label, self.scheme)
+        stretches, at, wrong = [], 0, 0
+        for (start, end), true, given in zip(prediction.spans, truth, prediction.label, strict=True):
+            if true != given:
+                stretches += [Stretch(text[at:start]), Stretch(text[start:end], GIVEN, f"{given}, not {true}")]
+                at, wrong = end, wrong + 1
+        both = [replace(prediction, label=tuple(tags)).entities for tags in (truth, prediction.label)]
+        missed, made_up = (
+            ", ".join(f"{one.type} {text[one.start : one.end]}" for one in a if one not in b) or "nothing else"
+            for a, b in (both, both[::-1])
+        )
+        note = f"{wrong:,} of {len(truth):,} words"
+        return Shown(((*stretches, Stretch(text[at:])),), missed[:MOST], made_up[:MOST], note=note)
+
     def scores(self) -> TagScores:
         """True and predicted tags, sentence by sentence."""
         return TagScores(self.labels, self.strict, self.scheme)
@@ -240,7 +265,12 @@ def words_of(example: Example, unit: str) -> tuple[Span, ...]:
     """The characters of each word: those given, else as the text is cut."""
     if isinstance(example, Tagged):
         return example.spans
-    return tuple(match.span() for match in WORDS[unit].finditer(example.texts[0]))
+    return cut(example.texts[0], unit)
+
+
+def cut(text: str, unit: str) -> tuple[Span, ...]:
+    """The characters of the words of a text, as `unit` (a row of WORDS) has them."""
+    return tuple(match.span() for match in WORDS[unit].finditer(text))
 
 
 def asked(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:

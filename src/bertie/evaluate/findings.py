@@ -1,0 +1,91 @@
+"""Where a model goes wrong: its worst answers, and its main metric on slices of the examples, as a stream goes by.
+
+What "wrong" is, what slices there are and how an answer is shown, the task says (tasks/base.py). What is kept is
+bounded: some of the worst answers, some points of true and predicted numbers, and each slice's counts.
+"""
+
+import heapq
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bertie.data.tables import Example
+from bertie.metrics.base import Scores
+from bertie.metrics.resample import Reservoir
+from bertie.tasks import Prediction, Task
+
+WORST, POINTS = 12, 1000
+SLICES, REST = 24, "others"  # of one kind, the rest together
+
+
+class Findings:
+    """What is found in a task's answers. metric: the one that is told of slices, by default the task's first."""
+
+    def __init__(self, task: Task, metric: str | None = None, *, worst: int = WORST) -> None:
+        self.task, self.metric, self.worst = task, metric or task.metrics[0], worst
+        self.seen = 0
+        self._slices: dict[str, dict[str, Scores]] = {}
+        self._worst: list[tuple[float, int, Example, Prediction]] = []  # a heap, the least bad one first
+        self._points = Reservoir[tuple[float, float]](POINTS)
+
+    def add(
+        self,
+        examples: Sequence[Example],
+        predictions: Sequence[Prediction],
+        tokens: Sequence[int],
+        fits: Sequence[bool],
+    ) -> None:
+        """Look at more examples, all with labels. tokens: how many were read of each; fits: whether those are all."""
+        parts: dict[tuple[str, str], list[int]] = {}
+        for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
+            slices = self.task.slices(example, prediction, tokens[number], not fits[number])
+            for kind, name in slices.items():
+                parts.setdefault((kind, self._slice(kind, name)), []).append(number)
+            if (wrong := self.task.wrongness(example, prediction)) > 0:
+                entry = (wrong, -self.seen, example, prediction)  # of equals the first is kept
+                (heapq.heappush if len(self._worst) < self.worst else heapq.heappushpop)(self._worst, entry)
+            if point := self.task.point(example, prediction):
+                self._points.add(point)
+            self.seen += 1
+        for (kind, name), numbers in parts.items():
+            chosen = [examples[n] for n in numbers], [predictions[n] for n in numbers]
+            self.task.count(self._slices[kind][name], *chosen)
+
+    def _slice(self, kind: str, name: str) -> str:
+        """The name of a slice, which has counts from here on; a name too many is one of the rest."""
+        known = self._slices.setdefault(kind, {})
+        if name not in known:
+            name = name if len(known) < SLICES else REST
+            known.setdefault(name, self.task.scores())
+        return name
+
+    def as_json(self) -> dict[str, Any]:
+        """{"metric", "slices": {kind: [{"name", "examples", "value", "low", "high"}]}, "worst": [...], "points": [...]}
+
+        A kind with a single slice tells nothing and is left out.
+        """
+        return {
+            "metric": self.metric,
+            "slices": {
+                kind: [self._told(name, parts[name]) for name in sorted(parts, key=_order)]
+                for kind, parts in self._slices.items()
+                if len(parts) > 1
+            },
+            "worst": [
+                {"line": example.line, "id": example.id, **self.task.shown(example, prediction).as_json()}
+                for _, _, example, prediction in sorted(self._worst, key=lambda entry: entry[:2], reverse=True)
+            ],
+            "points": sorted(self._points.items),
+        }
+
+    def _told(self, name: str, scores: Scores) -> dict[str, Any]:
+        report = scores.report()
+        value = report[self.metric]
+        low, high = report["interval_95"].get(self.metric, (None, None))
+        return {"name": name, "examples": scores.total, "value": value, "low": low, "high": high}
+
+
+def _order(name: str) -> tuple[bool, int, str]:
+    """By the first number in a name where it has one; what is left over last."""
+    number = re.search(r"\d+", name)
+    return name == REST, int(number[0]) if number else -1, name

@@ -1,0 +1,90 @@
+"""One answer as a reader sees it: the texts with what matters in them marked, what is true, what was given."""
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+PLAIN, TRUE, GIVEN = "", "true", "given"
+AROUND, MOST = 160, 600  # characters kept beside each mark; of a text without marks
+TOP = 5  # answers whose probability is shown
+LEAST = 1e-9  # a probability taken for this is wrong without bound
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Some characters of a text. kind: PLAIN, TRUE (the right answer), GIVEN (the model's) or both, with a space.
+
+    note: a word on it, shown beside it.
+    """
+
+    text: str
+    kind: str = PLAIN
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An answer for people. texts: each cut into stretches; scores: the most probable answers; note: how far off."""
+
+    texts: tuple[tuple[Stretch, ...], ...]
+    truth: str
+    given: str
+    probability: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON values, long texts cut down to what stands around their marks."""
+        return {**asdict(self), "texts": [[asdict(part) for part in clipped(text)] for text in self.texts]}
+
+
+def numbers(texts: tuple[str, ...], truth: float, given: float, off: float) -> Shown:
+    """An answer that is a number. off: by how much it is."""
+    return Shown(tuple(map(plain, texts)), f"{truth:.4g}", f"{given:.4g}", note=f"off by {off:.3g}")
+
+
+def plain(text: str) -> tuple[Stretch, ...]:
+    """A text without marks."""
+    return (Stretch(text),)
+
+
+def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[Stretch, ...]:
+    """A text with marks from (start, end, kind), which may overlap."""
+    found = [(max(0, start), min(end, len(text)), kind) for start, end, kind in spans]
+    found = [span for span in found if span[0] < span[1]]
+    cuts = sorted({0, len(text), *(place for span in found for place in span[:2])})
+    kinds = [
+        " ".join(dict.fromkeys(kind for start, end, kind in found if start <= a and b <= end))
+        for a, b in itertools.pairwise(cuts)
+    ]
+    return tuple(Stretch(text[a:b], kind) for (a, b), kind in zip(itertools.pairwise(cuts), kinds, strict=True))
+
+
+def clipped(text: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+    """A long text cut down: what stands around its marks, or its beginning where it has none."""
+    if not any(part.kind for part in text):
+        whole = "".join(part.text for part in text)
+        return plain(whole if len(whole) <= MOST else whole[:MOST] + " …")
+    kept = []
+    for number, part in enumerate(text):
+        before, after = AROUND * (number > 0), AROUND * (number < len(text) - 1)
+        if not part.kind and len(part.text) > before + after:
+            part = Stretch(f"{part.text[:before]} … {part.text[len(part.text) - after :]}")
+        elif len(part.text) > MOST:
+            part = Stretch(f"{part.text[:MOST]} …", part.kind, part.note)
+        kept.append(part)
+    return tuple(kept)
+
+
+def top(scores: Mapping[str, float], label: Any = None) -> dict[str, float]:
+    """The most probable answers, and the right one with them."""
+    ranked = sorted(scores, key=lambda name: -scores[name])
+    chosen = ranked[:TOP] if label not in scores or label in ranked[:TOP] else [*ranked[: TOP - 1], label]
+    return {name: scores[name] for name in chosen}
+
+
+def nats(probability: float) -> float:
+    """The loss of an answer that had this probability."""
+    return -math.log(max(probability, LEAST))
