@@ -1,9 +1,10 @@
 """Normalization and cleaning: accents come off, Hangul stays whole, nothing is cleaned twice."""
 
+import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertie.text.normalize import Normalizer, clean
@@ -59,6 +60,34 @@ def test_cased_keeps_accents_and_case():
 )
 def test_clean(text, expected):
     assert clean(text) == expected
+
+
+NOISE = "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufdd0-\ufdef\ufffd-\uffff\ud800-\udfff]"
+ODD = "ab.각 \n\t\r\x0b\x0c\x1c\x85\xa0\xad\u0301\u1100\u1161\u2009\u200b\u200d\u2028\u2029\u3000\ufffd\ud800"
+    *"ab.각 \n\t\r\x0b\x0c\x1c\x85\xa0\xad\u0301\u1100\u1161\u2009\u200b\u200d\u2028\u2029\u3000\ufffd\ud800",
+    "\r\n",
+    "  ",
+]
+
+
+def plainly_cleaned(text):
+    """The rules of `clean` one after the other, as patterns over the whole text."""
+    text = re.sub(r"\r\n|[\r\x0b\x0c\x85\u2028]", "\n", text.replace("\u2029", "\n\n"))
+    text = unicodedata.normalize("NFC", re.sub(NOISE, "", text))
+    text = re.sub(r" ?\n ?", "\n", re.sub(r"[^\S\n]+", " ", text))
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+@settings(max_examples=500)
+@given(st.one_of(st.text(), st.lists(st.sampled_from([*ODD, "\r\n", "  "]), max_size=12).map("".join)))
+def test_clean_is_the_rules_one_after_the_other(text):
+    assert clean(text) == plainly_cleaned(text)
+
+
+def test_what_clean_changes_is_not_printable():
+    changed = [c for c in map(chr, range(0x110000)) if clean(f"a{c}b") != unicodedata.normalize("NFC", f"a{c}b")]
+    assert [c for c in changed if c.isprintable()] == ["\ufffd"]
+    assert "\u2009" in changed
 
 
 @given(st.text())

@@ -16,7 +16,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-import ftfy
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -152,6 +151,8 @@ def repair(text: str) -> str:
     """The text with mojibake undone, line by line; the very same object when there is none."""
     if not _MOJIBAKE.search(text):
         return text
+    import ftfy  # slow to import, and few workers meet a line that needs it
+
     lines = text.split("\n")
     fixed = [ftfy.fix_encoding(line) if _MOJIBAKE.search(line) else line for line in lines]
     return text if fixed == lines else "\n".join(fixed)

@@ -12,7 +12,7 @@ from bertie.data import rows
 from bertie.data.streams import FAILURES, Unreadable, compression, opened
 from bertie.errors import DataError
 
-UNIT = 8 << 20  # bytes of input in a unit of work; compressed ones count four times
+UNIT = 4 << 20  # bytes of input in a unit of work; compressed ones count four times
 READ = 4 << 20  # bytes read at once
 LIMIT = 16 << 20  # bytes of the longest line, and of the longest document: what bounds memory
 EXCERPT = 200  # characters of a bad record that are shown

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import safetensors.numpy
@@ -37,6 +38,7 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
     with executors.working(target) as work:
         executors.go_on(target, work, identity)
         tokenizer.save(work / "tokenizer")
+        _opened[tokenizer.fingerprint] = tokenizer
         jobs = [
             {"number": n, "folder": str(folder), "work": str(work), **identity, "place": place, "size": size}
             for n, (place, size) in enumerate(_places(text))
@@ -66,7 +68,7 @@ def encode_documents(
     shard, start, stop = place
     values, sentences, documents = _text(folder, corpus)[shard]
     bounds = documents[start : stop + 1]
-    engine = _tokenizer(f"{work}/tokenizer", tokenizer)
+    engine = _opened.get(tokenizer) or _tokenizer(f"{work}/tokenizer", tokenizer)
     ids, starts = engine.flat_ids(decode(values, sentences[bounds[0] : bounds[-1] + 1]))
     part = {
         "values": ids.astype(np.uint16 if engine.vocab_size <= 1 << 16 else np.uint32),
@@ -78,16 +80,17 @@ def encode_documents(
 
 
 # A process opens each once. The fingerprints tell what stands in a folder now from what stood there before.
-
-
-@lru_cache(1)
-def _text(folder: str, fingerprint: str) -> list[tuple[Array, Int64, Int64]]:
-    return list(Shards.open(folder, verify=False))  # the process that gives out the work has looked
+_opened = WeakValueDictionary[str, Tokenizer]()  # by a caller in this process
 
 
 @lru_cache(1)
 def _tokenizer(folder: str, fingerprint: str) -> Tokenizer:
     return Tokenizer.load(folder)
+
+
+@lru_cache(1)
+def _text(folder: str, fingerprint: str) -> list[tuple[Array, Int64, Int64]]:
+    return list(Shards.open(folder, verify=False))  # the process that gives out the work has looked
 
 
 def _places(text: Shards) -> Iterator[tuple[tuple[int, int, int], int]]:

@@ -36,9 +36,9 @@ class BulkEncoder:
     """Ids of many texts, no special tokens added and none recognised in the text."""
 
     def __init__(self, engine: tokenizers.Tokenizer) -> None:
-        self._engine = spelled_out(engine)
-        self._json = self._engine.to_str()
-        tree = json.loads(self._json)
+        tree = spelled_out(engine)
+        self._json = json.dumps(tree)
+        self._engine = tokenizers.Tokenizer.from_str(self._json)
         splits = (tree["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
         self._by_chunk = splits and tree["model"]["type"] == "WordPiece"
         self._cache: dict[str, list[int]] = {}

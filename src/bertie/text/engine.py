@@ -164,15 +164,15 @@ def without_added_tokens(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps({**tree, "added_tokens": [], "post_processor": None}))
 
 
-def spelled_out(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """`without_added_tokens`, and a text that spells a special token is cut into other pieces.
+def spelled_out(engine: tokenizers.Tokenizer) -> dict[str, Any]:
+    """The file of `without_added_tokens`, in which a text that spells a special token is cut into other pieces.
 
     Only a Unigram vocabulary could choose it; its special pieces are given names that no text has.
     """
-    tree = json.loads(engine.to_str())
+    tree: dict[str, Any] = json.loads(engine.to_str())
     if tree["model"]["type"] == "Unigram":
         special = {token["content"] for token in tree["added_tokens"] if token["special"]}
         for i, piece in enumerate(tree["model"]["vocab"]):
             if piece[0] in special and i != tree["model"]["unk_id"]:
                 piece[0] = f"\U0010fffe{piece[0]}"
-    return without_added_tokens(tokenizers.Tokenizer.from_str(json.dumps(tree)))
+    return {**tree, "added_tokens": [], "post_processor": None}
