@@ -64,10 +64,6 @@ def test_clean(text, expected):
 
 NOISE = "[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f\xad\u200b\u2060\ufeff\ufdd0-\ufdef\ufffd-\uffff\ud800-\udfff]"
 ODD = "ab.각 \n\t\r\x0b\x0c\x1c\x85\xa0\xad\u0301\u1100\u1161\u2009\u200b\u200d\u2028\u2029\u3000\ufffd\ud800"
-    *"ab.각 \n\t\r\x0b\x0c\x1c\x85\xa0\xad\u0301\u1100\u1161\u2009\u200b\u200d\u2028\u2029\u3000\ufffd\ud800",
-    "\r\n",
-    "  ",
-]
 
 
 def plainly_cleaned(text):
