@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import zipfile
 from collections import Counter
 
 import pyarrow
@@ -104,6 +105,22 @@ def test_a_bomb_is_stopped_long_before_its_end(tmp_path, compression, monkeypatc
     path.write_bytes(COMPRESS[compression](b" \n" * (8 << 20)))
     (drop,) = read(path)
     assert "grows more than" in drop.reason
+
+
+def test_an_archive_is_refused_and_nothing_of_it_is_written(tmp_path):
+    """No archive is unpacked, so none can name a file outside; what is in one is not guessed at either."""
+    archive = tmp_path / "in" / "texts.zip"
+    archive.parent.mkdir()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("../outside.txt", "text")
+    with pytest.raises(UsageError, match=r"what is in a \.zip file is not known here"):
+        sources.plan([str(archive)], Reading())
+    with pytest.raises(DataError, match="holds no file of a known format"):
+        sources.plan([str(archive.parent)], Reading())
+    renamed = archive.rename(archive.with_suffix(".txt"))
+    (unit,), _ = sources.plan([str(renamed)], Reading())
+    assert all(isinstance(found, Dropped) for found in sources.read(unit, Reading(), Counter()))
+    assert [path.name for path in tmp_path.rglob("*")] == ["in", "texts.txt"]
 
 
 @pytest.mark.parametrize(
