@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from bertie.data.rows import decoded, opened
 from bertie.data.tables import Bad, Example, TableFormat
@@ -25,6 +25,7 @@ Span = tuple[int, int]
 Lines = list[tuple[int, str]]
 TAG = re.compile(r"O|[BIES]-\S+")
 UD_COLUMNS = {"upos": 3, "xpos": 4}
+NUMBER = re.compile(r"\d+([-.]\d+)?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> 
             lines, bad = [], None
 
 
-def spaced(words: Sequence[str], tags: Sequence[str], line: int, spaces: Sequence[bool] | None = None) -> Tagged:
+def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequence[bool] | None = None) -> Tagged:
     """The example of some words with a space after each, or where `spaces` says so."""
     text, spans = "", []
     for i, word in enumerate(words):
@@ -116,22 +117,26 @@ def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
         if isinstance(block, Bad):
             yield block
             continue
-        words, tags, spaces, until = [], [], [], 0
         rows = [line.split("\t") for _, line in block]
-        if any(len(row) != 10 for row in rows):
-            yield Bad(block[0][0], "not ten columns")
+        if any(len(row) != 10 or not NUMBER.fullmatch(row[0]) for row in rows):
+            yield Bad(block[0][0], "not ten columns, the first a number")
             continue
-        space = True
-        for row in rows:
-            after = "SpaceAfter=No" not in row[9].split("|")
-            if "-" in row[0]:  # words written as one (29-30 didn't): no space between them, what follows as it says
-                until, space = int(row[0].split("-")[1]), after
-            elif "." not in row[0]:  # 8.1 is a word that is not written
-                words.append(row[1])
-                tags.append(row[UD_COLUMNS[name]])
-                in_one = until and int(row[0]) <= until
-                spaces.append((space and int(row[0]) == until) if in_one else after)
-        yield spaced(words, tags, block[0][0], spaces)
+        words, spaces = ud_words(rows)
+        yield spaced([row[1] for row in words], [row[UD_COLUMNS[name]] for row in words], block[0][0], spaces)
+
+
+def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
+    """Those rows of a sentence in ten columns that are words, and whether a space follows each."""
+    words, spaces, until, space = [], [], 0, True
+    for row in rows:
+        after = "SpaceAfter=No" not in row[9].split("|")
+        if "-" in row[0]:  # words written as one (29-30 didn't): no space between them, what follows as it says
+            until, space = int(row[0].split("-")[1]), after
+        elif "." not in row[0]:  # 8.1 is a word that is not written
+            words.append(row)
+            in_one = until and int(row[0]) <= until
+            spaces.append((space and int(row[0]) == until) if in_one else after)
+    return words, spaces
 
 
 def _klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:

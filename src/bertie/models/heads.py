@@ -16,6 +16,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.elmo import BiLMHead
 from bertie.models.encoder import EncoderOutput
 from bertie.models.features import FEATURES, PREFIX, FeatureHead
+from bertie.models.parsing import ParseHead
 from bertie.models.seq2seq import Decoder
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
@@ -255,11 +256,12 @@ HEADS: Registry[Callable[[EncoderConfig, int], nn.Module]] = Registry(
         ("choice", lambda config, _: ChoiceHead(config)),
         ("token", TokenHead),
         ("span", lambda config, _: SpanHead(config)),
+        ("parse", ParseHead),
         *((f"{PREFIX}{kind}", partial(FeatureHead, kind=kind)) for kind in FEATURES),
     ],
 )
 """Head name -> what makes it from a config and a number of labels."""
-LABELLED = ("sequence", "token", *(f"{PREFIX}{kind}" for kind in FEATURES))
+LABELLED = ("sequence", "token", "parse", *(f"{PREFIX}{kind}" for kind in FEATURES))
 """The heads whose outputs have names in config.json."""
 VOCABULARY = ("mlm", "lm", "plm")
 """The heads over the vocabulary, which are given hidden states and the word embeddings."""

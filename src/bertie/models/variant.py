@@ -30,7 +30,10 @@ ACTIVATIONS = (  # ours, public; the first public name of ours is written
     ("silu", "swish"),
 )
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
-OWN_CLASSES = {f"BertieFeatures:{kind}": (f"{PREFIX}{kind}",) for kind in FEATURES}  # no public class reads layers
+OWN_CLASSES = {  # what no public class has: heads that read layers, or pairs of words
+    **{f"BertieFeatures:{kind}": (f"{PREFIX}{kind}",) for kind in FEATURES},
+    "BertieParser": ("parse",),
+}
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 

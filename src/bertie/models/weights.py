@@ -22,12 +22,13 @@ from torch import Tensor, nn
 
 from bertie.errors import DataError
 from bertie.files import atomic_write, read_json
-from bertie.models.features import reads_features
+from bertie.models.features import PREFIX
 
 Row = tuple[str, str | tuple[str, ...]]
 
 WEIGHTS = "model.safetensors"
 HEAD = "heads."
+OWN = (f"{HEAD}{PREFIX}", f"{HEAD}parse.")  # heads of no public layout, saved under our own names
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 FOREIGN = {  # formats we do not open, and why
     "pytorch_model.bin": "is a pickle, which can run code when it is opened",
@@ -58,8 +59,8 @@ class WeightTable:
             if found := re.fullmatch(pattern, name):
                 parts = (theirs,) if isinstance(theirs, str) else theirs
                 return tuple(_fill(part, found.groups()) for part in parts)
-        if reads_features(name.removeprefix(HEAD)):
-            return (name.removeprefix(HEAD),)  # in no public layout, so under our own name
+        if name.startswith(OWN):
+            return (name.removeprefix(HEAD),)
         raise KeyError(name)
 
     def turned(self, public: str) -> bool:

@@ -8,6 +8,7 @@ from bertie.tasks.base import Prediction, Task
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.multilabel import MultiLabelTask
+from bertie.tasks.parse import ParseTask
 from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import RelationTask
@@ -31,6 +32,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("relation", RelationTask),
         ("tagging", TaggingTask),
         ("span", SpanTask),
+        ("parse", ParseTask),
         ("embed", EmbedTask),
     ],
 )

@@ -9,7 +9,7 @@ E examples
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from bertie.data.tables import Bad, Columns, Example, Fields
@@ -18,6 +18,7 @@ from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.base import Prediction
 from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.shown import Shown, plain
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -93,6 +94,10 @@ class RelationTask(SequenceTask):
             name = mark.format(text=text[entity.start : entity.end], type=entity.type)
             text = text[: entity.start] + name + text[entity.end :]
         return text
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """The text as the model reads it, its names marked."""
+        return replace(super().shown(example, prediction), texts=(plain(self.marked(example)),))
 
     def scores(self) -> RelationScores:
         """Counts of (true, predicted) label, and how probable each was."""

@@ -1,0 +1,87 @@
+"""Sentences whose words know what they hang on: dependency treebanks, from the files their publishers write.
+
+    conllu      Universal Dependencies: ten columns; the head is the seventh, the relation the eighth
+    klue-dp     KLUE-DP: INDEX WORD_FORM LEMMA POS HEAD DEPREL, comments begin with "##"
+
+An example is `Tagged`: its label has for each word (head, relation), the head counted from 1, 0 for the root.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bertie.data.rows import opened
+from bertie.data.tables import Bad, Example, TableFormat
+from bertie.data.tagged import NUMBER, blocks, spaced, ud_words
+from bertie.errors import UsageError, nearest
+
+Words = tuple[list[list[str]], list[bool] | None]
+"""The columns of each word, and whether a space follows it (None: always)."""
+
+
+def trees(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
+    """The sentences of a file in order; `line` is where one begins. One that is damaged or no tree comes as Bad.
+
+    format.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Where format.labelled is false heads and
+    relations are not looked at.
+    """
+    kind = format.kind or ("conllu" if Path(path).suffix.lower() == ".conllu" else "klue-dp")
+    if kind not in FORMATS:
+        raise UsageError(f"Unknown format of parsed sentences {kind!r}. {nearest(kind, FORMATS)}")
+    columns, comment, read, head, relation = FORMATS[kind]
+    with opened(path) as file:
+        for block in blocks(file, format.encoding, str(path), comment=comment):
+            if isinstance(block, Bad):
+                yield block
+                continue
+            line, rows = block[0][0], [text.split("\t") for _, text in block]
+            if any(len(row) != columns or not NUMBER.fullmatch(row[0]) for row in rows):
+                yield Bad(line, f"not {columns} columns, the first a number")
+                continue
+            words, spaces = read(rows)
+            if [row[0] for row in words] != [str(number) for number in range(1, len(words) + 1)]:
+                yield Bad(line, "words that are not numbered 1, 2, 3 ...")
+            elif not all(row[1].strip() for row in words):
+                yield Bad(line, "a word that is empty")
+            elif not format.labelled:
+                example = spaced([row[1] for row in words], (), line, spaces)
+                yield type(example)(example.texts, None, line, spans=example.spans)
+            elif reason := _no_tree([row[head] for row in words]):
+                yield Bad(line, reason)
+            elif not all(row[relation].strip() for row in words):
+                yield Bad(line, "a word without its relation")
+            else:
+                arcs = [(int(row[head]), row[relation]) for row in words]
+                yield spaced([row[1] for row in words], arcs, line, spaces)
+
+
+def is_tree(heads: list[int | None]) -> bool:
+    """Whether every word comes to the root (0) by going from head to head. heads: of words 1, 2 ..."""
+    safe = {0}
+    for word in range(1, len(heads) + 1):
+        path: list[int] = []
+        at: int | None = word
+        while at is not None and at not in safe and at not in path and at <= len(heads):
+            path.append(at)
+            at = heads[at - 1]
+        if at not in safe:
+            return False
+        safe.update(path)
+    return True
+
+
+def _no_tree(heads: list[str]) -> str:
+    """Why these heads are no tree; "" when they are one."""
+    if not all(head.isdecimal() and int(head) <= len(heads) for head in heads):
+        return "a head that is no word of the sentence"
+    return "" if is_tree([int(head) for head in heads]) else "words that hang on each other in a circle"
+
+
+def _plain(rows: list[list[str]]) -> Words:
+    return rows, None
+
+
+FORMATS: dict[str, tuple[int, str, Callable[[list[list[str]]], Words], int, int]] = {
+    "conllu": (10, "#", ud_words, 6, 7),
+    "klue-dp": (6, "##", _plain, 4, 5),
+}
+"""Name -> columns, what comments begin with, which rows are words, the columns of head and relation."""

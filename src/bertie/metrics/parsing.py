@@ -1,0 +1,135 @@
+"""Heads and relations of words beside the true ones: attachment scores, and what KLUE-DP makes of them.
+
+uas is the share of words with the right head, las that of words with the right head and relation. KLUE-DP reports the
+mean F1 over classes instead (Park et al. 2021, 3.6; KLUE-baseline, klue_dp_uas_macro_f1 and klue_dp_las_macro_f1): for
+uas_macro_f1 a class is the number of the head; for las_macro_f1 a relation, rare ones counting as one, and a wrong head
+is a class of its own that is never right.
+
+K classes
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from bertie.metrics.base import Float
+from bertie.metrics.confusion import ratio
+from bertie.metrics.resample import intervals
+
+Arc = tuple[int | None, str | None]
+"""The number of a word's head, from 1 (0: the sentence hangs on it; None: not answered), and the relation to it."""
+WRONG_HEAD, RARE = "wrong head", "rare"
+WORDS = ("words", "")
+
+
+@dataclass
+class ParseScores:
+    """True arcs beside predicted ones, sentence by sentence.
+
+    labels: of the model, the frequent ones first; a relation it never learnt is an error. frequent: how many of them
+    are classes of their own in las_macro_f1; None: all.
+    """
+
+    labels: tuple[str, ...]
+    frequent: int | None = None
+    sentences: list[dict[tuple[str, str], list[int]]] = field(default_factory=list)
+    """Per sentence: ("head", number), ("relation", name) or WORDS -> right, predicted, true; of WORDS right head,
+    right head and relation, words."""
+    unknown: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._classes = set(self.labels[: self.frequent])
+
+    @property
+    def total(self) -> int:
+        """Sentences counted."""
+        return len(self.sentences)
+
+    def add(self, truth: Iterable[Sequence[Arc]], predicted: Iterable[Sequence[Arc]]) -> None:
+        """Count more sentences. Raises ValueError when one has more words than the other."""
+        for true_arcs, given_arcs in zip(truth, predicted, strict=True):
+            counts: dict[tuple[str, str], list[int]] = {WORDS: [0, 0, 0]}
+            for (head, relation), (given_head, given) in zip(true_arcs, given_arcs, strict=True):
+                found = head == given_head
+                counts[WORDS][0] += found
+                counts[WORDS][1] += found and relation == given
+                counts[WORDS][2] += 1
+                _count(counts, "head", str(head), str(given_head))
+                _count(counts, "relation", self._class(relation), self._class(given) if found else WRONG_HEAD)
+                if relation not in self.labels:
+                    self.unknown[str(relation)] = self.unknown.get(str(relation), 0) + 1
+            self.sentences.append(counts)
+
+    def _class(self, relation: str | None) -> str:
+        return relation if relation in self._classes else RARE
+
+    def figures(self) -> dict[str, float]:
+        """uas, las, uas_macro_f1 and las_macro_f1."""
+        keys = self._keys()
+        return {name: float(value) for name, value in _figures(self._counts(keys).sum(0), keys).items()}
+
+    def report(self) -> dict[str, Any]:
+        """Every metric with its interval over sentences drawn again, and the figures of each relation.
+
+        A relation is found where it is given to a word together with the right head.
+        """
+        keys = self._keys()
+        counts_NK = self._counts(keys)
+        sums_K3 = counts_NK.sum(0).reshape(-1, 3)
+        relations = {name: sums_K3[i] for i, (kind, name) in enumerate(keys) if kind == "relation"}
+        return {
+            "examples": self.total,
+            **self.figures(),
+            "interval_95": intervals(counts_NK, lambda sums: _figures(sums, keys)),
+            "words": int(sums_K3[keys.index(WORDS), 2]) if self.total else 0,
+            "labels": [name for name in relations if name != WRONG_HEAD],
+            "per_label": {
+                name: {
+                    "precision": float(ratio(right, given)),
+                    "recall": float(ratio(right, true)),
+                    "f1": float(ratio(2 * right, given + true)),
+                    "examples": int(true),
+                }
+                for name, (right, given, true) in relations.items()
+                if name != WRONG_HEAD
+            },
+            "unknown_labels": self.unknown,
+        }
+
+    def _keys(self) -> list[tuple[str, str]]:
+        return sorted({key for counts in self.sentences for key in counts})
+
+    def _counts(self, keys: Sequence[tuple[str, str]]) -> Float:
+        """(N, 3 K)"""
+        column = {key: i for i, key in enumerate(keys)}
+        counts_NK3 = np.zeros((len(self.sentences), len(keys), 3))
+        for row, counts in enumerate(self.sentences):
+            for key, numbers in counts.items():
+                counts_NK3[row, column[key]] = numbers
+        return counts_NK3.reshape(len(counts_NK3), -1)
+
+
+def _count(counts: dict[tuple[str, str], list[int]], kind: str, true: str, given: str) -> None:
+    counts.setdefault((kind, true), [0, 0, 0])[2] += 1
+    counts.setdefault((kind, given), [0, 0, 0])[1] += 1
+    counts[kind, true][0] += true == given
+
+
+def _figures(sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
+    """sums (..., 3 K) -> (...) each"""
+    sums_K3 = sums.reshape(*sums.shape[:-1], len(keys), 3)
+    kinds = np.array([kind for kind, _ in keys], str)
+    words = sums_K3[..., kinds == WORDS[0], :].sum(-2)
+
+    def macro_f1(kind: str) -> Float:
+        right, given, true = np.moveaxis(sums_K3[..., kinds == kind, :], -1, 0)
+        return ratio(ratio(2 * right, given + true).sum(-1), (given + true > 0).sum(-1))
+
+    return {
+        "las": ratio(words[..., 1], words[..., 2]),
+        "uas": ratio(words[..., 0], words[..., 2]),
+        "las_macro_f1": macro_f1("relation"),
+        "uas_macro_f1": macro_f1("head"),
+    }

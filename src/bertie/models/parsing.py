@@ -1,0 +1,60 @@
+"""Which word each word of a sentence hangs on, and how: a biaffine head whose products are left for later.
+
+    word -> what it looks for in a head, what it is as a head; the score of a pair is the product of the two
+
+Dozat and Manning 2017, 3.2. The head gives each word its vectors once; `arc_scores` and `relation_scores` compare any
+of them, so that what leaves the head grows with the words of a sentence and not with its pairs.
+
+... any dimensions · N words · M words that may be their heads · H hidden size · L relations · F what a word has
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import EncoderOutput
+from bertie.nn.dropout import dropout
+from bertie.nn.linear import Linear
+
+SPACE = 256  # width of what is compared; KLUE-baseline has 512 for arcs and 256 for relations
+RANK = 8  # of each relation's matrix: 38 whole ones of 256 x 256 would weigh more than a small encoder
+
+
+class ParseHead(nn.Module):
+    """What `arc_scores` and `relation_scores` compare, for each word. F = 2 SPACE + L + 2 RANK L"""
+
+    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
+        super().__init__()
+        p = config.classifier_dropout
+        self.dropout_p = config.hidden_dropout_prob if p is None else p
+        width = 2 * config.hidden_size
+        self.arc_dependent, self.arc_head = Linear(width, SPACE), Linear(width, SPACE)
+        self.arc = Linear(SPACE, SPACE)  # what is added to it tells how likely a word is a head at all
+        self.relation_dependent, self.relation_head = Linear(width, SPACE), Linear(width, SPACE)
+        self.classifier = Linear(SPACE, num_labels)  # what the dependent alone tells
+        self.query, self.key = Linear(SPACE, RANK * num_labels), Linear(SPACE, RANK * num_labels)
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """Of last_hidden_state (..., 2 H), the first and the last piece of each word. -> (..., F)"""
+        x = dropout(output.last_hidden_state, self.dropout_p, self.training)
+
+        def space(layer: Linear) -> Tensor:
+            return dropout(F.elu(layer(x)), self.dropout_p, self.training)
+
+        arcs = self.arc(space(self.arc_dependent)), space(self.arc_head)
+        dependent, head = space(self.relation_dependent), space(self.relation_head)
+        return torch.cat([*arcs, self.classifier(dependent), self.query(dependent), self.key(head)], -1)
+
+
+def arc_scores(dependents: Tensor, heads: Tensor) -> Tensor:
+    """How well each word hangs on each. dependents (..., N, F), heads (..., M, F) -> (..., N, M)"""
+    return dependents[..., :SPACE] @ heads[..., SPACE : 2 * SPACE].mT
+
+
+def relation_scores(dependents: Tensor, heads: Tensor) -> Tensor:
+    """How well each relation fits a word and its head. dependents, heads (..., F) -> (..., L)"""
+    labels = (dependents.shape[-1] - 2 * SPACE) // (1 + 2 * RANK)
+    alone, query, _ = dependents[..., 2 * SPACE :].split([labels, RANK * labels, RANK * labels], -1)
+    key = heads[..., -RANK * labels :]
+    return alone + (query * key).unflatten(-1, (labels, RANK)).sum(-1)

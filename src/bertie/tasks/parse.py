@@ -1,0 +1,250 @@
+"""What each word of a sentence hangs on, and how: dependency parsing. KLUE-DP, Universal Dependencies.
+
+    [CLS] Ada row ##s . [SEP]      Ada -> rows (nsubj), rows -> [CLS] (root)
+
+A word is read as its first and its last piece, the root as [CLS], and each word chooses its head among all others
+(Park et al. 2021, 4.3; Dozat and Manning 2017). Words choose one by one, so the answer need not be a tree; most are.
+KLUE-baseline has LSTMs between the encoder and the comparison, and reads the parts of speech that the file has; here
+the encoder alone is read, of a text alone.
+
+B sequences · S longest · T tokens · N words · F what the head gives a token · L relations
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.data.parsed import FORMATS, is_tree, trees
+from bertie.data.tables import Bad, Columns, Example, TableFormat
+from bertie.data.tagged import Span
+from bertie.errors import DataError, UsageError
+from bertie.metrics.parsing import Arc, ParseScores
+from bertie.models.encoder import EncoderOutput
+from bertie.models.loss import LossReport, Part
+from bertie.models.parsing import arc_scores, relation_scores
+from bertie.tasks.base import Prediction, Task
+from bertie.tasks.places import SPECIAL, encode_places
+from bertie.tasks.shown import GIVEN, MOST, Shown, marked
+from bertie.tasks.source import Encoded, Int, Targets, TooLong
+from bertie.tasks.tagging import cut, words_of
+from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+NONE = -1
+LAST = "last"
+"""What batches hold for each token that begins a word: how far the word's last piece is; for others NONE."""
+
+
+@dataclass(frozen=True)
+class ParsePrediction(Prediction):
+    """label: for each word (head, relation), the head counted from 1, 0: the sentence hangs on it; None where a word
+    was not read. spans: the words' characters in `text`."""
+
+    text: str = ""
+    spans: tuple[Span, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Words with their characters, head and relation; and whether they make a tree."""
+        words = [
+            {"text": self.text[start:end], "start": start, "end": end, "head": head, "relation": relation}
+            for (start, end), (head, relation) in zip(self.spans, self.label, strict=True)
+        ]
+        return {"words": words, "tree": is_tree([head for head, _ in self.label])}
+
+
+@dataclass(frozen=True)
+class ParseTask(Task):
+    """A head for each word, and one of `labels` for how it hangs on it. Raises DataError where there are none.
+
+    unit: where a text that comes without its words is cut: at spaces, or at punctuation too. frequent: how many labels
+    are classes of their own in las_macro_f1 (metrics/parsing.py); None: all.
+    """
+
+    head = "parse"
+    metrics = ("las", "uas")
+    per_token = True
+    csv_columns = ("words", "tree")
+
+    unit: Literal["space", "word"] = "space"
+    frequent: Annotated[int, Field(ge=1)] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.labels:
+            raise DataError("The words have no relations: there is nothing to learn.")
+
+    @classmethod
+    def rows(
+        cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
+    ) -> Iterator[Example | Bad]:
+        """Parsed sentences (data/parsed.py); to be parsed also texts from tables, lines and standard input."""
+        if not format.labelled and format.kind not in FORMATS and Path(path).suffix.lower() != ".conllu":
+            yield from super().rows(path, format, on_columns=on_columns)
+            return
+        on_columns(Columns(("text",), "heads" if format.labelled else None))
+        yield from trees(path, format)
+
+    @classmethod
+    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """The relations that occur, in the data set's order if they are all there are; where words are cut."""
+        found = {relation for example in examples for _, relation in example.label}
+        spaces = all(words_of(example, "space") == cut(example.texts[0], "space") for example in examples)
+        labels = names if found <= set(names) else tuple(sorted(found))
+        return cls.make(labels, {"unit": "space" if spaces else "word", **options})
+
+    def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
+        """Relations that only dev has."""
+        unknown = {relation for example in dev for _, relation in example.label} - set(self.labels)
+        shown = ", ".join(map(repr, sorted(unknown)[:10]))
+        return [f"dev has relations that do not occur in training and count as errors: {shown}"] if unknown else []
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """One sequence for each sentence. Raises UsageError for windows, and for tokenizers without a [CLS]."""
+        if too_long == "window":
+            raise UsageError(
+                "A word may hang on any other, so a sentence is not read in windows. Choose too_long=truncate or "
+                "too_long=error, or raise max_length."
+            )
+        cls_id = tokenizer.cls_id  # a UsageError says that there is none
+        found = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)
+        last_T = np.full(len(found.ids), NONE, np.int64)
+        last_T[(found.ids == cls_id) & (found.places["text"] == SPECIAL)] = 0
+        first_N, end_N = pieces_of(examples, found, self.unit)
+        read = first_N != NONE
+        last_T[first_N[read]] = (end_N - first_N)[read]
+        return replace(found, beside={LAST: last_T})
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """ "head" (T,) int64: where in its sequence a word's head begins; "relation" (T,) int64; and their weights,
+        "weighs" and "relation_weighs" (T,) float32: 1 on words that were read, with a head that was, and a known one.
+        """
+        number = {label: i for i, label in enumerate(self.labels)}
+        head_T, relation_T = np.zeros(len(encoded.ids), np.int64), np.zeros(len(encoded.ids), np.int64)
+        weight_T, known_T = np.zeros(len(encoded.ids), np.float32), np.zeros(len(encoded.ids), np.float32)
+        first_N, _ = pieces_of(examples, encoded, self.unit)
+        at = 0
+        for sequence, example in enumerate(examples):
+            count, root = len(words_of(example, self.unit)), self._root(encoded, sequence)
+            rows = np.array([root, *first_N[at : at + count]])
+            at += count
+            for row, (head, relation) in zip(rows[1:], example.label or (), strict=False):
+                if row != NONE and rows[head] != NONE:
+                    head_T[row], weight_T[row] = rows[head] - encoded.starts[sequence], 1.0
+                    relation_T[row], known_T[row] = number.get(relation, 0), relation in number
+        return Targets(token={"head": head_T, "weighs": weight_T, "relation": relation_T, "relation_weighs": known_T})
+
+    def _root(self, encoded: Encoded, sequence: int) -> int:
+        """The token that stands for the root: the first special one that a word may hang on."""
+        start, end = encoded.starts[sequence : sequence + 2]
+        special = encoded.places["text"][start:end] == SPECIAL
+        return int(start + np.flatnonzero(special & (encoded.beside[LAST][start:end] == 0))[0])
+
+    def forward(self, model: "Model", batch: Batch) -> EncoderOutput:
+        """What the encoder finds, the last piece of a token's word beside each token."""
+        output = super().forward(model, batch)
+        hidden_TH = output.last_hidden_state
+        last_T = torch.arange(len(hidden_TH), device=hidden_TH.device) + batch.labels[LAST].clamp(min=0)
+        return replace(output, last_hidden_state=torch.cat([hidden_TH, hidden_TH[last_T]], -1))
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Words that learn their head, and those that learn their relation."""
+        heads, relations = batch.labels["weighs"].sum(), batch.labels["relation_weighs"].sum()
+        return {"head": round(float(heads)), "relation": round(float(relations))}
+
+    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        """Cross-entropy of heads among a sentence's words, and of relations to the true heads. logits (T, F)"""
+        square = batch.layout.rectangle
+        labels = {name: square(label) for name, label in batch.labels.items()}
+        logits_BSF = square(logits)
+        head_BS, length = labels["head"], logits_BSF.shape[1]
+        may_be_head_BS = batch.layout.mask() & (labels[LAST] != NONE)
+        itself_SS = torch.eye(length, dtype=torch.bool, device=logits.device)
+        allowed_BSS = may_be_head_BS[:, None, :] & ~itself_SS
+        scores_BSS = arc_scores(logits_BSF, logits_BSF).masked_fill(~allowed_BSS, -torch.inf)
+        at_head_BSF = logits_BSF.gather(1, head_BS[..., None].expand_as(logits_BSF))
+        counts = self.counts(batch)
+        parts = {}
+        for name, scores, target_BS, weight in (
+            ("head", scores_BSS, head_BS, "weighs"),
+            ("relation", relation_scores(logits_BSF, at_head_BSF), labels["relation"], "relation_weighs"),
+        ):
+            taught_BS = labels[weight] > 0
+            scores_NX, target_N = scores[taught_BS], target_BS[taught_BS]
+            loss = torch.nn.functional.cross_entropy(scores_NX, target_N, reduction="sum")
+            parts[name] = Part(loss, counts[name], (scores_NX.argmax(-1) == target_N).sum().detach())
+        return parts
+
+    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """The best head of each word, and the best relation to it. logits (T, F)"""
+        answers: list[Prediction] = []
+        first_N, _ = pieces_of(examples, encoded, self.unit)
+        at = 0
+        for sequence, example in enumerate(examples):
+            spans = words_of(example, self.unit)
+            rows_N = first_N[at : at + len(spans)]
+            at += len(spans)
+            read = np.flatnonzero(rows_N != NONE)
+            words_NF = logits[torch.from_numpy(rows_N[read])]
+            root_and_words = torch.cat([logits[self._root(encoded, sequence)][None], words_NF])
+            scores_NM = arc_scores(words_NF, root_and_words)
+            scores_NM[:, 1:].fill_diagonal_(-torch.inf)
+            best_N = scores_NM.argmax(-1)
+            relations = relation_scores(words_NF, root_and_words[best_N]).argmax(-1).tolist()
+            arcs: list[Arc] = [(None, None)] * len(spans)
+            for word, best, relation in zip(read.tolist(), best_N.tolist(), relations, strict=True):
+                arcs[word] = (int(read[best - 1]) + 1 if best else 0, self.labels[relation])
+            answers.append(ParsePrediction(tuple(arcs), None, {}, example.texts[0], spans))
+        return answers
+
+    def wrongness(self, example: Example, prediction: Prediction) -> float:
+        """The words with another head or relation."""
+        return float(sum(true != given for true, given in zip(example.label, prediction.label, strict=True)))
+
+    def shown(self, example: Example, prediction: Prediction) -> Shown:
+        """The sentence with the words marked that have another head or relation, and those arcs."""
+        assert isinstance(prediction, ParsePrediction)
+        text, spans = prediction.text, prediction.spans
+        pairs = zip(spans, example.label, prediction.label, strict=True)
+        wrong = [(span, true, given) for span, true, given in pairs if true != given]
+
+        def written(span: Span, arc: Arc) -> str:
+            head, relation = arc
+            over = "nothing" if head is None else text[slice(*spans[head - 1])] if head else "root"
+            return f"{text[slice(*span)]} → {over} ({relation})"
+
+        truth, given = (", ".join(written(row[0], row[which]) for row in wrong)[:MOST] for which in (1, 2))
+        note = f"{len(wrong):,} of {len(spans):,} words"
+        return Shown((marked(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
+
+    def scores(self) -> ParseScores:
+        """True and predicted arcs, sentence by sentence."""
+        return ParseScores(self.labels, self.frequent)
+
+
+def pieces_of(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:
+    """The first and the last token of each word of all examples -> (N,), (N,) rows of T; NONE where it was not read.
+
+    Each example is one sequence. Of words that begin in the same piece the first has it.
+    """
+    first, last = [], []
+    for sequence, example in enumerate(examples):
+        start, end = encoded.starts[sequence : sequence + 2]
+        rows = start + np.flatnonzero(encoded.places["text"][start:end] == 0)
+        rows = rows[encoded.places["end"][rows] > encoded.places["start"][rows]]
+        spans = np.array(words_of(example, unit), np.int64).reshape(-1, 2)
+        begins = np.searchsorted(encoded.places["end"][rows], spans[:, 0], side="right")
+        ends = np.searchsorted(encoded.places["start"][rows], spans[:, 1], side="left") - 1
+        read = (begins <= ends) & (begins != np.concatenate([[NONE], begins[:-1]]))
+        first.append(np.where(read, rows[np.minimum(begins, len(rows) - 1)] if len(rows) else NONE, NONE))
+        last.append(np.where(read, rows[ends] if len(rows) else NONE, NONE))
+    return np.concatenate([np.zeros(0, np.int64), *first]), np.concatenate([np.zeros(0, np.int64), *last])
