@@ -32,6 +32,7 @@ class Line:
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
     colour: int | None = None  # 1 to 6; None: its place among the lines
+    dashed: bool = False  # a line to compare with, without its points
 
 
 def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, percent: bool = False, title: str = "") -> str:
@@ -41,8 +42,9 @@ def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, percent: bo
             colour = SERIES[(line.colour or place + 1) - 1]
             if line.low is not None and line.high is not None:
                 axes.fill_between(line.x, line.low, line.high, color=colour, alpha=0.15, linewidth=0)
-            marker = "o" if len(line.x) < 25 else None
-            axes.plot(line.x, line.y, color=colour, linewidth=1.8, marker=marker, markersize=3.5, label=line.name)
+            marker = "o" if len(line.x) < 25 and not line.dashed else None
+            style: Any = {"linewidth": 1.2, "linestyle": (0, (4, 3))} if line.dashed else {"linewidth": 1.8}
+            axes.plot(line.x, line.y, color=colour, marker=marker, markersize=3.5, label=line.name, **style)
         if len(lines) > 1:
             axes.legend(frameon=False, fontsize=9, labelcolor=INK, handlelength=1.4)
         axes.set_xlabel(x_label)

@@ -9,12 +9,14 @@
 Every method returns the report. Text is escaped; `html`, and a table's cells that are `Html`, take markup as it is.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Self
 
+from bertie import console
+from bertie.errors import DataError
 from bertie.evaluate.style import STYLE
 from bertie.files import write_bytes
 
@@ -26,6 +28,16 @@ class Tile:
     label: str
     value: str
     note: str = ""
+
+
+def draw(path: Path, make: Callable[[], "Report"]) -> None:
+    """Write the page of a run; what goes wrong there never ends the run. Nothing is written on a DataError."""
+    try:
+        make().save(path)
+    except DataError:  # there is nothing to show yet
+        return
+    except Exception as error:  # a chart is not worth a week of training
+        console.warn(f"{path} could not be written: {error}")
 
 
 class Html(str):
@@ -47,17 +59,18 @@ def bars(scores: Mapping[str, float], label: str = "") -> Html:
     return Html("".join(rows))
 
 
-def interval(value: float, low: float, high: float, *, reference: float, span: tuple[float, float]) -> Html:
+def interval(
+    value: float, low: float, high: float, *, span: tuple[float, float], reference: float | None = None
+) -> Html:
     """A value in its interval as a small drawing between the ends of `span`, with a line where `reference` is."""
     width = (span[1] - span[0]) or 1.0
 
     def at(x: float) -> str:
         return f"{(x - span[0]) / width:.1%}"
 
-    return Html(
-        f'<div class="interval"><i style="left:{at(low)};width:{(high - low) / width:.1%}"></i>'
-        f'<u style="left:{at(reference)}"></u><b style="left:{at(value)}"></b></div>'
-    )
+    line = "" if reference is None else f'<u style="left:{at(reference)}"></u>'
+    bar = f'<i style="left:{at(low)};width:{(high - low) / width:.1%}"></i>'
+    return Html(f'<div class="interval">{bar}{line}<b style="left:{at(value)}"></b></div>')
 
 
 class Report:
@@ -121,7 +134,7 @@ class Report:
             )
             body.append(f'<tr><th>{escape(name)}</th>{"".join(cells)}<td class="sum">{sum(row):,}</td></tr>')
         table = (
-            f'<table class="heat"><thead><tr><th>true, down; given, across</th>{head}<th>all</th></tr></thead>'
+            f'<table class="heat"><thead><tr><th>true ↓ given →</th>{head}<th>all</th></tr></thead>'
             f"<tbody>{''.join(body)}</tbody></table>"
         )
         below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""

@@ -10,6 +10,7 @@ One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of
 import shutil
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,15 @@ from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
 from bertie.evaluate.findings import Findings
 from bertie.evaluate.predict import CHUNK, Predictor, TooLongCount, set_training_facts
+from bertie.evaluate.report import draw
 from bertie.files import check_run_folder, new_folder, read_json, write_json
 from bertie.metrics.base import Scores
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
 from bertie.runs.examples import Examples, nothing_left, read_examples
+from bertie.runs.finetune_page import FINDINGS, REPORT, page
+from bertie.runs.verify import CONFIG, RESULTS
 from bertie.tasks import Prediction
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
@@ -38,7 +42,6 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train.loop import fit
 from bertie.train.resume import FREE, flatten
 
-CONFIG, RESULTS, FINDINGS = "run.yaml", "results.json", "findings.json"
 MODEL, BEST, SCORE = "model", "best", "score.json"
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
@@ -103,6 +106,7 @@ def finetune_seeds(
         "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
     }
     write_json(run / RESULTS, summed)
+    draw(run / REPORT, partial(page, run))
     return summed
 
 
@@ -325,6 +329,7 @@ class _Run:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
         write_json(self.run / FINDINGS, findings.as_json())
         write_json(self.run / RESULTS, results)
+        draw(self.run / REPORT, partial(page, self.run))
         return results
 
 

@@ -26,7 +26,8 @@ from bertie.evaluate.charts import Line, line_chart
 from bertie.evaluate.report import Report, Tile
 from bertie.files import alone, new_folder, write_json
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import MODEL, RESULTS, finetune
+from bertie.runs.finetune import MODEL, finetune
+from bertie.runs.verify import RESULTS
 from bertie.tasks.source import steps_of
 from bertie.train.figures import Diverged
 from bertie.train.resume import FREE, flatten

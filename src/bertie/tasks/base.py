@@ -192,7 +192,8 @@ class Task(ABC):
         """
         right, sure = prediction.label == example.label, prediction.probability
         left = 0.0 if sure is None else 1 - sure
-        return nats(prediction.scores.get(example.label, (1 - left) if right else left))
+        told = (1 - left) if right else left
+        return nats(prediction.scores.get(example.label, told) if prediction.scores else told)
 
     def shown(self, example: Example, prediction: Prediction) -> Shown:
         """An answer for people."""

@@ -1,0 +1,178 @@
+"""The sections of a page about a model's answers: figures, confusions, labels, calibration, slices, the worst answers.
+
+They are drawn from two things: the report of the task's scores (metrics/base.py), of which each section shows what it
+finds there, and what `Findings` found. So a page knows no task by name.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from bertie.evaluate.charts import Line, line_chart, scatter_chart
+from bertie.evaluate.report import Html, Report, Tile, bars, interval
+from bertie.metrics.base import wilson
+
+HEAT = 20  # labels up to which the whole matrix is shown
+PAIRS, LABELS = 20, 30  # of more labels: the most confused pairs, the weakest labels
+CAPITALS = {"ece", "f1", "map", "mcc", "mrr", "mse", "uas", "las"}
+NEITHER = "(none)"  # an entity that only one side has
+
+
+def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[Tile]:
+    """The main figures, each with its interval."""
+    return [Tile(words(name), f"{scores[name]:.3f}", _interval(scores, name) or "no interval") for name in metrics]
+
+
+def answers(
+    report: Report, scores: Mapping[str, Any], findings: Mapping[str, Any], *, untuned: Mapping[str, Any] | None = None
+) -> None:
+    """All there is to show. untuned: the scores before settings were chosen on the same examples."""
+    _figures(report, scores, untuned)
+    _confusions(report, scores)
+    _labels(report, scores)
+    _calibration(report, scores, untuned)
+    _points(report, findings["points"])
+    _slices(report, findings, scores)
+    _worst(report, findings["worst"])
+
+
+def notes(report: Report, lines: Iterable[str], scores: Mapping[str, Any]) -> None:
+    """What was left out, and what looks odd; nothing where all is well."""
+    found = [*lines]
+    if unknown := scores.get("unknown_labels"):
+        names = ", ".join(f"{label!r} ({n:,})" for label, n in itertools.islice(unknown.items(), 10))
+        more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
+        found.append(f"labels the model never learnt, counted as errors: {names}{more}")
+    if scores.get("all_given"):
+        found.append(f"every example was given the answer {scores['all_given']!r}: the model tells nothing apart")
+    if found:
+        items = "".join(f"<li>{escape(line)}</li>" for line in found)
+        report.section("Worth knowing").html(f"<ul>{items}</ul>")
+
+
+# Sections -----------------------------------------------------------------------------------------------------------
+
+
+def _figures(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
+    about = f"On {scores['examples']:,} examples; intervals hold 95 of 100 times the examples are drawn anew."
+    columns, rows = ["metric", "", "95 % interval"], []
+    if untuned:
+        columns.append("before tuning")
+        about += " What was chosen on these very examples (a threshold, a temperature) flatters a little."
+    for name, value in scores.items():
+        if isinstance(value, float):
+            before = [] if not untuned else [untuned[name]] if name in untuned else [""]
+            rows.append([words(name), value, _interval(scores, name), *before])
+    report.section("Figures", about).table(columns, rows)
+
+
+def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
+    matrix = scores.get("confusion")
+    if not matrix:
+        return
+    names = [*scores["labels"], *[NEITHER] * (len(matrix) - len(scores["labels"]))]
+    if len(matrix) <= HEAT:
+        about = "Blue is right, orange is wrong; the darker, the larger the share of its row."
+        report.section("Confusions", about).heat(names, matrix)
+        return
+    cells = ((n, i, j) for i, row in enumerate(matrix) for j, n in enumerate(row) if n and i != j)
+    pairs = sorted(cells, key=lambda cell: (-cell[0], cell[1:]))
+    rows = [[names[i], names[j], n, f"{n / sum(matrix[i]):.0%}"] for n, i, j in pairs[:PAIRS]]
+    wrong = sum(n for n, _, _ in pairs)
+    about = f"The pairs that are most often taken for one another, of {len(names):,} labels; {wrong:,} errors in all."
+    report.section("Confusions", about).table(["true", "given", "examples", "of the true ones"], rows)
+
+
+def _labels(report: Report, scores: Mapping[str, Any]) -> None:
+    per_label = scores.get("per_label")
+    if not per_label:
+        return
+    weakest = sorted(per_label.items(), key=lambda item: item[1]["f1"])
+    rows = []
+    for label, row in weakest[:LABELS]:
+        low, high = wilson(row["recall"] * row["examples"], row["examples"])
+        drawn = interval(row["recall"], low, high, span=(0.0, 1.0))
+        found = f"{row['recall']:.3f} ({low:.3f} to {high:.3f})" if row["examples"] else ""
+        rows.append([label, row["examples"], found, drawn if row["examples"] else "", row["precision"], row["f1"]])
+    left = f" {len(per_label) - LABELS:,} more have a higher F1." if len(per_label) > LABELS else ""
+    report.section("Labels", f"The weakest first.{left} Found: the share of a label's examples that got it (recall).")
+    report.table(["label", "examples", "found, 95 % interval", "0 to 1", "precision", "F1"], rows)
+
+
+def _calibration(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
+    if not scores.get("calibration"):
+        return
+    lines = [Line("as sure as right", [0, 1], [0, 1], colour=5, dashed=True)]
+    for name, found in (("after tuning", scores), ("before", untuned or {})) if untuned else (("answers", scores),):
+        bins = found.get("calibration", ())
+        bounds = [wilson(one["right"] * one["answers"], one["answers"]) for one in bins]
+        xs, ys = ([one[key] for one in bins] for key in ("probability", "right"))
+        lines.append(Line(f"{name}, ECE {found['ece']:.3f}", xs, ys, [b[0] for b in bounds], [b[1] for b in bounds]))
+    chart = line_chart(lines, x_label="probability of the answer", y_label="answers that are right", percent=True)
+    about = "Of answers given with 0.8, eight in ten should be right. ECE: how far probabilities are off on average."
+    caption = "Dots: the answers in bins by their probability, with 95 % intervals of their share that is right."
+    report.section("Calibration", about).chart(chart, caption)
+
+
+def _points(report: Report, points: Sequence[tuple[float, float]]) -> None:
+    if points:
+        chart = scatter_chart(points, x_label="true", y_label="predicted")
+        report.section("True and predicted").chart(chart, f"{len(points):,} examples; on the line both are the same.")
+
+
+def _slices(report: Report, findings: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
+    metric, kinds = findings["metric"], findings["slices"]
+    whole = scores[metric]
+    bounds = [one[end] for parts in kinds.values() for one in parts for end in ("low", "high") if one[end] is not None]
+    if not bounds:
+        return
+    span = min(0.0, *bounds), max(1.0, *bounds) if max(bounds) <= 1 else max(bounds)
+    rows = []
+    for kind, parts in kinds.items():
+        for number, one in enumerate(parts):
+            low, high = one["low"], one["high"]
+            told, drawn = ("", "") if low is None else (f"{low:.3f} to {high:.3f}", Html(""))
+            if low is not None:
+                drawn = interval(one["value"], low, high, reference=whole, span=span)
+            weak = Html('<span class="weak">weaker</span>') if low is not None and low < high < whole else ""
+            rows.append([kind if number == 0 else "", one["name"], one["examples"], one["value"], told, drawn, weak])
+    name = words(metric)
+    about = f"The {name} of parts of the examples; the dashed line is that of all ({whole:.3f})."
+    report.section("Slices", f"{about} Weaker: the whole interval lies below it.")
+    report.table(["", "slice", "examples", name, "95 % interval", f"{span[0]:.3g} to {span[1]:.3g}", ""], rows)
+
+
+def _worst(report: Report, worst: Sequence[Mapping[str, Any]]) -> None:
+    if not worst:
+        return
+    about = "The answers that are furthest from the truth, the worst first. Underlined: true; coloured: given."
+    report.section("Worst answers", about)
+    for one in worst:
+        texts = "".join(f"<p>{''.join(map(_stretch, text))}</p>" for text in one["texts"])
+        where = f"{one['id']}, line {one['line']:,}" if one["id"] else f"line {one['line']:,}"
+        meta = " · ".join(filter(None, (where, one["note"])))
+        sure = "" if one["probability"] is None else f" <small>{one['probability']:.0%}</small>"
+        kind = "right" if one["truth"] == one["given"] else "wrong"
+        said = (
+            f'<p><span class="{kind}">given: {escape(one["given"])}</span>{sure}</p><p>true: {escape(one["truth"])}</p>'
+        )
+        report.example(
+            Html(f'{texts}<p class="meta">{escape(meta)}</p>'), Html(said + bars(one["scores"], one["truth"]))
+        )
+
+
+def _stretch(part: Mapping[str, str]) -> str:
+    text = escape(part["text"])
+    note = f"<small>{escape(part['note'])}</small>" if part["note"] else ""
+    return f'<mark class="{part["kind"]}">{text}</mark>{note}' if part["kind"] else text
+
+
+def _interval(scores: Mapping[str, Any], name: str) -> str:
+    bounds = scores["interval_95"].get(name)
+    return f"{bounds[0]:.3f} to {bounds[1]:.3f}" if bounds else ""
+
+
+def words(name: str) -> str:
+    """macro_f1 -> macro F1"""
+    return " ".join(word.upper() if word in CAPITALS else word for word in name.split("_"))
