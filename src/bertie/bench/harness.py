@@ -10,6 +10,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +92,41 @@ def resident_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def peak_bytes(device: str) -> int:
+    """The most memory so far: of the process on a CPU, of torch's tensors on a GPU."""
+    import torch
+
+    return resident_peak_bytes() if device == "cpu" else int(torch.cuda.max_memory_allocated(device))
+
+
+def wait_for(device: str) -> None:
+    """Until a GPU has done what it was asked to; a CPU has."""
+    import torch
+
+    if device != "cpu":
+        torch.cuda.synchronize(device)
+
+
+def matrix_flops(device: str, precision: str) -> float:
+    """Floating-point operations a second of the machine's own matrix products, the best of ten: what a model can reach.
+
+    precision: bf16 or fp32, float32 as torch computes it by default.
+    """
+    import torch
+
+    n = 2048 if device == "cpu" else 8192
+    dtype = {"bf16": torch.bfloat16, "fp32": torch.float32}[precision]
+    a, b = torch.randn(2, n, n, device=device).to(dtype)
+    best = float("inf")
+    for _ in range(10):
+        wait_for(device)
+        began = time.perf_counter()
+        a @ b
+        wait_for(device)
+        best = min(best, time.perf_counter() - began)
+    return 2 * n**3 / best
+
+
 def write_lines(path: Path | None, lines: list[dict[str, Any]]) -> None:
     """Append one JSON line per cell to `path`."""
     if path:
@@ -113,7 +149,7 @@ def read_lines(path: Path | None) -> list[dict[str, Any]]:
     return rows
 
 
-def machine() -> dict[str, Any]:
+def machine(device: str = "cpu") -> dict[str, Any]:
     """What the numbers were measured on: processor, cores used, versions."""
     import platform
 
@@ -126,6 +162,7 @@ def machine() -> dict[str, Any]:
         model = named[0] if named else model
     return {
         "processor": model,
+        **({} if device == "cpu" else {"gpu": torch.cuda.get_device_name(device)}),
         "threads": torch.get_num_threads(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "python": platform.python_version(),

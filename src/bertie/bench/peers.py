@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from bertie import variants
+from bertie.bench.harness import wait_for
 from bertie.config import OptimConfig
 from bertie.errors import UsageError
 from bertie.models.model import Model
@@ -56,7 +57,14 @@ class Rows(torch.utils.data.Dataset[Row]):
 
 
 def train(
-    model: Any, rows: Sequence[Row], collate: Callable[[list[Row]], Any], *, steps: int, warmup: int, **settings: Any
+    model: Any,
+    rows: Sequence[Row],
+    collate: Callable[[list[Row]], Any],
+    *,
+    steps: int,
+    warmup: int,
+    device: str = "cpu",
+    **settings: Any,
 ) -> float:
     """Train a model of `transformers` with its Trainer. -> the seconds of all steps but the first `warmup`.
 
@@ -71,17 +79,19 @@ def train(
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == warmup:
+                wait_for(device)
                 clock["started"] = time.perf_counter()
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == steps:
+                wait_for(device)
                 clock["seconds"] = time.perf_counter() - clock["started"]
 
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             output_dir=folder,
             max_steps=steps,
-            use_cpu=not torch.cuda.is_available(),
+            use_cpu=device == "cpu",
             report_to=[],
             save_strategy="no",
             logging_strategy="no",
@@ -110,6 +120,7 @@ class TrainerPeer:
     steps: int
     bf16: bool = False
     compile: bool = False
+    device: str = "cpu"
 
     WARMUP_STEPS = 3  # of every round
 
@@ -133,6 +144,7 @@ class TrainerPeer:
             per_device_train_batch_size=self.batch_size,
             bf16=self.bf16,
             torch_compile=self.compile,
+            device=self.device,
         )
         # the Trainer shuffles: its timed batches hold the mean number of tokens, give or take
         mean_tokens = sum(map(len, rows)) / len(rows)

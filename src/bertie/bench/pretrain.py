@@ -1,11 +1,12 @@
 """Masked-LM training, throughput and memory: Bertie's `fit` beside the `transformers` Trainer, as it comes and at best.
 
-    python -m bertie.bench.pretrain memory "bertie bf16" base     (one runner's peak memory, in a process of its own)
+    python -m bertie.bench.pretrain '{"runner": "bertie bf16", "setup": {"model": "base", ...}}'     (memory alone)
 
 All runners start from the same weights and read the same sequences, of lengths uniform between a fifth of a row and the
 whole of it, so that padded rows are 60 % full. The Trainer at its best reads the same tokens joined into full rows, in
 bf16, plain and, where there is a C++ compiler, through torch.compile. One batch's loss is compared first, so that a
-quick wrong answer cannot win.
+quick wrong answer cannot win. Model FLOPs utilisation is what real tokens take by count over what matrix products of
+the same precision reach on the device, measured in the same run.
 """
 
 import json
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,37 @@ from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import BertieError
+from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
 from bertie.train.loop import fit
+from bertie.train.precision import choose_device
 
-LENGTH = 128  # tokens of a full row
-SIZES = {"tiny": "bert-tiny", "mini": "bert-mini", "base": "bert-base"}
-STEPS = {"tiny": 12, "mini": 6, "base": 2}  # optimizer steps a round: some seconds on two cores
+SIZES = {
+    "tiny": "bert-tiny",
+    "mini": "bert-mini",
+    "small": "bert-small",
+    "base": "bert-base",
+    "large": "bert-large",
+}
+STEPS = {"tiny": 12, "mini": 6, "small": 4, "base": 2, "large": 2}  # of a round: some seconds on two cores
+ON_GPU = 10  # times as many there
+PREDICTED = 0.15  # of the tokens
 CLS, SEP, MASK, FIRST_WORD = 101, 102, 103, 999  # where the public uncased vocabulary has them
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What all runners do. length: tokens of a full row; device: a kind torch knows."""
+
+    model: str = "base"
+    batch_size: int = 32
+    length: int = 128
+    device: str = "cpu"
+
+    @property
+    def steps(self) -> int:
+        """Measured optimizer steps of a round."""
+        return STEPS[self.model] * (1 if self.device == "cpu" else ON_GPU)
 
 
 @dataclass
@@ -65,19 +90,22 @@ class BertieRunner:
 
     model_folder: Path
     source: Rows
-    steps: int
+    setup: Setup
     precision: str
+    compile: bool = False
 
     def __post_init__(self) -> None:
         self.model, _ = variants.load(self.model_folder)
 
     def __call__(self) -> tuple[float, float]:
         """Train a round. -> real tokens, seconds"""
-        last = TrainerPeer.WARMUP_STEPS + self.steps
+        last = TrainerPeer.WARMUP_STEPS + self.setup.steps
         marks: dict[int, float] = {}
 
         def mark(step: int) -> None:
-            marks[step] = time.perf_counter()
+            if step in (TrainerPeer.WARMUP_STEPS, last):
+                harness.wait_for(self.setup.device)
+                marks[step] = time.perf_counter()
 
         never = last + 1
         with tempfile.TemporaryDirectory() as run:
@@ -89,6 +117,8 @@ class BertieRunner:
                     steps=last,
                     batch_size=self.source.batch_size,
                     precision=self.precision,
+                    device=self.setup.device,
+                    compile=self.compile,
                     save_every=never,
                     eval_every=never,
                 ),
@@ -101,17 +131,17 @@ class BertieRunner:
         return float(tokens), marks[last] - marks[TrainerPeer.WARMUP_STEPS]
 
 
-def sequences(count: int, vocab_size: int, *, seed: int = 0) -> list[NDArray[np.int64]]:
-    """[CLS] tokens [SEP], lengths uniform in LENGTH / 5 ... LENGTH: what fills padded rows to 60 %."""
+def sequences(count: int, vocab_size: int, length: int, *, seed: int = 0) -> list[NDArray[np.int64]]:
+    """[CLS] tokens [SEP], lengths uniform in length / 5 ... length: what fills padded rows to 60 %."""
     rng = np.random.default_rng(seed)
-    lengths = rng.integers(LENGTH // 5, LENGTH + 1, count)
+    lengths = rng.integers(length // 5, length + 1, count)
     return [np.array([CLS, *rng.integers(FIRST_WORD, vocab_size, n - 2), SEP]) for n in lengths]
 
 
-def full_rows(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    """The same tokens joined and cut into rows of LENGTH, as the peers' users pack them (run_mlm's group_texts)."""
+def full_rows(rows: list[NDArray[np.int64]], length: int) -> list[NDArray[np.int64]]:
+    """The same tokens joined and cut into rows of `length`, as the peers' users pack them (run_mlm's group_texts)."""
     tokens = np.concatenate(rows)
-    return list(tokens[: len(tokens) // LENGTH * LENGTH].reshape(-1, LENGTH))
+    return list(tokens[: len(tokens) // length * length].reshape(-1, length))
 
 
 def vocabulary(size: int) -> Vocabulary:
@@ -121,41 +151,52 @@ def vocabulary(size: int) -> Vocabulary:
     return Vocabulary(CLS, SEP, 0, MASK, 100, special, (ids < FIRST_WORD) & ~special, np.zeros(size, bool))
 
 
-def write_model(name: str, folder: Path) -> int:
-    """A model folder of preset `name` with random weights that every runner opens; returns the vocabulary's size."""
-    config = variants.config(SIZES[name], pooler=False)
+def write_model(setup: Setup, folder: Path) -> None:
+    """A model folder with random weights that every runner opens."""
+    config = variants.config(SIZES[setup.model], pooler=False)
     variants.save(variants.build(config, heads=MaskedLM().heads), folder)
-    return config.vocab_size
 
 
-def runners(name: str, folder: Path, *, batch_size: int) -> dict[str, Callable[[], harness.Runner]]:
+def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner]]:
     """What makes each runner: a runner holds a model, so memory is measured with one alone."""
-    size = variants.config(SIZES[name]).vocab_size
-    steps = STEPS[name]
-    rows = sequences(batch_size * (steps + TrainerPeer.WARMUP_STEPS), size)
-    source = Rows(rows, vocabulary(size), batch_size)
-    full = full_rows(rows)
+    size = variants.config(SIZES[setup.model]).vocab_size
+    rows = sequences(setup.batch_size * (setup.steps + TrainerPeer.WARMUP_STEPS), size, setup.length)
+    source = Rows(rows, vocabulary(size), setup.batch_size)
+    full = full_rows(rows, setup.length)
 
-    def compiled() -> TrainerPeer:
-        return TrainerPeer(folder, full, batch_size, steps, bf16=True, compile=True)
+    def bertie(precision: str, compile: bool = False) -> Callable[[], harness.Runner]:
+        return lambda: BertieRunner(folder, source, setup, precision, compile)
 
+    def peer(rows: list[NDArray[np.int64]], **way: bool) -> Callable[[], harness.Runner]:
+        return lambda: TrainerPeer(folder, rows, setup.batch_size, setup.steps, device=setup.device, **way)
+
+    compiles = bool(shutil.which("g++") or shutil.which("clang++"))
     return {
-        "bertie bf16": lambda: BertieRunner(folder, source, steps, "bf16"),
-        "bertie fp32": lambda: BertieRunner(folder, source, steps, "fp32"),
-        "transformers": lambda: TrainerPeer(folder, rows, batch_size, steps),
-        "transformers best": lambda: TrainerPeer(folder, full, batch_size, steps, bf16=True),
-        **({"transformers compiled": compiled} if shutil.which("g++") or shutil.which("clang++") else {}),
+        "bertie bf16": bertie("bf16"),
+        **({"bertie compiled": bertie("bf16", compile=True)} if compiles and setup.device != "cpu" else {}),
+        "bertie fp32": bertie("fp32"),
+        "transformers": peer(rows),
+        "transformers best": peer(full, bf16=True),
+        **({"transformers compiled": peer(full, bf16=True, compile=True)} if compiles else {}),
     }
 
 
-def same_loss(folder: Path, batch_size: int) -> float:
+def flops_per_token(setup: Setup) -> float:
+    """Floating-point operations of training on a real token, by count: forward, and twice that backward."""
+    config = variants.config(SIZES[setup.model], pooler=False)
+    lengths = np.arange(setup.length // 5, setup.length + 1)
+    seen = float((lengths**2).sum() / lengths.sum())  # the mean length over tokens
+    return 3 * sum(forward_flops(config, length=seen, predicted=PREDICTED).values())
+
+
+def same_loss(setup: Setup, folder: Path) -> float:
     """Largest relative difference between our loss and the peer's on one masked batch in float32."""
     from transformers import BertForMaskedLM
 
     model, _ = variants.load(folder)
-    source = Rows(
-        sequences(batch_size, model.config.vocab_size, seed=1), vocabulary(model.config.vocab_size), batch_size
-    )
+    size = model.config.vocab_size
+    rows = sequences(setup.batch_size, size, setup.length, seed=1)
+    source = Rows(rows, vocabulary(size), setup.batch_size)
     [batch] = source.batches(0)
     with torch.no_grad():
         part = source.objective.loss(model, model.encode(batch), batch)["mlm"]
@@ -171,59 +212,65 @@ def same_loss(folder: Path, batch_size: int) -> float:
     return abs(float(part.total) / part.count / float(theirs) - 1)
 
 
-def measure(name: str, *, batch_size: int = 32, rounds: int = 5, memory: bool = True) -> list[dict[str, Any]]:
-    """One JSON-ready line per runner of a model size. Raises BertieError when the losses disagree."""
+def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[str, Any]]:
+    """One JSON-ready line per runner. Raises BertieError when the losses disagree, UsageError: no such device."""
+    choose_device(setup.device)
     require()
     with tempfile.TemporaryDirectory() as work:
         folder = Path(work)
-        write_model(name, folder)
-        difference = same_loss(folder, batch_size)
+        write_model(setup, folder)
+        difference = same_loss(setup, folder)
         if difference > 1e-4:
-            raise BertieError(f"{name}: Bertie's loss and the peer's differ by {difference:.1e}; nothing is measured.")
-        console.say(f"{name}: one batch's loss agrees with the peer's to {difference:.0e}")
-        made = {runner: make() for runner, make in runners(name, folder, batch_size=batch_size).items()}
+            raise BertieError(
+                f"{setup.model}: Bertie's loss and the peer's differ by {difference:.1e}; nothing is measured."
+            )
+        console.say(f"{setup.model}: one batch's loss agrees with the peer's to {difference:.0e}")
+        made = {runner: make() for runner, make in runners(setup, folder).items()}
         cells = harness.interleave(made, rounds=rounds)
-    for cell in cells:
-        if memory:
-            cell.peak_memory_bytes = harness.peak_memory_bytes(__name__, ["memory", cell.name, name, str(batch_size)])
-    parameters = sum(p.numel() for p in variants.build(SIZES[name], heads=MaskedLM().heads).parameters())
+    products = {precision: harness.matrix_flops(setup.device, precision) for precision in ("bf16", "fp32")}
+    parameters = sum(p.numel() for p in variants.build(SIZES[setup.model], heads=MaskedLM().heads).parameters())
     lines = []
     for cell in cells:
+        if memory:
+            asked = json.dumps({"runner": cell.name, "setup": asdict(setup)})
+            cell.peak_memory_bytes = harness.peak_memory_bytes(__name__, [asked])
         against = {
             peer.name: dict(zip(("median", "low", "high"), harness.ratios(cell, peer), strict=True))
             for peer in cells
             if peer.name.startswith("transformers")
         }
+        product = products["fp32" if cell.name in ("bertie fp32", "transformers") else "bf16"]
         lines.append(
             {
                 "bench": "pretrain",
-                "model": name,
+                **asdict(setup),
                 "parameters": parameters,
                 "runner": cell.name,
-                "batch_size": batch_size,
-                "length": LENGTH,
                 "tokens_per_s": round(cell.median, 1),
                 "spread": round(cell.spread, 3),
                 "rates": [round(rate, 1) for rate in cell.rates],
+                "matrix_flops": product,
+                "utilisation": round(cell.median * flops_per_token(setup) / product, 4),
                 "peak_memory_bytes": cell.peak_memory_bytes,
                 "times_quicker_than": against,
-                "machine": harness.machine(),
+                "machine": harness.machine(setup.device),
             }
         )
     return lines
 
 
-def _memory(runner: str, name: str, batch_size: int) -> None:
+def main(runner: str, setup: dict[str, Any]) -> None:
     """Train one round with one runner alone and print the peak memory above what the imports took."""
     require()
+    asked = Setup(**setup)
     with tempfile.TemporaryDirectory() as work:
-        write_model(name, Path(work))
-        make = runners(name, Path(work), batch_size=batch_size)[runner]
-        baseline = harness.resident_peak_bytes()
+        write_model(asked, Path(work))
+        make = runners(asked, Path(work))[runner]
+        baseline = harness.peak_bytes(asked.device)
         make()()
-    print(json.dumps({"baseline_bytes": baseline, "peak_bytes": harness.resident_peak_bytes()}))
+    print(json.dumps({"baseline_bytes": baseline, "peak_bytes": harness.peak_bytes(asked.device)}))
 
 
 if __name__ == "__main__":
     console.verbosity.level = -1
-    _memory(sys.argv[2], sys.argv[3], int(sys.argv[4]))
+    main(**json.loads(sys.argv[1]))

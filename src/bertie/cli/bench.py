@@ -21,24 +21,31 @@ app.add_typer(bench, name="bench")
 
 @bench.command("pretrain")
 def pretrain(
-    models: Annotated[str, typer.Option(help="Model sizes, comma-separated: tiny, mini, base.")] = "tiny,mini,base",
+    models: Annotated[
+        str, typer.Option(help="Model sizes, comma-separated: tiny, mini, small, base, large.")
+    ] = "tiny,mini,base",
     rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 5,
     batch_size: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 32,
+    length: Annotated[int, typer.Option(min=16, max=512, help="Tokens of a full row.")] = 128,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
     memory: Annotated[bool, typer.Option(help="Measure peak memory too, each runner in its own process.")] = True,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Masked-LM training: Bertie beside the transformers Trainer, interleaved; real tokens per second, peak memory.
+    r"""Masked-LM training: Bertie beside the transformers Trainer, interleaved.
 
-    Needs the peers: pip install 'bertie\[dev]'.
+    Real tokens per second, model FLOPs utilisation (against the matrix products of the same run), peak memory. Needs
+    the peers: pip install 'bertie\[dev]'.
 
     [bold]Examples[/]
 
       bertie bench pretrain
 
       bertie bench pretrain --models tiny --rounds 3 -o bench.jsonl
+
+      bertie bench pretrain --models small,base,large --device cuda --batch-size 256 --length 512
     """
     from bertie.bench import pretrain as program
     from bertie.errors import UsageError, nearest
@@ -48,7 +55,8 @@ def pretrain(
         if name not in program.SIZES:
             raise UsageError(f"Unknown model size {name!r}. {nearest(name, program.SIZES)}")
     for name in names:
-        lines = program.measure(name, batch_size=batch_size, rounds=rounds, memory=memory)
+        setup = program.Setup(name, batch_size, length, device)
+        lines = program.measure(setup, rounds=rounds, memory=memory)
         title = f"{name}: masked-LM training, median of {len(lines[0]['rates'])} rounds"
         tell(lines, partial(_table, title, lines, "tokens_per_s"), output)
 
@@ -165,8 +173,9 @@ def _table(title: str, lines: list[dict[str, Any]], rate: str, *, quality: bool 
     shown = [lines[0]["metric"]] if quality else []
     table = Table(title=title)
     table.add_column("runner")
+    used = ["FLOPs used"] if "utilisation" in lines[0] else []
     unit = {"tokens_per_s": "real tokens/s", "examples_per_s": "examples/s"}[rate]
-    for column in (unit, "spread", "peak memory", *shown, *(f"times {peer}" for peer in peers)):
+    for column in (unit, "spread", *used, "peak memory", *shown, *(f"times {peer}" for peer in peers)):
         table.add_column(column, justify="right")
     for line in lines:
         against = [line["times_quicker_than"][peer] for peer in peers]
@@ -175,6 +184,7 @@ def _table(title: str, lines: list[dict[str, Any]], rate: str, *, quality: bool 
             line["runner"],
             f"{line[rate]:,.0f}" if line[rate] >= 100 else f"{line[rate]:.1f}",
             f"± {line['spread']:.0%}",
+            *([f"{line['utilisation']:.0%}"] if used else []),
             "" if memory is None else f"{memory / 1e6:,.0f} MB",
             *([f"{line['quality']['mean']:.3f} ± {line['quality']['sd']:.3f}"] if quality else []),
             *(f"{a['median']:.2f} ({a['low']:.2f}-{a['high']:.2f})" for a in against),

@@ -1,0 +1,42 @@
+"""What the pre-training benchmark says of a model's work, and what it refuses; its runners are `fit` and the peers."""
+
+import pytest
+import torch
+
+from bertie.bench import harness
+from bertie.bench.pretrain import SIZES, STEPS, Setup, flops_per_token, full_rows, measure, sequences
+from bertie.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("model", "layers", "width"), [("tiny", 2, 128), ("mini", 4, 256), ("base", 12, 768), ("large", 24, 1024)]
+)
+def test_flops_are_those_of_the_formula(model: str, layers: int, width: int):
+    """24 L h^2 + 4 L h s + p (2 h^2 + 2 h V), three times for training; s is the mean length a token sees."""
+    lengths = torch.arange(128 // 5, 129, dtype=torch.float64)
+    seen = float((lengths**2).sum() / lengths.sum())
+    head = 0.15 * (2 * width**2 + 2 * width * 30_522)
+    forward = 24 * layers * width**2 + 4 * layers * width * seen + head
+    assert flops_per_token(Setup(model)) == pytest.approx(3 * forward, rel=1e-9)
+
+
+def test_full_rows_are_the_same_tokens():
+    rows = sequences(40, 2000, 64)
+    full = full_rows(rows, 64)
+    assert {len(row) for row in full} == {64}
+    assert 0 <= sum(map(len, rows)) - 64 * len(full) < 64
+    assert 0.5 < sum(map(len, rows)) / (40 * 64) < 0.7  # what fills padded rows to 60 %
+
+
+def test_every_size_has_its_steps():
+    assert STEPS.keys() == SIZES.keys()
+
+
+def test_a_device_that_is_not_there_is_told():
+    if not torch.cuda.is_available():
+        with pytest.raises(UsageError, match="cuda"):
+            measure(Setup("tiny", device="cuda"))
+
+
+def test_the_rate_of_products_is_that_of_the_machine():
+    assert harness.matrix_flops("cpu", "fp32") > 1e8
