@@ -1,58 +1,38 @@
 """Several ranks train what one trains; when one is killed the others stop, and any number of them can go on."""
 
-import json
-import os
+import shutil
 import signal
-import socket
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file
 
 from bertie.errors import UsageError
+from bertie.train import checkpoint
 from nano import nano_fit, timeless
+from ranks import finish, start_ranks
 
-NANO = Path(__file__).parents[1] / "nano.py"
-
-
-def start_ranks(run, *, ranks=2, per_rank=None, **options):
-    """nano.py once per rank, as torchrun would start it; `per_rank`: options of single ranks."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    processes = []
-    for rank in range(ranks):
-        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
-        given = json.dumps(options | (per_rank or {}).get(rank, {}))
-        command = [sys.executable, str(NANO), str(run), given]
-        processes.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True))
-    return processes
-
-
-def finish(processes):
-    """Wait for all -> (exit code, stderr) of each. The time limit is the bound that is promised."""
-    errors = [process.communicate(timeout=120)[1] for process in processes]
-    return [(process.returncode, error) for process, error in zip(processes, errors, strict=True)]
+WAYS = ["none", "full"]  # every rank has the whole model, or a part of it
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
     run = tmp_path_factory.mktemp("distributed") / "alone"
-    nano_fit(run, dropout=0.0)
+    nano_fit(run, dropout=0.0, keep=9)
     return run
 
 
 def assert_close_runs(one, other, step):
     """Equal but for the order of float32 sums, 12 updates on; samples, masks and counts are the same."""
-    a, b = (load_file(run / f"checkpoint-{step}" / "model.safetensors") for run in (one, other))
-    for name, tensor in a.items():
-        assert (tensor - b[name]).abs().max() < 2e-4, name  # a wrong batch moves weights by the rate, 1e-3, a step
+    for name, most in (("model", 2e-4), ("optimizer", 1e-3)):  # a wrong batch moves weights by the rate, 1e-3, a step
+        a, b = (load_file(run / f"checkpoint-{step}" / f"{name}.safetensors") for run in (one, other))
+        assert a.keys() == b.keys()
+        for key, tensor in a.items():
+            assert tensor.shape == b[key].shape
+            assert (tensor - b[key]).abs().max() < most, key
     lines = list(zip(timeless(one), timeless(other), strict=True))
     for ours, theirs in lines:
         assert ours["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
+        assert ours.get("grad_norm", 0) == pytest.approx(theirs.get("grad_norm", 0), rel=1e-3)
         assert ours.get("tokens") == theirs.get("tokens")
 
 
@@ -72,13 +52,65 @@ def test_three_ranks_lose_one_and_two_go_on(alone, tmp_path):
     assert_close_runs(alone, tmp_path, 12)
 
 
-def test_a_killed_rank_stops_the_other_and_one_alone_goes_on(alone, tmp_path):
-    (code, error), (killed, _) = finish(start_ranks(tmp_path, dropout=0.0, per_rank={1: {"kill_after": 7}}))
+@pytest.mark.parametrize("shard", WAYS)
+def test_a_rank_killed_while_the_other_saves_stops_it_and_one_alone_goes_on(alone, tmp_path, shard):
+    """Rank 1 dies where rank 0 begins to write checkpoint-10: by itself, or from the parts of both."""
+    (code, error), (killed, _) = finish(
+        start_ranks(tmp_path, dropout=0.0, shard=shard, per_rank={1: {"kill_after": 10}})
+    )
     assert killed == -signal.SIGKILL
     assert code == 75
     assert "Rank 0 of 2 lost another rank" in error
+    assert_close_checkpoints(alone, tmp_path, 10 if shard == "none" else 5)
 
     with pytest.raises(UsageError, match="world_size: 2 -> 1"):
         nano_fit(tmp_path, dropout=0.0)
     nano_fit(tmp_path, dropout=0.0, allow_change=["world_size"])
     assert_close_runs(alone, tmp_path, 12)
+    assert not [*tmp_path.glob(".checkpoint*")]
+
+
+def test_a_model_in_parts_goes_from_three_ranks_to_two_to_one(alone, tmp_path):
+    """Shares of 2, 3 and 3 sequences in micro-batches of 2 make passes of 1, 2 and 2; then 2 and 2; then 4 in one."""
+    options = {"dropout": 0.0, "micro_batch_size": 2, "keep": 9}
+    ends = finish(start_ranks(tmp_path, ranks=3, shard="full", per_rank={2: {"kill_after": 7}}, **options))
+    assert [code for code, _ in ends] == [75, 75, -signal.SIGKILL], ends
+    assert all("lost another rank" in error for _, error in ends[:2])
+    assert_close_checkpoints(alone, tmp_path, 5)
+    options["allow_change"] = ["world_size"]
+    ends = finish(start_ranks(tmp_path, ranks=2, shard="full", per_rank={0: {"kill_after": 11}}, **options))
+    assert [code for code, _ in ends] == [-signal.SIGKILL, 75], ends
+    assert_close_checkpoints(alone, tmp_path, 10)
+    nano_fit(tmp_path, **options)
+    assert_close_runs(alone, tmp_path, 12)
+
+
+@pytest.mark.slow
+def test_a_whole_model_goes_on_in_parts(alone, tmp_path):
+    shutil.copytree(alone, tmp_path / "run")
+    for step in (10, 12):
+        shutil.rmtree(tmp_path / "run" / f"checkpoint-{step}")
+    ends = finish(start_ranks(tmp_path / "run", shard="full", dropout=0.0, allow_change=["world_size"]))
+    assert [code for code, _ in ends] == [0, 0], ends
+    assert_close_runs(alone, tmp_path / "run", 12)
+    assert "training" not in ends[1][1], "rank 1 speaks"
+
+
+def test_a_run_folder_that_is_not_shared_is_refused(alone, tmp_path):
+    shutil.copytree(alone, tmp_path / "here")
+    shutil.rmtree(tmp_path / "here" / "checkpoint-12")
+    elsewhere = {1: {"run": str(tmp_path / "there")}}
+    ends = finish(start_ranks(tmp_path / "here", dropout=0.0, allow_change=["world_size"], per_rank=elsewhere))
+    assert [code for code, _ in ends] == [2, 2], ends
+    assert all("It must be a folder all of them share." in error for _, error in ends)
+
+
+def assert_close_checkpoints(one, other, step):
+    """The weights of both are the same, but for the order of sums; none is newer."""
+    found = checkpoint.latest(other)
+    assert found is not None
+    assert found.step == step
+    a = load_file(one / f"checkpoint-{step}" / "model.safetensors")
+    b = found.tensors(checkpoint.MODEL)
+    assert a.keys() == b.keys()
+    assert all((a[name] - b[name]).abs().max() < 2e-4 for name in a)

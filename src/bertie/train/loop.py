@@ -148,6 +148,8 @@ class _Loop:
         self.updates = Updates(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if train.compile:
+            if ranks.together:
+                raise UsageError("train.compile=true does not go with train.shard=full. Leave one of them out.")
             model.encoder.compile(dynamic=True)
         # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
         # a CPU has nothing to wait for.
