@@ -17,7 +17,7 @@ from bertie import console, variants
 from bertie.cli.app import main
 from bertie.config import FinetuneConfig
 from bertie.data.tables import Example
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.runs import finetune as module
 from bertie.runs.examples import hold_out
@@ -313,6 +313,12 @@ def test_usage_errors(run, model, train, tmp_path):
         assert message in done.stderr
     assert not (tmp_path / "run").exists()
     assert run("finetune", tmp_path / "absent", "--train", train, *out).returncode in (2, 3)
+
+
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UsageError, match="without torchrun"):
+        finetune(FinetuneConfig(model="any"), tmp_path / "run")
 
 
 def test_a_dry_run_says_the_plan_and_does_nothing(run, model, train, tmp_path):

@@ -39,6 +39,7 @@ from bertie.tasks import Prediction
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.distributed import world_size
 from bertie.train.loop import fit
 from bertie.train.resume import FREE, flatten
 
@@ -62,8 +63,11 @@ def finetune(
     """Fine-tune once and return what results.json holds.
 
     Raises DataError: unreadable files, fewer than two labels, too long texts under "error"; UsageError: a run folder
-    that holds another run, or files of another kind; Stopped: interrupted, to be resumed by the same call.
+    that holds another run, or files of another kind, or several processes; Stopped: interrupted, to be resumed by the
+    same call.
     """
+    if world_size() > 1:
+        raise UsageError("bertie finetune trains in one process. Start it without torchrun.")
     run = Path(run)
     if not overwrite:
         check_run_folder(run)
