@@ -30,7 +30,11 @@ def evaluate(
     ] = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the report as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the figures as JSON.")] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", help="Also draw a page: confusions, slices, the worst answers.")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what --output and --report name.")] = False,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -46,10 +50,13 @@ def evaluate(
       bertie evaluate runs/nsmc/model --data nsmc --data-dir nsmc/ --split test --json
 
       bertie evaluate runs/a/model dev.tsv --against runs/b/model
+
+      bertie evaluate runs/sst2/model test.tsv --report test.html
     """
     from bertie.data.tables import TableFormat
-    from bertie.evaluate import compare
-    from bertie.files import write_json
+    from bertie.evaluate import compare, sections
+    from bertie.evaluate.findings import Findings
+    from bertie.files import check_new_file, write_json
     from bertie.metrics.base import summary
     from bertie.tasks.datasets import DATASETS
 
@@ -57,6 +64,9 @@ def evaluate(
         raise UsageError("Two models cannot both read standard input: give a file.")
     if bool(file) == bool(data):
         raise UsageError("Give either a FILE or --data NAME with --data-dir DIR.")
+    for wanted in filter(None, (output, report)):
+        check_new_file(wanted, overwrite=overwrite)
+        wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read
     predictor = tables.predictor(model, max_length, too_long, precision, device)
     metrics = predictor.task.metrics
     path: Path | str = file
@@ -64,21 +74,28 @@ def evaluate(
     if data:
         metrics = DATASETS[data].metrics
         path, format = DATASETS[data].table(split, data_dir or Path())
-    report = predictor.score(path, format, on_columns=lambda found: tables.check_texts(predictor, found, str(path)))
+    findings = Findings(predictor.task, metrics[0]) if report else None
+    found = predictor.score(
+        path, format, on_columns=lambda read: tables.check_texts(predictor, read, str(path)), findings=findings
+    )
     if against:
         other = tables.predictor(against, max_length, too_long, precision, device)
         differences, notes = compare.against(predictor, other, path, format)
-        report["against"] = {name: difference.as_json() for name, difference in differences.items()}
-        report["notes"] += notes
+        found["against"] = {name: difference.as_json() for name, difference in differences.items()}
+        found["notes"] += notes
     if output:
-        write_json(output, report)
+        write_json(output, found)
+    if report and findings:
+        what = "standard input" if file == "-" else Path(path).name
+        sections.page(f"Evaluation: {what}", f"{model} on {path}", found, findings.as_json(), metrics).save(report)
+        console.say(f"The page is {report}")
     if console.verbosity.json:
-        emit(report)
+        emit(found)
         return
-    for note in report["notes"]:
+    for note in found["notes"]:
         console.warn(note)
-    console.show(summary(report, metrics))
-    show_details(report)
+    console.show(summary(found, metrics))
+    show_details(found)
     for name in metrics if against else ():
         console.show(f"{name} minus that of {against}: {differences[name]}")
 

@@ -41,17 +41,20 @@ def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
 
 @app.command()
 def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """Draw a pre-training run as one page, RUN/report.html: losses, speed, hidden words over time, the corpus.
+    """Draw a run as one page, RUN/report.html: of pre-training or of fine-tuning.
 
     Works while the run is going on, too.
 
-    [bold]Example[/]
+    [bold]Examples[/]
 
       bertie report runs/tiny
+
+      bertie report runs/sst2
     """
+    from bertie.runs import finetune_page
     from bertie.runs.page import REPORT, page
 
-    page(run).save(run / REPORT)
+    (finetune_page.page if finetune_page.is_finetuning(run) else page)(run).save(run / REPORT)
     if console.verbosity.json:
         emit({"report": str(run / REPORT)})
     else:

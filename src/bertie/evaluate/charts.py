@@ -108,14 +108,18 @@ def bar_chart(values: Mapping[str, float], *, x_label: str, title: str = "", for
 
 
 def scatter_chart(points: Sequence[tuple[float, float]], *, x_label: str, y_label: str, title: str = "") -> str:
-    """A dot for each (x, y) and the line where both are the same -> an `<svg>` element."""
+    """A dot for each (x, y), both on the same scale, and the line where they agree -> an `<svg>` element."""
     with _axes(5.2, 3.6) as (axes, svg):
-        values = [value for point in points for value in point] or [0.0, 1.0]
-        axes.axline((min(values), min(values)), slope=1, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
+        values = [value for point in points for value in point] or [0.0]
+        low, high = min(values), max(values)
+        margin = 0.04 * (high - low) or 0.5
+        ends = low - margin, high + margin
+        axes.plot(ends, ends, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
         xs, ys = zip(*points, strict=True) if points else ((), ())
         axes.plot(xs, ys, "o", color=SERIES[0], markersize=4, alpha=0.35, markeredgewidth=0)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
+        axes.set(xlim=ends, ylim=ends)
         axes.grid(color=GRID, linewidth=0.8)
     return svg(title or f"{y_label} over {x_label}")
 

@@ -24,6 +24,21 @@ def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[Tile]:
     return [Tile(words(name), f"{scores[name]:.3f}", _interval(scores, name) or "no interval") for name in metrics]
 
 
+def page(
+    title: str, subtitle: str, scores: Mapping[str, Any], findings: Mapping[str, Any], metrics: Sequence[str]
+) -> Report:
+    """The page of a model on a labelled file. scores: what Predictor.score returned, with its notes."""
+    report = Report(title, subtitle).tiles(
+        [
+            *tiles(scores, metrics),
+            Tile("examples", f"{scores['examples']:,}", f"{scores['left_out']['total']:,} left out"),
+        ]
+    )
+    notes(report, scores["notes"], scores)
+    answers(report, scores, findings)
+    return report
+
+
 def answers(
     report: Report, scores: Mapping[str, Any], findings: Mapping[str, Any], *, untuned: Mapping[str, Any] | None = None
 ) -> None:

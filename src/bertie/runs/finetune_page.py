@@ -24,14 +24,20 @@ FINDINGS, REPORT = "findings.json", "report.html"
 DRAWN = 3  # metrics whose course on dev is drawn
 
 
+def is_finetuning(run: Path) -> bool:
+    """Whether a folder holds a fine-tuning run, or several seeds of one."""
+    return bool([*run.glob("seed-*")]) or ((run / CONFIG).exists() and isinstance(run_config(run), FinetuneConfig))
+
+
 def page(run: Path | str) -> Report:
     """The report of a run, finished or not, or of several seeds. Raises DataError: no run, no metrics yet."""
     run = Path(run)
-    if not (run / CONFIG).exists() and (run / RESULTS).exists():
+    if not is_finetuning(run):
+        raise UsageError(f"{run} is no fine-tuning run.")
+    if not (run / CONFIG).exists():
         return _over_seeds(run, read_json(run / RESULTS))
     config = run_config(run)
-    if not isinstance(config, FinetuneConfig):
-        raise UsageError(f"{run} is no fine-tuning run.")
+    assert isinstance(config, FinetuneConfig)
     lines = log.read(run)
     if not lines:
         raise DataError(f"{run / log.METRICS} has no lines yet: the first comes after {config.train.log_every} steps.")
@@ -78,20 +84,12 @@ def _course(report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequenc
 
 
 def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
-    if "over_seeds" not in results:
-        raise DataError(f"{run} holds no {CONFIG}: it is no run folder, or its run never began.")
     seeds, metrics, degenerate = results["seeds"], results["metrics"], results["degenerate"]
     report = Report(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
     summed = {name: Seeds(**results["over_seeds"][name]) for name in metrics}
     report.tiles(Tile(sections.words(name), f"{one.mean:.3f}", _spread(one)) for name, one in summed.items())
-    sections.notes(
-        report,
-        [
-            f"seed {seed} failed to learn: every dev example was given the answer {answer!r}"
-            for seed, answer in degenerate.items()
-        ],
-        {},
-    )
+    failed = "failed to learn: every dev example was given the answer"
+    sections.notes(report, [f"seed {seed} {failed} {answer!r}" for seed, answer in degenerate.items()], {})
     groups = {
         sections.words(name): (
             [values[name] for values in seeds.values()],

@@ -16,7 +16,7 @@ from bertie.config import PretrainConfig
 from bertie.data import card
 from bertie.data.batch import Batch
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.evaluate.charts import Line, line_chart
+from bertie.evaluate.charts import Line, line_chart, smooth
 from bertie.evaluate.report import Report, Tile
 from bertie.files import read_json, write_bytes
 from bertie.models.heads import MaskedLMHead
@@ -30,7 +30,6 @@ from bertie.train.resume import flatten
 GUESSES, REPORT = "guesses.jsonl", "report.html"
 EXAMPLES, TOP, AROUND = 6, 2, 10  # hidden words looked at; guesses for each; tokens shown to either side
 NAMES = {"mlm": "masked words", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
-SMOOTHED = 0.02  # of a run: the running mean that lets the trend of single steps show
 
 
 @torch.no_grad()
@@ -128,7 +127,7 @@ def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]
 def _losses(report: Report, train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> None:
     charts = []
     for key in [key for key in train[-1] if key.endswith("_loss")]:
-        lines = [Line("training text", _steps(train), _smooth([line[key] for line in train]))]
+        lines = [Line("training text", _steps(train), smooth([line[key] for line in train]))]
         held = [key, *(k for k in (valid[-1] if valid else {}) if k.startswith(f"{key}/"))]
         for name in held:
             rows = [line for line in valid if name in line]
@@ -219,9 +218,3 @@ def _name(key: str) -> str:
 
 def _steps(lines: Sequence[Mapping[str, Any]]) -> list[float]:
     return [line["step"] for line in lines]
-
-
-def _smooth(values: Sequence[float]) -> list[float]:
-    width = max(1, round(SMOOTHED * len(values)))
-    windows = (values[max(0, i - width + 1) : i + 1] for i in range(len(values)))
-    return [sum(window) / len(window) for window in windows]

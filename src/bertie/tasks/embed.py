@@ -140,8 +140,8 @@ class EmbedTask(Task):
         return numbers(example.texts, float(example.label), prediction.label, self.wrongness(example, prediction))
 
     def point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
-        """The label and the cosine."""
-        return float(example.label), float(prediction.label)
+        """The label as a share of the highest, and the cosine."""
+        return float(example.label) / self.highest, float(prediction.label)
 
     @classmethod
     def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
