@@ -4,7 +4,8 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -20,7 +21,7 @@ from bertie.errors import UsageError
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a fine-tuned model: RUN/model.")],
     file: Annotated[str, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt (one a line); - is stdin.")] = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help=".jsonl, .csv or .tsv; else stdout.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help=".jsonl, .csv, .tsv; .json: by id.")] = None,
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
@@ -37,7 +38,8 @@ def predict(
     """Answer texts from a file or standard input, one record per row, in order.
 
     A row that cannot be answered gets a record with an "error" in its place and is counted; the rest goes on. From
-    standard input each line is answered as it comes; for a model of pairs a line is FIRST<TAB>SECOND.
+    standard input each line is answered as it comes; for a model of pairs a line is FIRST<TAB>SECOND. A .json file is
+    one object of answers by id, as the official scripts of SQuAD, KorQuAD and KLUE read them.
 
     [bold]Examples[/]
 
@@ -46,9 +48,11 @@ def predict(
       bertie predict runs/sst2/model reviews.csv --text review -o labels.csv
 
       bertie predict runs/rte/model pairs.jsonl --text premise --text hypothesis
+
+      bertie predict runs/squad/model dev-v2.0.json -o predictions.json
     """
     from bertie.data.rows import kind_of
-    from bertie.data.tables import Bad, Skipped, TableFormat
+    from bertie.data.tables import Bad, Example, Skipped, TableFormat
     from bertie.evaluate.predict import TooLongCount
     from bertie.files import atomic_write, check_new_file
 
@@ -56,8 +60,10 @@ def predict(
     kind = output.suffix.lower() if output else ".jsonl"
     if kind not in WRITERS:
         raise UsageError(f"{output}: predictions are written as {', '.join(WRITERS)}.")
-    if output:
-        check_new_file(output, overwrite=overwrite)
+    parts = predictor.task.by_id() if kind == ".json" else {"": ""}
+    files = {output.with_stem(output.stem + end): key for end, key in parts.items()} if output else {}
+    for path in files:
+        check_new_file(path, overwrite=overwrite)
     names = tuple(text or ())
     format_ = format_ or kind_of(file)
     if format_ == "lines" and predictor.texts == 2 and not columns:
@@ -66,46 +72,74 @@ def predict(
     skipped, long = Skipped(), TooLongCount(predictor.too_long, predictor.max_length)
     rows = predictor.task.rows(file, format, on_columns=lambda found: tables.check_texts(predictor, found, file))
 
-    def write_all(out: IO[str]) -> None:
-        write = WRITERS[kind](out, predictor.task.csv_columns)
-        with console.progress("predicting", unit="rows") as advance:
+    def write_all(*outs: tuple[IO[str], str]) -> None:
+        with ExitStack() as stack, console.progress("predicting", unit="rows") as advance:
+            writers = [stack.enter_context(WRITERS[kind](out, predictor.task.csv_columns, key)) for out, key in outs]
             for row, answer in predictor.stream(rows, eager=file == "-", long=long):
                 skipped.rows += 1
+                named = {"line": row.line, **({"id": row.id} if isinstance(row, Example) and row.id else {})}
                 if isinstance(answer, Bad):
                     skipped.add(answer)
-                    write({"line": row.line, "error": answer.reason})
-                else:
-                    write({"line": row.line, **answer.as_json()})
+                record = {"error": answer.reason} if isinstance(answer, Bad) else answer.as_json()
+                for write in writers:
+                    write({**named, **record})
                 advance(1)
 
     if output:
-        with atomic_write(output) as raw:
-            out = io.TextIOWrapper(raw, encoding="utf-8", newline="", write_through=True)
-            write_all(out)
-            out.detach()
-        console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labelled: {output}")
+        with ExitStack() as stack:
+            raws = {path: stack.enter_context(atomic_write(path)) for path in files}
+            outs = {
+                path: io.TextIOWrapper(raw, encoding="utf-8", newline="", write_through=True)
+                for path, raw in raws.items()
+            }
+            write_all(*((outs[path], key) for path, key in files.items()))
+            for out in outs.values():
+                out.detach()
+        written = " and ".join(map(str, files))
+        console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labelled: {written}")
     else:
-        write_all(sys.stdout)
+        write_all((sys.stdout, ""))
     for note, count in ((skipped, skipped.total), (long, long.long)):
         if count:
             console.warn(str(note))
 
 
-def _jsonl(out: IO[str], columns: tuple[str, ...]) -> Callable[[dict[str, Any]], None]:
+Write = Callable[[dict[str, Any]], None]
+
+
+@contextmanager
+def _jsonl(out: IO[str], columns: tuple[str, ...], key: str) -> Iterator[Write]:
     def write(record: dict[str, Any]) -> None:
         out.write(json.dumps(record, ensure_ascii=False) + "\n")
         out.flush()  # someone may be waiting at the other end of a pipe
 
-    return write
+    yield write
 
 
-def _separated(delimiter: str) -> Callable[[IO[str], tuple[str, ...]], Callable[[dict[str, Any]], None]]:
-    def start(out: IO[str], columns: tuple[str, ...]) -> Callable[[dict[str, Any]], None]:
+@contextmanager
+def _by_id(out: IO[str], columns: tuple[str, ...], key: str) -> Iterator[Write]:
+    """One object: what `key` of a record holds by the record's id, or by its line. A row without an answer has none."""
+    before = "{"
+
+    def write(record: dict[str, Any]) -> None:
+        nonlocal before
+        if "error" not in record:
+            name = json.dumps(str(record.get("id", record["line"])), ensure_ascii=False)
+            out.write(f"{before}\n{name}: {json.dumps(record[key], ensure_ascii=False)}")
+            before = ","
+
+    yield write
+    out.write("\n}\n" if before == "," else "{}\n")
+
+
+def _separated(delimiter: str) -> "Writer":
+    @contextmanager
+    def start(out: IO[str], columns: tuple[str, ...], key: str) -> Iterator[Write]:
         writer = csv.DictWriter(
             out, ("line", *columns, "error"), delimiter=delimiter, extrasaction="ignore", lineterminator="\n"
         )
         writer.writeheader()
-        return lambda record: writer.writerow({name: _cell(value) for name, value in record.items()})
+        yield lambda record: writer.writerow({name: _cell(value) for name, value in record.items()})
 
     return start
 
@@ -115,4 +149,6 @@ def _cell(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (list, tuple, dict)) else value
 
 
-WRITERS = {".jsonl": _jsonl, ".csv": _separated(","), ".tsv": _separated("\t")}
+Writer = Callable[[IO[str], tuple[str, ...], str], AbstractContextManager[Write]]
+WRITERS: dict[str, Writer] = {".jsonl": _jsonl, ".csv": _separated(","), ".tsv": _separated("\t"), ".json": _by_id}
+"""How a file's name ends -> what writes records into it. key: which of their keys a file of answers by id holds."""

@@ -176,6 +176,10 @@ class Task(ABC):
         """Count more examples, all with labels, in what `scores` returned."""
         scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
 
+    def by_id(self) -> Mapping[str, str]:
+        """Where answers go by their ids: what a file's name ends in -> which key of `Prediction.as_json` it holds."""
+        return {"": self.csv_columns[0]}
+
     def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """The same task with the settings that serve dev examples best (a threshold), once the model is trained.
 

@@ -67,12 +67,17 @@ class SpanPrediction(Prediction):
     spans: tuple[Span, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """answer, its characters in the context (null where none is given), scores, and the best spans."""
+        """answer, its characters in the context (null where none is given), scores, and the best spans.
+
+        no_answer_score is null where the context has no span at all. no_answer_probability: that of "none" if it and
+        the best span were all there is.
+        """
         given = self.spans[0].as_json() if self.label.text else {"start": None, "end": None}
         return {
             **given,
             "answer": self.label.text,
-            "no_answer_score": round(self.label.no_answer, 6),
+            "no_answer_score": round(self.label.no_answer, 6) if self.spans else None,
+            "no_answer_probability": 1 / (1 + math.exp(-min(max(self.label.no_answer, -500), 500))),
             "n_best": [span.as_json() for span in self.spans],
         }
 
@@ -252,6 +257,10 @@ class SpanTask(Task):
         silent = self.threshold is not None and odds > self.threshold
         given = Given("" if silent else spans[0].text, spans[0].text, odds)
         return SpanPrediction(given, None if silent else spans[0].probability, spans=tuple(spans))
+
+    def by_id(self) -> Mapping[str, str]:
+        """The answers as the official scripts read them; and, where there may be none, how probable that is."""
+        return {"": "answer"} | ({} if self.threshold is None else {"-na-prob": "no_answer_probability"})
 
     def scores(self) -> AnswerScores:
         """True and given answers, by the published script."""
