@@ -38,7 +38,11 @@ Choice = Callable[[Model], AbstractContextManager[object]]
 CHOICES: dict[str, tuple[Choice, ...]] = {
     "as it is": (),
     "torch's dropout": (lambda _: patch("bertie.nn.dropout._quick", return_value=False),),
-    "SDPA": (lambda _: patch("bertie.nn.attention._slow_fused", return_value=False),),
+    "one rectangle": (lambda _: patch("bertie.models.encoder.grouped", return_value=None),),
+    "SDPA": (
+        lambda _: patch("bertie.models.encoder.grouped", return_value=None),
+        lambda _: patch("bertie.nn.attention._slow_fused", return_value=False),
+    ),
     "all logits in float32": (lambda _: patch("bertie.models.heads.linear_cross_entropy", plain_loss),),
     "autocast": (
         lambda model: patch.object(model.encoder, "compute_dtype", None),

@@ -150,6 +150,12 @@ class EncoderConfig:
         """Width of one attention head."""
         return self.attention_size // self.num_attention_heads
 
+    @property
+    def attends_to_all(self) -> bool:
+        """Whether every token sees all of its sequence, near or far alike, by `SelfAttention`."""
+        narrowed = self.attention_window or self.bottleneck_size or self.attention_type == "block_sparse"
+        return not (narrowed or self.causal or self.positions == "relative")
+
     def window(self, layer: int) -> tuple[int, int]:
         """How many tokens to each side a layer of a windowed model sees, and every how manieth."""
         window, dilation = self.attention_window, self.attention_dilation

@@ -21,6 +21,7 @@ from bertie.nn.attention import attention_bias
 from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad
+from bertie.nn.groups import Groups, grouped
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
 from bertie.nn.window import Sight, sight
@@ -114,9 +115,13 @@ class Encoder(nn.Module):
         hidden = self.embeddings(layout.fill(input_ids), types, position_ids, layout)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
         windowed = self.config.attention_window is not None
-        seen: Sight | Tensor | None
+        plain = self.config.attends_to_all and cache is None and not output_attentions
+        groups = grouped(layout, hidden, self.config.num_attention_heads) if plain else None
+        seen: Sight | Groups | Tensor | None
         if windowed:
             seen = sight(given, global_attention_mask)
+        elif groups is not None:
+            seen = groups
         else:
             seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
             if self.relative is not None:

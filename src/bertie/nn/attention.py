@@ -1,7 +1,7 @@
 """Multi-head self-attention: every sequence by itself, on the (B, S) rectangle; the projections on real tokens only.
 
-Two ways to the same numbers: `formula` (softmax(q k^T / sqrt(D) + bias) v, which also shows the probabilities) and
-torch's fused SDPA. Vaswani et al. 2017, section 3.2.
+Three ways to the same numbers: `formula` (softmax(q k^T / sqrt(D) + bias) v, which also shows the probabilities),
+torch's fused SDPA, and, for training on a CPU, groups.py. Vaswani et al. 2017, section 3.2.
 
 B sequences · T real tokens · Q, K query and key positions (S of them) · N heads · D head size · H = N D hidden size
 """
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from bertie.nn.cache import Cache, LayerCache
 from bertie.nn.dropout import dropout
+from bertie.nn.groups import Groups, grouped_attention
 from bertie.nn.layout import Layout
 from bertie.nn.linear import Linear
 
@@ -106,15 +107,19 @@ class SelfAttention(MultiHeadAttention):
         self,
         hidden: Tensor,
         layout: Layout,
-        bias: Tensor | None,
+        bias: Tensor | Groups | None,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for.
 
-        With a cache, hidden is what follows what the cache holds, and is added to it.
+        With a cache, hidden is what follows what the cache holds, and is added to it. Groups stand in for a bias where
+        attention is to go group by group; there is no cache and nothing is shown then.
         """
+        if isinstance(bias, Groups):
+            dropout_p = self.dropout_p if self.training else 0.0
+            return self.output(grouped_attention(self.qkv(hidden), bias, scaled=self.scaled, dropout_p=dropout_p)), None
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         if cache is not None:
             k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)

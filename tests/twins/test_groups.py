@@ -1,0 +1,126 @@
+"""Attention by groups of like length is attention: values, gradients and dropout are those of the formula."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from bertie import variants
+from bertie.models.config import EncoderConfig
+from bertie.models.model import Model
+from bertie.nn import groups as module
+from bertie.nn.attention import attention_bias, formula, split_heads
+from bertie.nn.dropout import Kept
+from bertie.nn.groups import Groups, grouped_attention
+from bertie.nn.layout import Packed
+
+HEADS, SIZE = 2, 4
+RAGGED, EQUAL = [13, 70, 32, 5, 64, 1, 33], [32, 32, 32]
+
+
+def by_formula(qkv: Tensor, layout: Packed, *, scaled: bool = True) -> Tensor:
+    """The plain twin, on the rectangle of the longest sequence."""
+    bias = attention_bias(layout, qkv.dtype)
+    q, k, v = split_heads(layout.rectangle(qkv), 3, HEADS)
+    return layout.flat(formula(q, k, v, bias, scaled=scaled)[0].transpose(1, 2).flatten(2))
+
+
+def batch(lengths: list[int], dtype: torch.dtype = torch.float64) -> tuple[Packed, Tensor, Tensor]:
+    """A layout with rows behind the last token, the projections of its tokens, and a gradient that comes back."""
+    layout = Packed.from_lengths(torch.tensor(lengths))
+    layout = Packed(layout.cu_seqlens, layout.max_seqlen, num_rows=layout.num_tokens + 3)
+    torch.manual_seed(1)
+    qkv = torch.randn(layout.num_rows, 3 * HEADS * SIZE, dtype=dtype, requires_grad=True)
+    grad = layout.fill(torch.randn(layout.num_tokens, HEADS * SIZE, dtype=dtype))
+    return layout, qkv, grad
+
+
+@pytest.mark.parametrize("scores", [1, 20_000, 1 << 22])
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("lengths", [RAGGED, EQUAL], ids=["ragged", "equal"])
+def test_groups_are_the_formula(lengths: list[int], scaled: bool, scores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SCORES", scores)
+    layout, qkv, grad = batch(lengths)
+    groups = Groups.of(layout, HEADS, qkv.dtype)
+    if scores == 1:
+        assert len(groups.groups) == len(lengths)
+    found, want = grouped_attention(qkv, groups, scaled=scaled), by_formula(qkv, layout, scaled=scaled)
+    torch.testing.assert_close(found, want)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, qkv, grad)[0], torch.autograd.grad(want, qkv, grad)[0], msg="gradients differ"
+    )
+
+
+def test_bf16_is_as_close_as_the_formula_in_bf16() -> None:
+    layout, qkv, grad = batch(RAGGED, torch.bfloat16)
+    exact = by_formula(qkv.double(), layout)
+    want = torch.autograd.grad(exact, qkv, grad.double())[0].double()
+    for values in (grouped_attention(qkv, Groups.of(layout, HEADS, qkv.dtype)), by_formula(qkv, layout)):
+        assert float((values - exact).detach().abs().max()) < 0.03  # values up to 3; bf16 has 8 bits
+        assert float((torch.autograd.grad(values, qkv, grad)[0].double() - want).abs().max()) < 0.06
+
+
+def test_dropout_has_the_gradient_of_what_it_computes() -> None:
+    layout, qkv, _ = batch([5, 33, 2])
+    groups = Groups.of(layout, HEADS, qkv.dtype)
+
+    def drawn_again(qkv: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        return layout.real(grouped_attention(qkv, groups, dropout_p=0.25))
+
+    assert torch.autograd.gradcheck(drawn_again, (qkv,), fast_mode=True)
+    assert not torch.equal(drawn_again(qkv), layout.real(by_formula(qkv, layout)))
+
+
+def test_dropout_keeps_the_mean() -> None:
+    layout, qkv, _ = batch([5, 2])
+    groups = Groups.of(layout, HEADS, qkv.dtype)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        draws = torch.stack([grouped_attention(qkv, groups, dropout_p=0.25) for _ in range(2_000)])
+    error = (draws.mean(0) - by_formula(qkv, layout).detach()).abs() / (draws.std(0) / 2_000**0.5 + 1e-12)
+    assert float(layout.real(error).max()) < 5  # standard errors
+
+
+def test_parts_of_a_mask_are_drawn_at_the_rate_asked_for() -> None:
+    torch.manual_seed(0)
+    kept = Kept(100_003, torch.bfloat16, 0.1)
+    kept.draw(slice(0, 50_001))
+    kept.draw(slice(50_001, 100_003))
+    assert set(kept.mask.tolist()) == {0.0, 1.0}
+    assert kept.mask.double().mean() * kept.scale == pytest.approx(1, abs=5e-3)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_a_model_learns_the_same_by_groups(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The whole encoder, in training mode; dropout of hidden states is drawn alike, that of attention is off."""
+    small = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = EncoderConfig(
+        **small,  # type: ignore[arg-type]
+        intermediate_size=32,
+        attention_probs_dropout_prob=0.0,
+        num_hidden_groups=1 if family == "albert" else None,
+    )
+    model = variants.build(config).train()
+    layout = Packed.from_lengths(torch.tensor(RAGGED))
+    ids = torch.randint(5, 60, (layout.num_tokens,))
+
+    def gradients(model: Model) -> dict[str, Tensor]:
+        model.zero_grad()
+        torch.manual_seed(3)
+        output = model.encoder(ids, None, layout)
+        (output.last_hidden_state.square().sum() + output.pooler_output.sum()).backward()
+        found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+        return {"output": output.last_hidden_state.detach(), **found}
+
+    calls: list[Groups] = []
+    monkeypatch.setattr(
+        "bertie.nn.attention.grouped_attention",
+        lambda qkv, groups, **options: calls.append(groups) or grouped_attention(qkv, groups, **options),
+    )
+    quick = gradients(model)
+    assert len(calls) == 2
+    monkeypatch.setattr("bertie.models.encoder.grouped", lambda *_: None)
+    plain = gradients(model)
+    assert len(calls) == 2
+    for name, value in plain.items():
+        torch.testing.assert_close(quick[name], value, rtol=2e-4, atol=2e-4, msg=name)
