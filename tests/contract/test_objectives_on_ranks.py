@@ -66,7 +66,8 @@ def train_in_phases(run: Path, **options: Any) -> None:
     parts = [NanoSource(batch_size=8, micro_batch_size=3), NanoSource(batch_size=5, micro_batch_size=2, seed=1)]
     source: Any = Phased([(BORDER, parts[0]), (STEPS - BORDER, parts[1])])
     source.batch, source.objective = parts[0].batch, parts[0].objective
-    nano_fit(run, source=source, borders=source.borders, steps=STEPS, dropout=0.0, keep=9, log_every=3, **options)
+    options |= {"source": source, "borders": source.borders, "optimizer": "bert_adam"}
+    nano_fit(run, steps=STEPS, dropout=0.0, keep=9, log_every=3, **options)
 
 
 @pytest.fixture(scope="module")

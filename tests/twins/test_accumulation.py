@@ -11,14 +11,14 @@ BATCH = 32
 CPU = torch.device("cpu")
 
 
-def gradients(micro_batch_size, world=1):
-    """Of one step, added up over micro-batches and over ranks that take turns."""
+def gradients(micro_batch_size, world=1, passes=0):
+    """Of one step, added up over micro-batches and over ranks that take turns, in so many passes at the least."""
     model = nano_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     source = NanoSource(batch_size=BATCH, micro_batch_size=micro_batch_size)
     shares = [share(source, source.objective, 3, World(rank, world, CPU)) for rank in range(world)]
     counts = {name: sum(part.counts[name] for part in shares) for name in shares[0].counts}
     for part in shares:
-        backward(model, source.objective, part.batches, counts, seed=(0,), device=CPU)
+        backward(model, source.objective, part.batches, counts, seed=(0,), device=CPU, passes=passes)
     return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}, shares, counts
 
 
@@ -46,6 +46,11 @@ def thread():
 @pytest.fixture(scope="module")
 def expected():
     return gradients_of_the_mean()
+
+
+def test_a_pass_that_keeps_step_with_other_ranks_adds_nothing():
+    (found, *_), (expected, *_) = gradients(16, passes=5), gradients(16)
+    assert all(torch.equal(found[name], gradient) for name, gradient in expected.items())
 
 
 @pytest.mark.parametrize(("micro", "world"), [(None, 1), (8, 1), (7, 1), (1, 1), (None, 2), (4, 2), (None, 3)])

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from bertie.config import OptimConfig
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.nn.linear import Linear
 from bertie.train.optim import OPTIMIZERS, Updates, pieces
 from nano import assert_same_run, nano_fit, nano_model
@@ -167,6 +167,14 @@ def test_state_travels_by_name_and_frozen_parameters_have_none(name):
         one.weight.grad = torch.ones(3, 5)
         opt.step(0.1)
     assert torch.equal(layer.weight, other.weight)
+
+
+@pytest.mark.parametrize("name", ["lamb", "muon"])
+def test_what_needs_whole_matrices_is_refused_when_they_are_cut(name):
+    layer = nn.Linear(5, 3)
+    layer.weight.placements = ()  # as a tensor has that lies in parts on several ranks
+    with pytest.raises(UsageError, match=f"optim.name={name} .* train.shard=none"):
+        Updates(layer, OptimConfig(name=name))
 
 
 def test_state_of_another_model_is_refused():
