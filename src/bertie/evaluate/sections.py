@@ -13,8 +13,8 @@ from bertie.evaluate.charts import Line, line_chart, scatter_chart
 from bertie.evaluate.report import Html, Report, Tile, bars, interval
 from bertie.metrics.base import wilson
 
-HEAT = 20  # labels up to which the whole matrix is shown
-PAIRS, LABELS = 20, 30  # of more labels: the most confused pairs, the weakest labels
+HEAT = 20  # labels up to which the whole matrix is shown; of more, the pairs most often confused
+LABELS = 30  # of more, the weakest are shown
 CAPITALS = {"ece", "f1", "map", "mcc", "mrr", "mse", "uas", "las"}
 NEITHER = "(none)"  # an entity that only one side has
 
@@ -83,20 +83,18 @@ def _figures(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, An
 
 
 def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
-    matrix = scores.get("confusion")
-    if not matrix:
-        return
-    names = [*scores["labels"], *[NEITHER] * (len(matrix) - len(scores["labels"]))]
-    if len(matrix) <= HEAT:
+    matrix, pairs = scores.get("confusion"), scores.get("most_confused")
+    if matrix and len(matrix) <= HEAT:
+        names = [*scores["labels"], *[NEITHER] * (len(matrix) - len(scores["labels"]))]
         about = "Blue is right, orange is wrong; the darker, the larger the share of its row."
         report.section("Confusions", about).heat(names, matrix)
-        return
-    cells = ((n, i, j) for i, row in enumerate(matrix) for j, n in enumerate(row) if n and i != j)
-    pairs = sorted(cells, key=lambda cell: (-cell[0], cell[1:]))
-    rows = [[names[i], names[j], n, f"{n / sum(matrix[i]):.0%}"] for n, i, j in pairs[:PAIRS]]
-    wrong = sum(n for n, _, _ in pairs)
-    about = f"The pairs that are most often taken for one another, of {len(names):,} labels; {wrong:,} errors in all."
-    report.section("Confusions", about).table(["true", "given", "examples", "of the true ones"], rows)
+    elif pairs:
+        of = {label: row["examples"] for label, row in scores["per_label"].items()}
+        rows = [
+            [true or NEITHER, given or NEITHER, n, f"{n / of[true]:.0%}" if true else ""] for true, given, n in pairs
+        ]
+        report.section("Confusions", f"What is most often taken for what, of {len(of):,} labels.")
+        report.table(["true", "given", "how often", "of the true ones"], rows)
 
 
 def _labels(report: Report, scores: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ figures one sample at a time; the tests hold these against it.
 L labels · C pairs of labels that occur · R resamples
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from bertie.metrics.calibration import Calibration
 Int = NDArray[np.int64]
 
 MATRIX = 200  # labels beyond which the matrix is left out of the report
+CONFUSED = 20  # pairs of labels in the report
 CELLS = 10_000_000  # numbers of the bootstrap held at once
 
 
@@ -111,9 +113,16 @@ class Confusion:
             },
             "labels": list(labels),
             "confusion": _matrix(*cells, len(labels)) if len(labels) <= MATRIX else None,
+            "most_confused": most_confused(self.pairs),
             "unknown_labels": self.unknown,
             "all_given": self.degenerate(),
         }
+
+
+def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:
+    """The errors that occur most often, each as [true, predicted, how often]."""
+    wrong = ([truth, predicted, n] for (truth, predicted), n in pairs.items() if truth != predicted)
+    return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
 
 
 def sums(truth: Int, predicted: Int, counts: Int, labels: int) -> tuple[Float, Float, Float]:
