@@ -15,10 +15,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from bertie.metrics.base import Float
+from bertie.metrics.confusion import MATRIX, most_confused
 from bertie.metrics.resample import intervals
 
 OUTSIDE = "O"
-MATRIX = 200  # types beyond which the matrix is left out of the report
 Scheme = Literal["as_given", "bio", "bioes", "iob1"]
 Tags = Sequence[str]
 
@@ -135,6 +135,7 @@ class TagScores:
             "confusion": [[self.confused[true, given] for given in (*names, "")] for true in (*names, "")]
             if len(names) <= MATRIX
             else None,
+            "most_confused": most_confused(self.confused),
             "per_label": {
                 keys[i][1]: {
                     "precision": float(_ratio(sums[i, 0], sums[i, 1])),

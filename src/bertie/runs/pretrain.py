@@ -7,7 +7,7 @@ Devlin et al. 2018, 3.1 and A.2.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from rich.markup import escape
 from bertie import console, objectives, variants
 from bertie.config import PretrainConfig
 from bertie.data.batch import Batch
-from bertie.errors import DataError, UsageError
+from bertie.errors import UsageError
+from bertie.evaluate.report import draw
 from bertie.files import check_run_folder, file_hash, new_folder, read_json, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -89,7 +90,7 @@ def pretrain(
         look(model, next(iter(held.values()))[0], ready.tokenizer, step=now, run=run)
         nonlocal drawn_s
         if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
-            _draw(run)
+            draw(run / REPORT, partial(page, run))
             drawn_s = time.monotonic()
         return ready.validate(model, held)
 
@@ -127,19 +128,8 @@ def pretrain(
             same = file_hash(like / "model" / WEIGHTS) == file_hash(run / "model" / WEIGHTS)
             results["repeats"] = {"run": str(like), "same_weights": same}
         write_json(run / RESULTS, results)
-        _draw(run)
+        draw(run / REPORT, partial(page, run))
     return results
-
-
-def _draw(run: Path) -> None:
-    """Write RUN/report.html; what goes wrong there never ends a run."""
-    path = run / REPORT
-    try:
-        page(run).save(path)
-    except DataError:
-        return  # no line of metrics yet
-    except Exception as error:  # a chart is not worth a week of training
-        console.warn(f"{path} could not be written: {error}")
 
 
 def plan(config: PretrainConfig) -> dict[str, Any]:
