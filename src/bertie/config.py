@@ -246,8 +246,8 @@ def _section(kind: type[Config], path: list[str]) -> type[Config]:
 def _help(kind: type[Config], where: list[str]) -> str:
     try:
         return _section(kind, where[:-1]).model_fields[where[-1]].description or ""
-    except (KeyError, StopIteration):
-        return ""
+    except (KeyError, StopIteration):  # a key of a mapping: the mapping says what belongs there
+        return _help(kind, where[:-1]) if len(where) > 1 else ""
 
 
 def save(config: Config, path: Path) -> None:

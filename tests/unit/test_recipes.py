@@ -1,4 +1,4 @@
-"""Every recipe parses, has the numbers of its paper, and plans a run: on a nano corpus, its model made small."""
+"""Every recipe parses, has the numbers of its paper, and runs to its end: on a nano corpus, its model made small."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from bertie import objectives, variants
 from bertie.config import PretrainConfig
 from bertie.objectives.rtd import ReplacedTokens
 from bertie.runs.phases import phases
-from bertie.runs.pretrain import plan
+from bertie.runs.pretrain import pretrain
 from bertie.text.tokenizer import Tokenizer
 
 assert home
@@ -31,9 +31,9 @@ def folders(home):
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_plans_a_run(folders, recipe):
+def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
     small = ["train.batch_size=4", "train.micro_batch_size=2", "train.device=cpu", "train.compile=false"]
-    small.append("train.steps=100")
+    small += ["train.steps=10", "train.log_every=5", "train.precision=fp32"]
     given = configs.load(PretrainConfig, recipe)
     paths = {"corpus": str(folders / "corpus"), "tokenizer": str(folders / "tokenizer")}
     if given.corpora:
@@ -46,10 +46,16 @@ def test_a_recipe_plans_a_run(folders, recipe):
         kept = [phase.model_dump(exclude={"batch_size"}, exclude_none=True) for phase in given.phases]
         paths["phases"] = kept
     if "distil" in given.objectives:
-        small.append(f"objectives.distil.teacher={folders / 'model'}")
-    planned = plan(configs.load(PretrainConfig, recipe, small, **paths))
-    assert planned["steps"] == 100
-    assert planned["flops"] > 0
+        small += [f"objectives.distil.teacher={folders / 'model'}", "objectives.distil.layers=[0,1]"]
+    results = pretrain(configs.load(PretrainConfig, recipe, small, **paths), tmp_path / "run")
+    assert (results["step"], results["plan"]["steps"]) == (10, 10)
+    assert {f"{name}_loss" for name, options in given.objectives.items() if options is not None} <= set(
+        results["train"]
+    )
+    assert ("pseudo_perplexity" in results) == bool(given.pseudo_perplexity)
+    model, report = variants.load(tmp_path / "run" / "model")
+    assert not report.fresh
+    assert model.public["model_type"] == variants.family(folders / "model" if given.corpora else given.model).model_type
 
 
 def recipe(name):
@@ -73,7 +79,13 @@ def test_bert_has_the_published_numbers():
 
 @pytest.mark.parametrize(
     ("name", "family"),
-    [("roberta-base", "roberta"), ("albert-base", "albert"), ("electra-small", "electra"), ("bert-base", "bert")],
+    [
+        ("roberta-base", "roberta"),
+        ("albert-base", "albert"),
+        ("electra-small", "electra"),
+        ("bert-base", "bert"),
+        ("distilbert", "distilbert"),
+    ],
 )
 def test_a_recipe_has_the_numbers_its_family_states(name, family):
     """One number, written in two places: the recipe, and the family's own table (variants/)."""
@@ -92,3 +104,19 @@ def test_electra_s_generator_is_a_quarter():
     built = objectives.build(recipe("electra-small").objectives)
     assert isinstance(built, ReplacedTokens)
     assert (built.size, built.weight) == (0.25, 50.0)
+
+
+def test_distilbert_starts_from_the_teacher_s_layers():
+    """scripts/extract_distilbert.py"""
+    asked = recipe("distilbert").objectives["distil"]
+    assert asked["layers"] == [0, 2, 4, 7, 9, 11]
+    assert variants.config("distilbert-base-uncased").num_hidden_layers == len(asked["layers"])
+
+
+def test_a_day_s_batches_grow_as_in_its_source():
+    """A fifth of the sequences to each of the first three batch sizes: time goes with sequences."""
+    day = phases(recipe("one-day"))
+    sequences = [phase.steps * phase.batch_size for phase in day]
+    shares = [n / sum(sequences) for n in sequences]
+    assert [round(share, 1) for share in shares] == [0.2, 0.2, 0.2, 0.4]
+    assert 128 * sum(sequences) == pytest.approx(11e9, rel=0.03)

@@ -20,7 +20,8 @@ from bertie.errors import BertieError, Stopped
 ORDER = (
     *("corpus", "tokenizer", "pretrain", "report", "verify", "data", "finetune", "search"),
     *("evaluate", "predict", "embed", "submission"),
-    *("fill-mask", "info", "families", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
+    *("fill-mask", "perplexity", "info", "families"),
+    *("convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Json, Overrides, Overwrite, Quiet, Resume, Verbose, app, emit
+from bertie.cli.app import ConfigFile, Json, Overrides, Overwrite, Quiet, Resume, Verbose, app, emit
 from bertie.errors import UsageError
 
 
@@ -26,7 +26,9 @@ def pretrain(
         list[str] | None, typer.Option("--allow-change", help="Setting that may differ when resuming: optim.lr.")
     ] = None,
     overwrite: Overwrite = False,
-    dry_run: DryRun = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, show examples and the plan, train nothing.")
+    ] = False,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
@@ -35,7 +37,8 @@ def pretrain(
 
     The same command goes on where it was stopped: by Ctrl-C, SIGTERM, a full disk or a crash. Any setting can be given
     as key=value (model=bert-mini, train.steps=50000, optim.lr=5e-4, objectives.nsp=null); RUN/run.yaml holds them all.
-    Under torchrun, the batch is shared among the processes.
+    Under torchrun, the batch is shared among the processes. --dry-run writes no run; beside the corpus it leaves its
+    token ids, which the run then finds made.
 
     [bold]Examples[/]
 

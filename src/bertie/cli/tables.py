@@ -11,6 +11,7 @@ from bertie.errors import DataError, UsageError, nearest
 if TYPE_CHECKING:
     from bertie.data.tables import Columns
     from bertie.evaluate.predict import Predictor
+    from bertie.models.model import Model
 
 PRECISIONS = ("fp32", "bf16")
 
@@ -39,21 +40,28 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def predictor(model: Path, max_length: int | None, too_long: str | None, precision: str, device: str) -> "Predictor":
-    """The model of a folder, ready for use as the flags say."""
+def loaded(model: Path, precision: str, device: str) -> "Model":
+    """The model of a folder, on the device and in the precision that the flags say."""
     import torch
 
     import bertie
-    from bertie.evaluate.predict import Predictor
 
-    loaded = bertie.load(model)
+    found = bertie.load(model)
     if precision not in PRECISIONS:
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    loaded.to(device)
-    loaded.compute_dtype = torch.bfloat16 if precision == "bf16" else None
-    return Predictor(loaded, max_length=max_length, too_long=too_long)  # type: ignore[arg-type]
+    found.to(device)
+    found.compute_dtype = torch.bfloat16 if precision == "bf16" else None
+    return found
+
+
+def predictor(model: Path, max_length: int | None, too_long: str | None, precision: str, device: str) -> "Predictor":
+    """The same, ready for a task."""
+    from bertie.evaluate.predict import Predictor
+
+    found = loaded(model, precision, device)
+    return Predictor(found, max_length=max_length, too_long=too_long)  # type: ignore[arg-type]
 
 
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import Any, Literal, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from bertie.errors import UsageError, nearest
 from bertie.objectives.base import LossReport, Objective, Part, Sum
@@ -71,7 +73,15 @@ def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objectiv
         if option not in known:
             raise UsageError(f"Unknown option {f'{name}.{option}'!r}. {nearest(option, known)}")
     values = {option: tuple(value) if isinstance(value, list) else value for option, value in given.items()}
-    try:
-        return kind(**values)
-    except TypeError as error:  # a word where a number belongs
-        raise UsageError(f"An option of objective {name!r} has a value of the wrong type: {error}.") from None
+    hints = get_type_hints(kind)
+    for option, value in values.items():
+        if get_origin(hints[option]) is Literal:  # the objective names the nearest word
+            continue
+        try:
+            TypeAdapter(hints[option]).validate_python(value, strict=True)
+        except ValidationError as error:
+            said = error.errors()[0]["msg"]
+            raise UsageError(
+                f"objectives.{name}.{option} is {given[option]!r}. {said}: see docs/objectives.md."
+            ) from None
+    return kind(**values)

@@ -41,7 +41,7 @@ class Distillation(Objective):
 
     name: ClassVar[str] = "distil"
 
-    teacher: str = ""
+    teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
     """Folder of the model to learn from; it has a masked-LM head and the student's vocabulary."""
     temperature: float = 2.0
     """Probabilities are made softer by it, on both sides."""

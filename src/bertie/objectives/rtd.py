@@ -71,7 +71,10 @@ class ReplacedTokens(Objective):
             raise UsageError(f"rtd.weight is {self.weight}; it must be above 0.")
         if self.tied not in ("embeddings", "none"):
             raise UsageError(f"rtd.tied is {self.tied!r}; it is embeddings or none.")
-        assert self.masked
+        try:
+            assert self.masked
+        except UsageError as error:
+            raise UsageError(str(error).replace("mlm.", "rtd.")) from None
 
     @property
     def masked(self) -> MaskedLM:
@@ -83,7 +86,12 @@ class ReplacedTokens(Objective):
         return {"rtd": ReplacedTokenHead(config)}
 
     def prepare(self, model: Model, seed: int) -> None:
-        """Put a fresh generator beside the heads."""
+        """Put a fresh generator beside the heads. Raises UsageError for a family that has no such head."""
+        if model.variant is not None and ("rtd",) not in model.variant.architectures.values():
+            raise UsageError(
+                f"rtd trains a head that a {model.variant.model_type} does not have. Choose an ELECTRA, of any shape: "
+                "model=electra-small-discriminator"
+            )
         model.heads["generator"] = Generator(self.smaller(model.config))
         if self.tied == "embeddings":
             tie_embeddings(_generator(model).encoder, model.encoder)

@@ -133,12 +133,12 @@ def pretrain(
 
 
 def plan(config: PretrainConfig) -> dict[str, Any]:
-    """What a run would do, with everything checked that can be without training: the answer to --dry-run.
+    """What a run would do and read, with everything checked that can be without training: the answer to --dry-run.
 
     The corpus is encoded for it, which the run then need not do.
     """
     ready = Ready(config)
-    return ready.plan(ready.model())
+    return {**ready.plan(ready.model()), "examples": ready.examples()}
 
 
 class Ready:
@@ -158,6 +158,11 @@ class Ready:
         self.tokenizer = Tokenizer.load(config.tokenizer or config.model)
         self.shape = self._shape()
         precision.choose_device(config.train.device)
+        if config.optim.warmup > config.train.steps:
+            console.warn(
+                f"The rate rises for optim.warmup={config.optim.warmup:,.0f} steps and the run has "
+                f"{config.train.steps:,}: it never gets to {config.optim.lr:g}."
+            )
         self.reading = Reading(config, self.tokenizer)
         if config.pseudo_perplexity:  # better now than when the training is done
             for folder, ids in self.reading.folders.values():
@@ -269,6 +274,10 @@ class Ready:
             **({"phases": phases} if len(phases) > 1 else {}),
         }
 
+    def examples(self) -> list[str]:
+        """The first instances as the model will see them, with the answers."""
+        return self.reading.sources[0].examples(EXAMPLES)
+
     def _phase_plan(self, number: int) -> dict[str, Any]:
         phase = self.reading.phases[number]
         first = self.reading.sources[number].batches(0)
@@ -308,15 +317,15 @@ def _finished(run: Path, identity: dict[str, Any], allow_change: tuple[str, ...]
 
 def _show(ready: Ready, planned: dict[str, Any]) -> None:
     """What the model will read, and the plan, before hours are spent on it."""
-    for number, example in enumerate(ready.reading.sources[0].examples(EXAMPLES), 1):
-        short = example if len(example) <= EXAMPLE_CHARACTERS else example[:EXAMPLE_CHARACTERS] + " ..."
-        console.say(f"[dim]example {number}:[/] {escape(short)}")
-    console.say(summary(planned))
+    console.say(summary({**planned, "examples": ready.examples()}))
 
 
 def summary(planned: dict[str, Any]) -> str:
-    """The plan in three lines, and one for each corpus and phase where there are several."""
-    p = planned
+    """Examples, the plan in three lines, and one for each corpus and phase where there are several."""
+    p, shown = planned, ""
+    for number, example in enumerate(p["examples"], 1):
+        short = example if len(example) <= EXAMPLE_CHARACTERS else example[:EXAMPLE_CHARACTERS] + " ..."
+        shown += f"[dim]example {number}:[/] {escape(short)}\n"
     more = [
         f"\n  {c['name']}: {c['share']:.1%} of the samples, {c['epochs']:g} epochs of {c['tokens']:,} tokens"
         for c in p.get("corpora", [])
@@ -325,7 +334,7 @@ def summary(planned: dict[str, Any]) -> str:
         for i, f in enumerate(p.get("phases", []), 1)
     ]
     beside = ", ".join(f"{name} {flops / p['flops']:.0%}" for name, flops in p["flops_beside"].items())
-    return (
+    return shown + (
         f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, "
         f"on {p['device']} in {p['precision']}\n"
         f"corpus: {p['documents']:,} documents, {p['instances_per_epoch']:,} instances "

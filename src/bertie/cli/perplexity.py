@@ -1,0 +1,72 @@
+"""`bertie perplexity`: how well a masked language model expects texts."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+
+
+@app.command()
+def perplexity(
+    model: Annotated[Path, typer.Argument(help="Folder of a masked language model: RUN/model.")],
+    file: Annotated[str, typer.Argument(help="Texts: txt (one a line), csv, tsv, jsonl, parquet; - is stdin.")] = "-",
+    text: tables.TextColumns = None,
+    columns: tables.ColumnNames = "",
+    encoding: tables.Encoding = "utf-8",
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read the first so many texts alone.")] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option("--max-length", min=3, help="Longer texts are left out. By default: what the model reads."),
+    ] = None,
+    precision: tables.Precision = "fp32",
+    device: tables.Device = "auto",
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Pseudo-perplexity: each token is hidden in turn, and the model says what it was. Lower is better, 1 is certainty.
+
+    A text is read as often as it has tokens, so a few hundred sentences are enough. Compare models of different
+    vocabularies per word. The file is streamed; rows that cannot be read are counted.
+
+    [bold]Examples[/]
+
+      bertie perplexity runs/base/model sentences.txt
+
+      bertie perplexity runs/medical/model notes.jsonl --text body --limit 500 --json
+    """
+    from itertools import islice
+
+    from bertie.data.rows import TableFormat, kind_of
+    from bertie.data.tables import Example, Skipped, stream
+    from bertie.evaluate.pseudo import pseudo_perplexity
+
+    format = TableFormat(tuple(text or ()), "", tables.names(columns), encoding, kind_of(file), labelled=False)
+    rows, skipped = stream(file, format), Skipped()
+
+    def texts() -> Iterator[str]:
+        with console.progress("perplexity", limit, unit="texts") as advance:
+            for row in islice(rows, limit):
+                skipped.rows += 1
+                if isinstance(row, Example):
+                    yield " ".join(row.texts)
+                else:
+                    skipped.add(row)
+                advance(1)
+
+    found = pseudo_perplexity(tables.loaded(model, precision, device), texts(), max_length=max_length)
+    if skipped.total:
+        console.warn(str(skipped))
+    if found.left_out:
+        console.warn(f"{found.left_out:,} texts left out: without a word, or too long for the model")
+    if console.verbosity.json:
+        emit(asdict(found) | {"skipped": skipped.counts})
+        return
+    console.show(f"{found.texts:,} texts, {found.words:,} words, {found.tokens:,} tokens")
+    console.show(f"pseudo-perplexity per word {found.per_word:.4g}, per token {found.per_token:.4g}")

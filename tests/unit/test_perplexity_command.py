@@ -1,0 +1,111 @@
+"""`bertie perplexity`: any file of texts, streamed, the same figures as the function's."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+import bertie
+from bertie import console, objectives, variants
+from bertie.cli.app import app
+from bertie.cli.commands import __all__ as commands
+from bertie.errors import DataError, UsageError
+from bertie.evaluate import pseudo
+from bertie.evaluate.pseudo import pseudo_perplexity
+from bertie.text.vocabulary import count_words, train
+from nano import one_thread
+
+assert commands
+
+TEXTS = ["The old cat sees a bird.", "A small dog likes the red house near the river.", "Over and under."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("perplexity") / "model"
+    tokenizer = train(count_words(TEXTS), size=70)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    model = variants.build(
+        "bert-tiny", heads=objectives.build({"mlm": {}}).heads, vocab_size=tokenizer.vocab_size, **sizes
+    )
+    variants.save(model, folder, tokenizer=tokenizer)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch):
+    """What one command is told about its output, the next does not hear."""
+    monkeypatch.setattr(console.verbosity, "json", False)
+    monkeypatch.setattr(console.verbosity, "level", 0)
+
+
+def run(*arguments, **options):
+    with one_thread():
+        return CliRunner().invoke(app, ["perplexity", *map(str, arguments)], catch_exceptions=True, **options)
+
+
+def test_a_file_says_what_the_function_says(folder, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    shown = run(folder, tmp_path / "texts.txt", "-q", "--device", "cpu")
+    assert "3 texts, 19 words" in shown.stdout
+    found = json.loads(run(folder, tmp_path / "texts.txt", "--json", "--device", "cpu").stdout)
+    with one_thread():
+        expected = pseudo_perplexity(bertie.load(folder), TEXTS)
+    assert found["per_token"] == pytest.approx(expected.per_token, rel=1e-5)
+    assert (found["texts"], found["words"], found["left_out"], found["skipped"]) == (3, 19, 0, {})
+
+
+def test_batches_of_several_texts_are_texts_one_by_one(folder, monkeypatch):
+    model = bertie.load(folder)
+    with one_thread():
+        together = pseudo_perplexity(model, TEXTS)
+        monkeypatch.setattr(pseudo, "TOKENS", 1)  # every reading by itself
+        alone = pseudo_perplexity(model, TEXTS)
+    assert together.per_token == pytest.approx(alone.per_token, rel=1e-5)
+
+
+def test_a_stream_is_not_held(folder, monkeypatch):
+    """No more texts are read ahead than a batch has room for."""
+    monkeypatch.setattr(pseudo, "TOKENS", 64)
+    read, most = 0, 0
+
+    def texts():
+        nonlocal read
+        for text in TEXTS * 5:
+            read += 1
+            yield text
+
+    score = pseudo._score
+
+    def watched(model, head, rows, mask_id):
+        nonlocal most
+        most = max(most, sum(len(row.ids) for row in rows))
+        return score(model, head, rows, mask_id)
+
+    monkeypatch.setattr(pseudo, "_score", watched)
+    with one_thread():
+        assert pseudo_perplexity(bertie.load(folder), texts()).texts == read == 15
+    assert 0 < most <= 64
+
+
+def test_columns_limits_and_what_is_left_out(folder, tmp_path):
+    rows = [{"body": text, "n": 1} for text in TEXTS] + [{"n": 2}, {"body": "cat " * 600, "n": 3}]
+    (tmp_path / "notes.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    arguments = (folder, tmp_path / "notes.jsonl", "--text", "body", "--json", "--device", "cpu")
+    found = json.loads(run(*arguments).stdout)
+    assert (found["texts"], found["left_out"], found["skipped"]) == (3, 1, {"no body": 1})
+    assert json.loads(run(*arguments, "--limit", 2).stdout)["texts"] == 2
+    assert json.loads(run(folder, "--json", "--device", "cpu", input=TEXTS[0]).stdout)["texts"] == 1
+
+
+def test_what_cannot_be_scored_is_said(folder, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
+    assert isinstance(run(folder, tmp_path / "empty.txt").exception, DataError)
+    assert isinstance(run(folder, tmp_path / "missing.txt").exception, DataError)
+    plain = tmp_path / "plain"
+    model = bertie.load(folder)
+    del model.heads["mlm"]
+    model.save_pretrained(plain)
+    found = run(plain, tmp_path / "empty.txt")
+    assert isinstance(found.exception, UsageError)
+    assert "masked-LM head" in str(found.exception)
