@@ -70,7 +70,7 @@ def notes(report: Report, lines: Iterable[str], scores: Mapping[str, Any]) -> No
 
 
 def _figures(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
-    about = f"On {scores['examples']:,} examples; intervals hold 95 of 100 times the examples are drawn anew."
+    about = f"On {scores['examples']:,} examples. Intervals: where 95 % of the figures lie when they are drawn again."
     columns, rows = ["metric", "", "95 % interval"], []
     if untuned:
         columns.append("before tuning")
