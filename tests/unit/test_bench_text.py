@@ -1,10 +1,11 @@
 """The text benchmarks: every runner makes the same ids, and a runner that does not is caught."""
 
 import json
+from collections import Counter
 
 import pytest
 
-from bertie.bench import corpus, tokenizer
+from bertie.bench import corpus, instances, tokenizer
 from bertie.cli import bench_text
 from bertie.errors import BertieError, UsageError
 
@@ -58,6 +59,43 @@ def test_tokenizer_lines_and_a_runner_that_makes_other_ids(documents, monkeypatc
     monkeypatch.setitem(tokenizer.RUNNERS, "transformers", (opened, lambda found: [row[:-1] for row in lists(found)]))
     with pytest.raises(BertieError, match="transformers and tokenizers disagree"):
         tokenizer.measure(documents, "some", threads=1, rounds=2)
+
+
+def test_instances_agree_with_the_data_scripts_and_others_are_caught(tmp_path, monkeypatch):
+    made = list(corpus.made_up(0.3))
+    lines = instances.measure(made, "some", length=32, rounds=1)
+    assert [line["runner"] for line in lines] == ["bertie", "create_pretraining_data"]
+    assert all(line["instances"] > 1000 and line["instances_per_s"] > 0 for line in lines)
+    for line in lines:
+        assert line["shares"]["masked"] == pytest.approx(0.8, abs=0.02)
+        assert line["shares"]["kept"] == pytest.approx(0.1, abs=0.02)
+        assert 0.5 < line["shares"]["random next"] < 0.8  # of single sentences all are
+    bench_text._tell("instances", lines, None)
+
+    counted = instances.Ours.facts
+    fewer = lambda self: counted(self) - Counter(masked=counted(self)["masked"] // 10)  # noqa: E731
+    monkeypatch.setattr(instances.Ours, "facts", fewer)
+    with pytest.raises(BertieError, match="The share masked is"):
+        instances.measure(made, "some", length=32, rounds=1)
+
+
+def test_an_instance_is_what_the_script_makes_of_two_texts(tmp_path):
+    _, folder = corpus.write(tmp_path, corpus.made_up(0.05))
+    opened = tokenizer.Tokenizer.load(folder)
+    made = instances.release([[[9, 8, 7], [6]], [[11, 12], [13, 14]]], opened, 16, seed=0)
+    for one in made:
+        real = sum(one.input_mask)
+        assert len(one.input_ids) == len(one.segment_ids) == len(one.input_mask) == 16
+        restored = list(one.input_ids)
+        for place, target in zip(one.positions, one.targets, strict=True):
+            restored[place] = target if place else restored[place]
+        assert restored[0] == opened.cls_id
+        assert restored[real - 1] == opened.sep_id
+        assert restored.count(opened.sep_id) == 2
+        assert one.segment_ids[:real] == sorted(one.segment_ids[:real])
+        assert set(restored[real:]) <= {opened.pad_id}
+    assert {one.random_next for one in made} <= {True, False}
+    assert len(made) >= 2
 
 
 @pytest.mark.slow

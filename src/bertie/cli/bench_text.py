@@ -1,4 +1,4 @@
-"""`bertie bench corpus` and `bertie bench tokenizer`: text to token ids, beside what people use for it."""
+"""`bertie bench corpus`, `tokenizer`, `instances`: from text to what a training step reads, beside what people use."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -77,6 +77,31 @@ def tokenizer(
         _tell("tokenizer", program.measure(documents, about, threads=threads, rounds=rounds), output)
 
 
+@bench.command("instances")
+def instances(
+    input: Input = None,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="Text to read.")] = 8,
+    length: Annotated[int, typer.Option(min=16, max=512, help="Tokens of an instance.")] = 128,
+    rounds: Rounds = 5,
+    output: Output = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Token ids to training instances: pairs and masks, beside the algorithm of BERT's own data script.
+
+    [bold]Examples[/]
+
+      bertie bench instances
+
+      bertie bench instances --input wiki/ --length 512 -o bench.jsonl
+    """
+    from bertie.bench import instances as program
+
+    for about, documents in _texts(input, megabytes):
+        _tell("instances", program.measure(documents, about, length=length, rounds=rounds), output)
+
+
 def _texts(path: Path | None, megabytes: float) -> Iterator[tuple[str, Iterator[str]]]:
     """What to measure on, each by what the lines call it."""
     from bertie.bench import corpus as program
@@ -96,7 +121,8 @@ def _table(name: str, lines: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
     table = Table("runner", title=f"{name}: {lines[0]['text']}, median of {len(lines[0]['rates'])} rounds")
-    for column in ("MB/s", "spread", "times quicker than"):
+    rate, unit = ("instances_per_s", "instances/s") if name == "instances" else ("mb_per_s", "MB/s")
+    for column in (unit, "spread", "times quicker than"):
         table.add_column(column, justify="right")
     for line in lines:
         against = [
@@ -104,5 +130,10 @@ def _table(name: str, lines: list[dict[str, Any]]) -> "Table":
             for peer, a in line["times_quicker_than"].items()
             if peer != line["runner"]
         ]
-        table.add_row(line["runner"], f"{line['mb_per_s']:.2f}", f"± {line['spread']:.0%}", "\n".join(against))
+        table.add_row(
+            line["runner"],
+            f"{line[rate]:,.{0 if name == 'instances' else 2}f}",
+            f"± {line['spread']:.0%}",
+            "\n".join(against),
+        )
     return table
