@@ -47,6 +47,7 @@ def test_a_whole_run_is_well(run):
         "model",
         "tokenizer",
         "corpus",
+        "models read",
     ]
     assert all(line.startswith("ok") for line in shown(report).splitlines())
 
@@ -84,6 +85,8 @@ def drop_line(path):
         ("checkpoint-6/manifest.json", lambda path: path.unlink(), "checkpoint-6", "does not exist"),
         ("model/model.safetensors", flip, "model", "is not that of checkpoint-6"),
         ("model/config.json", lambda path: path.unlink(), "model", "config.json"),
+        ("model", shutil.rmtree, "model", "is not a folder"),
+        ("results.json", lambda path: path.unlink(), "results.json", "does not exist"),
     ],
 )
 def test_whatever_is_damaged_is_named(run, name, damage, wrong, message):

@@ -72,9 +72,8 @@ def _looks(run: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     yield log.METRICS, partial(_metrics, run)
     for folder in sorted(run.glob("checkpoint-*"), key=lambda path: (len(path.name), path.name)):
         yield folder.name, partial(_checkpoint, run, folder)
-    if (run / RESULTS).exists():
+    if (run / RESULTS).exists() or (run / "model").exists():  # a run writes both, at its end
         yield RESULTS, partial(_results, run)
-    if (run / "model").exists():
         yield "model", partial(_model, run)
     yield "tokenizer", partial(_tokenizer, run)
     yield "corpus", partial(_corpus, run)
