@@ -9,7 +9,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.nn import groups as module
 from bertie.nn.attention import attention_bias, formula, split_heads
-from bertie.nn.dropout import Kept
+from bertie.nn.dropout import Keep, keep_mask
 from bertie.nn.groups import Groups, grouped_attention
 from bertie.nn.layout import Packed
 
@@ -81,13 +81,16 @@ def test_dropout_keeps_the_mean() -> None:
     assert float(layout.real(error).max()) < 5  # standard errors
 
 
-def test_parts_of_a_mask_are_drawn_at_the_rate_asked_for() -> None:
+@pytest.mark.parametrize("p", [1e-6, 0.1, 0.5, 0.9])
+def test_what_is_kept_is_kept_at_the_rate_asked_for(p: float) -> None:
     torch.manual_seed(0)
-    kept = Kept(100_003, torch.bfloat16, 0.1)
-    kept.draw(slice(0, 50_001))
-    kept.draw(slice(50_001, 100_003))
-    assert set(kept.mask.tolist()) == {0.0, 1.0}
-    assert kept.mask.double().mean() * kept.scale == pytest.approx(1, abs=5e-3)
+    keep = Keep(p)
+    for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+        mask = keep.draw((7, 30_001), dtype, 1.25)
+        assert mask.dtype == dtype
+        assert set(mask.flatten().tolist()) <= {0.0, 1.25}
+        assert float(mask.double().mean()) / 1.25 * keep.scale == pytest.approx(1, abs=0.03)
+    assert float(keep_mask(torch.zeros(30_001, dtype=torch.bfloat16), p).max()) == pytest.approx(keep.scale, rel=4e-3)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])

@@ -4,6 +4,8 @@ torch's own draws one float per element on one core: at BERT-BASE it takes longe
 On a CPU 16 random bits per element are enough, which numpy makes about ten times as fast (docs/LOG.md).
 """
 
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -49,26 +51,33 @@ class _AddKept(torch.autograd.Function):
 
 def keep_mask(x: Tensor, p: float) -> Tensor:
     """0 with probability p, else 1 / (1 - p), in x's shape and dtype; p is kept to 1 / 65,536."""
-    kept = Kept(x.numel(), x.dtype, p)
-    return kept.draw(slice(0, x.numel())).view(x.shape).mul_(kept.scale)
+    keep = Keep(p)
+    return keep.draw(x.shape, x.dtype, keep.scale)
 
 
-class Kept:
-    """Which of `count` elements are kept, each with probability 1 - p: `mask` (count,) is 1 there, else 0.
+class Keep:
+    """Which elements dropout keeps, drawn a tensor at a time, each with probability 1 - p.
 
-    Drawn a part at a time, from a numpy generator whose seed torch's default generator draws, so that torch.manual_seed
-    decides. scale: what those that are kept are to be multiplied by.
+    The seed of its numpy generator is drawn from torch's default one, so that torch.manual_seed decides. scale: what
+    those that are kept are to be multiplied by.
     """
 
-    def __init__(self, count: int, dtype: torch.dtype, p: float) -> None:
-        self.dropped = round(p * 65536)  # of the 65,536 values that 16 bits have
+    def __init__(self, p: float) -> None:
+        self.dropped = min(max(1, round(p * 65536)), 65535)  # of the 65,536 values that 16 bits have
         self.scale = 65536 / (65536 - self.dropped)
-        self.mask = torch.empty(count, dtype=dtype)
         self.generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
 
-    def draw(self, part: slice) -> Tensor:
-        """Draw a part of the mask. -> it, a view"""
-        count = part.stop - part.start
+    def draw(self, shape: Sequence[int], dtype: torch.dtype, kept: float = 1.0) -> Tensor:
+        """A tensor that is `kept` where an element is kept, else 0.
+
+        The random bits turn into it where they lie, by arithmetic on 16-bit integers: a comparison that writes bf16
+        makes a tensor of bool first, and takes three times as long.
+        """
+        count = prod(shape)
         words = self.generator.integers(0, 2**64 - 1, -(-count // 4), dtype=np.uint64, endpoint=True)
-        bits = torch.from_numpy(words.view(np.int16))[:count]
-        return torch.ge(bits, self.dropped - 32768, out=self.mask[part])
+        bits = torch.from_numpy(words.view(np.int16))[:count].view(shape)
+        last = self.dropped - 32769  # the highest that is dropped, of int16's -32,768 ... 32,767
+        ones = bits.clamp_(last, last + 1).sub_(last)
+        if dtype not in (torch.bfloat16, torch.float16):
+            return ones.to(dtype).mul_(kept)
+        return ones.mul_(int(torch.tensor(kept, dtype=dtype).view(torch.int16))).view(dtype)

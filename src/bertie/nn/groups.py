@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertie.nn.dropout import Kept
+from bertie.nn.dropout import Keep
 from bertie.nn.layout import Layout, Packed
 
 WIDTH = 32  # of bf16 numbers in a register of 512 bits
@@ -136,7 +136,8 @@ class _GroupedAttention(torch.autograd.Function):
         size = qkv.shape[1] // (3 * heads)
         cells = qkv.reshape(-1, size).index_select(0, groups.qkv_cells)
         probs, work = qkv.new_empty(groups.scores), qkv.new_empty(groups.largest)
-        kept = Kept(groups.scores, qkv.dtype, dropout_p) if dropout_p else None
+        keep = Keep(dropout_p) if dropout_p else None
+        masks = []
         context = qkv.new_empty(groups.cells, size)
         done = 0
         for group in groups.groups:
@@ -149,37 +150,38 @@ class _GroupedAttention(torch.autograd.Function):
                 work_XSS.view(group.size, heads, group.width, group.width).add_(group.bias)
             torch.softmax(work_XSS, -1, out=probs_XSS)
             context_XSD = _cells(context, group, heads)
-            if kept is None:
+            if keep is None:
                 torch.bmm(probs_XSS, v_XSD, out=context_XSD)
             else:
-                torch.mul(probs_XSS, kept.draw(here).view(shape), out=work_XSS)
-                torch.baddbmm(context_XSD, work_XSS, v_XSD, beta=0, alpha=kept.scale, out=context_XSD)
-        ctx.groups, ctx.scale, ctx.dropout_scale = groups, scale, kept.scale if kept else 1.0
-        ctx.save_for_backward(cells, probs, kept.mask if kept else None)
+                masks.append(keep.draw(shape, qkv.dtype))
+                torch.mul(probs_XSS, masks[-1], out=work_XSS)
+                torch.baddbmm(context_XSD, work_XSS, v_XSD, beta=0, alpha=keep.scale, out=context_XSD)
+        ctx.groups, ctx.scale, ctx.dropout_scale = groups, scale, keep.scale if keep else 1.0
+        ctx.save_for_backward(cells, probs, *masks)
         return _to_rows(context, groups.context_rows, groups.layout).view(len(qkv), -1)
 
     @staticmethod
     @once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         groups: Groups = ctx.groups
-        cells, probs, mask = ctx.saved_tensors
+        cells, probs, *masks = ctx.saved_tensors
         heads, size = groups.num_heads, cells.shape[1]
         grad_context = grad.reshape(-1, size).index_select(0, groups.context_cells)
         grad_context.index_fill_(0, groups.padding, 0)
         grads, work, grad_work = torch.empty_like(cells), grad.new_empty(groups.largest), grad.new_empty(groups.largest)
         done = 0
-        for group in groups.groups:
+        for number, group in enumerate(groups.groups):
             shape = group.size * heads, group.width, group.width
             here = slice(done, done := done + shape[0] * shape[1] * shape[2])
             q_XSD, k_XSD, v_XSD = _qkv(cells, group, heads)
             grad_q_XSD, grad_k_XSD, grad_v_XSD = _qkv(grads, group, heads)
             grad_XSD, probs_XSS = _cells(grad_context, group, heads), probs[here].view(shape)
             work_XSS, grad_XSS = (x[: here.stop - here.start].view(shape) for x in (work, grad_work))
-            dropped_XSS = probs_XSS if mask is None else torch.mul(probs_XSS, mask[here].view(shape), out=work_XSS)
+            dropped_XSS = torch.mul(probs_XSS, masks[number], out=work_XSS) if masks else probs_XSS
             torch.baddbmm(grad_v_XSD, dropped_XSS.mT, grad_XSD, beta=0, alpha=ctx.dropout_scale, out=grad_v_XSD)
             torch.baddbmm(work_XSS, grad_XSD, v_XSD.mT, beta=0, alpha=ctx.dropout_scale, out=work_XSS)
-            if mask is not None:
-                work_XSS.mul_(mask[here].view(shape))
+            if masks:
+                work_XSS.mul_(masks[number])
             torch.ops.aten._softmax_backward_data.out(work_XSS, probs_XSS, -1, grad.dtype, grad_input=grad_XSS)
             torch.baddbmm(grad_q_XSD, grad_XSS, k_XSD, beta=0, alpha=ctx.scale, out=grad_q_XSD)
             torch.baddbmm(grad_k_XSD, grad_XSS.mT, q_XSD, beta=0, alpha=ctx.scale, out=grad_k_XSD)
