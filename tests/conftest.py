@@ -1,11 +1,13 @@
 """Settings every test shares."""
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
-from toys import CommandLine
+if TYPE_CHECKING:
+    from toys import CommandLine
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with shall not look for anything elsewhere
 
@@ -15,6 +17,8 @@ settings.load_profile("bertie")
 
 
 @pytest.fixture
-def bertie(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> CommandLine:
+def bertie(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "CommandLine":
     """The command line, in this process: bertie("predict", folder) -> exit code, standard output, standard error."""
+    from toys import CommandLine  # with torch, which tests of text alone do without
+
     return CommandLine(monkeypatch, capsys)

@@ -10,12 +10,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from bertie.metrics.base import Float
 from bertie.metrics.confusion import per_label, ratio
 from bertie.metrics.resample import intervals
-
-COUNTS = 50_000_000  # per-example counts beyond which intervals are left out: 12,500 examples of 1,000 labels
 
 
 @dataclass
@@ -45,19 +44,13 @@ class LabelSets:
     def figures(self) -> dict[str, float]:
         """Every metric, without its interval."""
         names = (*self.labels, *self.unknown)
-        summed = np.zeros(3 * len(names) + 2)
-        for start in range(0, self.total, 1000):
-            summed += self._counts(names, start, start + 1000).sum(0)
-        return {name: float(value) for name, value in figures(summed, len(names)).items()}
+        return {name: float(value) for name, value in figures(self._counts(names).sum(0), len(names)).items()}
 
     def report(self) -> dict[str, Any]:
         """Every metric with its 95 % interval, and figures per label, as JSON values."""
         names = (*self.labels, *self.unknown)
-        width = 3 * len(names) + 2
-        counts = self._counts(names, 0, self.total if self.total * width <= COUNTS else 0)
-        right_L, true_L, predicted_L = np.split(
-            sum((self._counts(names, i, i + 1000).sum(0) for i in range(0, self.total, 1000)), np.zeros(width))[:-2], 3
-        )
+        counts = self._counts(names)
+        right_L, true_L, predicted_L = np.split(counts.sum(0)[:-2], 3)
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
         given = set(self.predicted)
         return {
@@ -78,16 +71,17 @@ class LabelSets:
             "all_given": sorted(self.predicted[0]) if len(given) == 1 < len(set(self.truth)) else None,
         }
 
-    def _counts(self, names: Sequence[str], start: int, stop: int) -> Float:
+    def _counts(self, names: Sequence[str]) -> sparse.csr_array:
         """Per example and label: right, true, predicted; then whether the set is right, and 1. -> (N, 3 L + 2)"""
-        number = {name: i for i, name in enumerate(names)}
-        truth, predicted = self.truth[start:stop], self.predicted[start:stop]
-        counts = np.zeros((len(truth), 3, len(names)))
-        for row, sets in enumerate(zip(truth, predicted, strict=True)):
-            for column, labels in enumerate((sets[0] & sets[1], *sets)):
-                counts[row, column, [number[label] for label in labels]] = 1
-        same = np.array([[t == p, 1.0] for t, p in zip(truth, predicted, strict=True)]).reshape(-1, 2)
-        return np.concatenate([counts.reshape(len(truth), -1), same], 1)
+        number, width = {name: i for i, name in enumerate(names)}, len(names)
+        columns = []
+        for truth, predicted in zip(self.truth, self.predicted, strict=True):
+            kinds = enumerate((truth & predicted, truth, predicted))
+            found = [kind * width + number[label] for kind, labels in kinds for label in labels]
+            columns.append([*found, *([3 * width] if truth == predicted else []), 3 * width + 1])
+        rows = np.repeat(np.arange(self.total), [*map(len, columns)])
+        flat = np.array([column for row in columns for column in row], np.int64)
+        return sparse.csr_array((np.ones(len(flat)), (rows, flat)), shape=(self.total, 3 * width + 2))
 
 
 def figures(sums: ArrayLike, labels: int) -> dict[str, Float]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertie.metrics.base import Float
 from bertie.metrics.confusion import ratio
-from bertie.metrics.resample import intervals
+from bertie.metrics.resample import intervals, triples
 
 Arc = tuple[int | None, str | None]
 """The number of a word's head, from 1 (0: the sentence hangs on it; None: not answered), and the relation to it."""
@@ -68,7 +68,7 @@ class ParseScores:
     def figures(self) -> dict[str, float]:
         """uas, las, uas_macro_f1 and las_macro_f1."""
         keys = self._keys()
-        return {name: float(value) for name, value in _figures(self._counts(keys).sum(0), keys).items()}
+        return {name: float(value) for name, value in _figures(triples(self.sentences, keys).sum(0), keys).items()}
 
     def report(self) -> dict[str, Any]:
         """Every metric with its interval over sentences drawn again, and the figures of each relation.
@@ -76,7 +76,7 @@ class ParseScores:
         A relation is found where it is given to a word together with the right head.
         """
         keys = self._keys()
-        counts_NK = self._counts(keys)
+        counts_NK = triples(self.sentences, keys)
         sums_K3 = counts_NK.sum(0).reshape(-1, 3)
         relations = {name: sums_K3[i] for i, (kind, name) in enumerate(keys) if kind == "relation"}
         return {
@@ -100,15 +100,6 @@ class ParseScores:
 
     def _keys(self) -> list[tuple[str, str]]:
         return sorted({key for counts in self.sentences for key in counts})
-
-    def _counts(self, keys: Sequence[tuple[str, str]]) -> Float:
-        """(N, 3 K)"""
-        column = {key: i for i, key in enumerate(keys)}
-        counts_NK3 = np.zeros((len(self.sentences), len(keys), 3))
-        for row, counts in enumerate(self.sentences):
-            for key, numbers in counts.items():
-                counts_NK3[row, column[key]] = numbers
-        return counts_NK3.reshape(len(counts_NK3), -1)
 
 
 def _count(counts: dict[tuple[str, str], list[int]], kind: str, true: str, given: str) -> None:

@@ -4,38 +4,57 @@ questions), and a sample of a stream.
 N examples · K sums · R resamples
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from bertie.metrics.base import RESAMPLES, Float, percent_points
 
-BLOCK = 2_000_000  # draws held at once
+BLOCK = 2_000_000  # draws, or sums, held at once
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
+Counts = ArrayLike | sparse.csr_array
 
 
-def resampled(counts: ArrayLike, *, resamples: int = RESAMPLES, seed: int = 0) -> Float:
-    """The column sums of N examples drawn again with replacement, R times. counts (N, K) -> (R, K)"""
-    counts_NK = np.asarray(counts, np.float64)
-    examples = len(counts_NK)
+def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Float]:
+    """The column sums of N examples drawn again with replacement, R times, in blocks. counts (N, K) -> (R, K) in all"""
+    counts_NK = counts if isinstance(counts, sparse.csr_array) else np.asarray(counts, np.float64)
+    examples, width = counts_NK.shape
     rng = np.random.default_rng(seed)
-    at_once = max(1, BLOCK // max(1, examples))
-    blocks = []
+    at_once = max(1, BLOCK // max(1, examples, width))
     for start in range(0, resamples, at_once):
         rows = min(at_once, resamples - start)
         drawn = rng.integers(examples, size=(rows, examples)) + np.arange(rows)[:, None] * examples
         times_RN = np.bincount(drawn.ravel(), minlength=rows * examples).reshape(rows, examples)
-        blocks.append(times_RN @ counts_NK)
-    return np.concatenate(blocks)
+        yield np.asarray(times_RN @ counts_NK, np.float64)
 
 
-def intervals(counts: ArrayLike, figures: Callable[[Float], Mapping[str, Float]]) -> dict[str, list[float]]:
+def intervals(counts: Counts, figures: Callable[[Float], Mapping[str, Float]]) -> dict[str, list[float]]:
     """The 95 % interval of every metric. counts (N, K); figures: sums (..., K) -> metrics (...) each"""
-    if not len(np.asarray(counts)):
+    if not (counts.shape[0] if isinstance(counts, sparse.csr_array) else len(np.asarray(counts))):
         return {}
-    return {name: list(percent_points(values)) for name, values in figures(resampled(counts)).items()}
+    found: dict[str, list[Float]] = {}
+    for sums in resampled(counts):
+        for name, values in figures(sums).items():
+            found.setdefault(name, []).append(values)
+    return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
+
+
+def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) -> sparse.csr_array:
+    """Three counts under each key of each example, as a sparse matrix: most examples have few of the keys. (N, 3 K)"""
+    column = {key: 3 * i for i, key in enumerate(keys)}
+    cells = [
+        (row, column[key] + i, count)
+        for row, counts in enumerate(rows)
+        for key, three in counts.items()
+        for i, count in enumerate(three)
+    ]
+    places = np.array([cell[:2] for cell in cells], np.int64).reshape(-1, 2).T
+    values = np.array([cell[2] for cell in cells], np.float64)
+    return sparse.csr_array((values, (places[0], places[1])), shape=(len(rows), 3 * len(keys)))
 
 
 class Reservoir(Generic[T]):

@@ -16,7 +16,7 @@ import numpy as np
 
 from bertie.metrics.base import Float
 from bertie.metrics.confusion import MATRIX, most_confused
-from bertie.metrics.resample import intervals
+from bertie.metrics.resample import intervals, triples
 
 OUTSIDE = "O"
 Scheme = Literal["as_given", "bio", "bioes", "iob1"]
@@ -116,12 +116,12 @@ class TagScores:
         """precision, recall and f1 of all entities together; macro_f1, the mean of each type's; accuracy of tags;
         tag_macro_f1, the mean F1 of the tags but O, which for tags of characters is KLUE-NER's character F1."""
         keys = self._keys()
-        return {name: float(value) for name, value in self._figures(self._counts(keys).sum(0), keys).items()}
+        return {name: float(value) for name, value in self._figures(triples(self.sentences, keys).sum(0), keys).items()}
 
     def report(self) -> dict[str, Any]:
         """Every metric with its interval over sentences drawn again, and the figures of each type of entity."""
         keys = self._keys()
-        counts = self._counts(keys)
+        counts = triples(self.sentences, keys)
         sums = counts.sum(0).reshape(-1, 3)
         types = [i for i, (kind, _) in enumerate(keys) if kind == "entity"]
         tags = {name: sums[i] for i, (kind, name) in enumerate(keys) if kind == "tag"}
@@ -151,15 +151,6 @@ class TagScores:
 
     def _keys(self) -> list[tuple[str, str]]:
         return sorted({key for counts in self.sentences for key in counts})
-
-    def _counts(self, keys: Sequence[tuple[str, str]]) -> Float:
-        """(N, 3 K): right, predicted and true of every key"""
-        column = {key: i for i, key in enumerate(keys)}
-        counts_NK3 = np.zeros((len(self.sentences), len(keys), 3))
-        for row, counts in enumerate(self.sentences):
-            for key, numbers in counts.items():
-                counts_NK3[row, column[key]] = numbers
-        return counts_NK3.reshape(len(counts_NK3), -1)
 
     def _figures(self, sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
         sums_K3 = sums.reshape(*sums.shape[:-1], len(keys), 3)
