@@ -1,14 +1,378 @@
 """The page of a fine-tuning run: what it shows of the answers, and what its folder may hold beforehand."""
 
+import itertools
 import json
+import random
+import re
+from html import unescape
 
+import numpy as np
 import pytest
-from test_cli_finetune import FAST, model, one_thread, run, train
+from scipy.stats import binomtest
+from test_cli_finetune import FAST, model, one_thread, rows, run, settings, train, write
+
+from bertie.data.tables import Example
+from bertie.data.tagged import Tagged
+from bertie.evaluate import sections
+from bertie.evaluate.findings import SLICES, WORST, Findings
+from bertie.evaluate.predict import Predictor
+from bertie.evaluate.report import Report
+from bertie.metrics.answers import Given
+from bertie.metrics.base import wilson
+from bertie.metrics.confusion import Confusion
+from bertie.metrics.resample import Reservoir
+from bertie.metrics.tags import TagScores
+from bertie.runs.finetune import finetune
+from bertie.runs.finetune_page import page
+from bertie.tasks import Prediction, TaggingTask
+from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.multilabel import MultiLabelTask
+from bertie.tasks.regression import RegressionTask
+from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.shown import AROUND, MOST, clipped, marked
+from bertie.tasks.span import Span, SpanPrediction, SpanTask
+from bertie.tasks.tagging import TagPrediction
 
 assert model
 assert one_thread
 assert run
 assert train  # fixtures
+
+SECTIONS = ("Course", "Figures", "Confusions", "Labels", "Calibration", "Slices", "Worst answers", "Settings")
+NEEDS = re.compile(r"""(src|href)=["']?(?!#|seed-)""")
+
+
+def self_contained(html: str) -> bool:
+    return not NEEDS.search(html.replace('xlink:href="#', "")) and "<script" not in html
+
+
+def mixed(n: int, *, seed: int = 0) -> list[tuple[str, str]]:
+    """Short texts and long ones, some of them too long."""
+    return [(" ".join([text] * (1 + 2 * (i % 4 < 2))), label) for i, (text, label) in enumerate(rows(n, seed=seed))]
+
+
+# The page of a run ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_ends_with_its_page(model, tmp_path):
+    hostile = {"has z": "<b>has</b> & $z$", "plain": "평범 <script>alert(1)</script>"}
+    examples = [(f"{text} <i>", hostile[label]) for text, label in mixed(160)]
+    often = {"eval_every": 5, "log_every": 1}
+    config = settings(model, write(tmp_path / "train.tsv", examples), train=often, task_options={"calibrate": True})
+    results = finetune(config, tmp_path / "run")
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    for heading in SECTIONS:
+        assert f"<h2>{heading}</h2>" in html, heading
+    assert html.count("<svg") == 4  # losses, metrics, learning rate, calibration
+    assert self_contained(html)
+    assert "<b>has" not in html
+    assert "<i>" not in re.sub(r'<i style="[^"]*"></i>', "", html)
+    assert "&lt;b&gt;has&lt;/b&gt; &amp; $z$" in html
+    assert "평범 &lt;script&gt;" in html
+    low, high = results["dev"]["interval_95"]["accuracy"]
+    assert f"{results['dev']['accuracy']:.3f}" in html
+    assert f"{low:.3f} to {high:.3f}" in html
+    assert "no dev file: 16 of 160 examples are held out" in html
+    # Before and after the temperature was chosen; no answer changes by it.
+    assert results["untuned"]["dev"]["ece"] != results["dev"]["ece"]
+    assert results["untuned"]["dev"]["accuracy"] == results["dev"]["accuracy"]
+    assert f"before, ECE {results['untuned']['dev']['ece']:.3f}" in html
+    assert f"after tuning, ECE {results['dev']['ece']:.3f}" in html
+    assert page(tmp_path / "run").render() == html  # it can be drawn again
+
+
+def test_a_page_can_be_drawn_while_the_run_goes_on(run, model, train, tmp_path):
+    out = tmp_path / "run"
+    finetune(settings(model, train, train={"eval_every": 5, "log_every": 5}), out)
+    for name in ("results.json", "findings.json", "report.html"):
+        (out / name).unlink()
+    done = run("report", out)
+    assert done.returncode == 0, done.stderr
+    html = (out / "report.html").read_text()
+    assert "100% done" in html
+    assert "<h2>Course</h2>" in html
+    assert "<h2>Figures</h2>" not in html
+
+
+@pytest.mark.parametrize("dev", [[("a z b", "has z")], [("a b", "plain"), ("b c", "plain"), ("z", "never seen")]])
+def test_a_dev_set_of_one_example_or_one_class_has_a_page(model, train, tmp_path, dev):
+    config = settings(model, train, dev_file=str(write(tmp_path / "dev.tsv", dev)), epochs=0.5)
+    results = finetune(config, tmp_path / "run")
+    html = (tmp_path / "run" / "report.html").read_text()
+    assert results["dev"]["examples"] == len(dev)
+    assert "<h2>Figures</h2>" in html
+    assert "nan" not in unescape(re.sub(r"<svg.*?</svg>|<style>.*?</style>", "", html, flags=re.DOTALL)).lower()
+    assert ("never seen" in html) == (len(dev) == 3)
+
+
+def test_several_seeds_have_a_page_that_leads_to_theirs(run, model, train, tmp_path):
+    out = tmp_path / "run"
+    done = run("finetune", model, "--train", train, "-o", out, "--seeds", 2, "--json", "epochs=1", *FAST)
+    summed = json.loads(done.stdout)
+    html = (out / "report.html").read_text()
+    links = re.findall(r'<a href="([^"]*)"', html)
+    assert links == ["seed-0/report.html", "seed-1/report.html"]
+    assert all((out / link).exists() for link in links)
+    assert f"{summed['over_seeds']['accuracy']['mean']:.3f}" in html
+    for seed in ("0", "1"):
+        assert f"{summed['seeds'][seed]['accuracy']:.3f}" in html
+    summed["degenerate"] = {"1": "<plain>"}
+    (out / "results.json").write_text(json.dumps(summed))
+    assert run("report", out).returncode == 0
+    html = (out / "report.html").read_text()
+    assert "seed 1 failed to learn: every dev example was given the answer &#x27;&lt;plain&gt;&#x27;" in html
+    assert "mean of those that learnt" in html
+
+
+# The page of a labelled file -----------------------------------------------------------------------------------------
+
+
+def test_evaluate_draws_the_same_sections(run, model, train, tmp_path):
+    dev = write(tmp_path / "dev.tsv", mixed(60, seed=1))
+    finetune(settings(model, train, dev_file=str(dev)), tmp_path / "run")
+    html = tmp_path / "pages" / "dev.html"
+    command = ("evaluate", tmp_path / "run" / "model", dev, "--report", html)
+    plain = json.loads(run(*command[:3], "--json").stdout)
+    done = run(*command, "--json")
+    assert json.loads(done.stdout) == plain  # looking changes no figure
+    drawn, of_run = html.read_text(), (tmp_path / "run" / "report.html").read_text()
+    assert self_contained(drawn)
+    for section in SECTIONS[1:-1]:
+        both = [re.search(f"<section><h2>{section}</h2>.*?</section>", one, re.DOTALL) for one in (drawn, of_run)]
+        assert both[0][0] == both[1][0], section
+    again = run(*command)
+    assert again.returncode == 2
+    assert "exists" in again.stderr
+    assert run(*command, "--overwrite").returncode == 0
+
+
+# Findings ------------------------------------------------------------------------------------------------------------
+
+
+def answered(count: int, labels: tuple[str, ...]) -> tuple[list[Example], list[Prediction], list[int], list[bool]]:
+    rng = random.Random(1)
+    examples, predictions = [], []
+    for line in range(1, count + 1):
+        weights = [rng.random() for _ in labels]
+        scores = {label: weight / sum(weights) for label, weight in zip(labels, weights, strict=True)}
+        best = max(scores, key=scores.get)
+        truth = best if rng.random() < 0.6 else rng.choice(labels)
+        examples.append(Example(("some text",) * (1 + line % 2), truth, line))
+        predictions.append(Prediction(best, scores[best], scores))
+    return examples, predictions, [rng.randint(3, 200) for _ in examples], [rng.random() < 0.7 for _ in examples]
+
+
+def test_findings_of_a_stream_are_those_of_all_at_once():
+    task = SequenceTask(("a", "b", "c"))
+    data = answered(500, task.labels)
+    findings = Findings(task)
+    for start in range(0, 500, 64):
+        findings.add(*(part[start : start + 64] for part in data))
+    found = findings.as_json()
+    examples, predictions, tokens, fits = data
+    wrong = [task.wrongness(e, p) for e, p in zip(examples, predictions, strict=True)]
+    assert [row["line"] for row in found["worst"]] == [i + 1 for i in np.argsort(wrong)[::-1][:WORST]]
+    assert wrong[3] == pytest.approx(-np.log(predictions[3].scores[examples[3].label]))
+    assert set(found["slices"]) == {"tokens", "too long", "texts"}
+    for kind, chosen in {
+        ("tokens", "33 to 64"): [32 < n <= 64 for n in tokens],
+        ("tokens", "1 to 16"): [n <= 16 for n in tokens],
+        ("too long", "yes"): [not fit for fit in fits],
+        ("texts", "2"): [len(e.texts) == 2 for e in examples],
+    }.items():
+        scores = task.scores()
+        part = [*itertools.compress(examples, chosen)], [*itertools.compress(predictions, chosen)]
+        task.count(scores, *part)
+        (slice_,) = [one for one in found["slices"][kind[0]] if one["name"] == kind[1]]
+        low, high = scores.report()["interval_95"]["accuracy"]
+        expected = {"examples": sum(chosen), "value": scores.figures()["accuracy"], "low": low, "high": high}
+        assert slice_ == {"name": kind[1], **expected}
+    assert [one["name"] for one in found["slices"]["tokens"]] == [
+        "1 to 16",
+        "17 to 32",
+        "33 to 64",
+        "65 to 128",
+        "129 to 256",
+    ]
+    json.dumps(found)
+
+
+def test_what_is_kept_is_bounded():
+    class Many(SequenceTask):
+        def slices(self, example, prediction, tokens, long):
+            return {"line": str(example.line)}
+
+        def point(self, example, prediction):
+            return float(example.line), 0.0
+
+    findings = Findings(Many(("a", "b")))
+    findings.add(*answered(3000, ("a", "b")))
+    found = findings.as_json()
+    assert len(found["worst"]) == WORST
+    assert len(found["points"]) == 1000
+    assert len(found["slices"]["line"]) == SLICES + 1
+    assert found["slices"]["line"][-1]["name"] == "others"
+    assert found["slices"]["line"][-1]["examples"] == 3000 - SLICES
+
+
+def test_a_reservoir_keeps_each_item_as_often():
+    counts = np.zeros(40)
+    for seed in range(2000):
+        sample = Reservoir(10, seed=seed)
+        for item in range(40):
+            sample.add(item)
+        counts[sample.items] += 1
+    assert counts.sum() == 20_000
+    assert abs(counts - 500).max() < 5 * np.sqrt(2000 * 0.25 * 0.75)
+    few = Reservoir(10)
+    for item in "abc":
+        few.add(item)
+    assert few.items == ["a", "b", "c"]
+
+
+def test_a_task_with_nothing_to_choose_leaves_the_stream_alone():
+    def answers():
+        raise AssertionError("asked for answers")
+        yield
+
+    for task in (SequenceTask(("a", "b")), SpanTask(), MultiLabelTask(("a",), threshold=0.5)):
+        assert task.tuned(answers()) is task
+
+
+def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypatch):
+    """At no time are there answers of more than two chunks."""
+    finetune(settings(model, train, epochs=0.2), tmp_path / "run")
+    monkeypatch.setattr("bertie.evaluate.predict.CHUNK", 8)
+    alive, most = [0], [0]
+
+    class Counted(Prediction):
+        def __init__(self, *values):
+            super().__init__(*values)
+            alive[0] += 1
+            most[0] = max(most)
+
+        def __del__(self):
+            alive[0] -= 1
+
+    monkeypatch.setattr("bertie.tasks.sequence.Prediction", Counted)
+    from bertie import load
+
+    predictor = Predictor(load(tmp_path / "run" / "model"))
+    file = write(tmp_path / "long.tsv", rows(400))
+    peaks = []
+    add = Findings.add
+
+    def watched(self, *values):
+        add(self, *values)
+        peaks.append(alive[0])
+
+    monkeypatch.setattr(Findings, "add", watched)
+    assert predictor.score(file, findings=Findings(predictor.task))["examples"] == 400
+    assert max(peaks) <= 2 * 8 + WORST
+
+
+# What tasks show -----------------------------------------------------------------------------------------------------
+
+
+def test_words_with_another_tag_are_marked():
+    task = TaggingTask(("O", "B-PER", "I-PER", "B-LOC"))
+    text = "Ada sails to Ely"
+    spans = ((0, 3), (4, 9), (10, 12), (13, 16))
+    example = Tagged((text,), ("B-PER", "O", "O", "B-LOC"), 4, spans=spans)
+    answer = TagPrediction(("B-PER", "O", "O", "B-PER"), None, {}, text, spans, (0.9, 0.8, 0.9, 0.7))
+    shown = task.shown(example, answer)
+    assert "".join(part.text for part in shown.texts[0]) == text
+    assert [(part.text, part.note) for part in shown.texts[0] if part.kind] == [("Ely", "B-PER, not B-LOC")]
+    assert (shown.truth, shown.given, shown.note) == ("LOC Ely", "PER Ely", "1 of 4 words")
+    assert task.wrongness(example, answer) == pytest.approx(0.7)
+
+
+def test_entities_are_confused_where_they_share_words():
+    scores = TagScores(("O", "B-PER", "I-PER", "B-LOC", "B-ORG"))
+    true = ["B-PER", "I-PER", "O", "B-LOC", "O", "B-ORG", "O"]
+    given = ["B-PER", "O", "O", "B-PER", "O", "O", "B-ORG"]
+    scores.add([true], [given])
+    report = scores.report()
+    names = [*report["labels"], ""]
+    cells = {(names[i], names[j]): n for i, row in enumerate(report["confusion"]) for j, n in enumerate(row) if n}
+    assert cells == {("PER", "PER"): 1, ("LOC", "PER"): 1, ("ORG", ""): 1, ("", "ORG"): 1}
+    assert report["most_confused"] == [["", "ORG", 1], ["LOC", "PER", 1], ["ORG", "", 1]]
+
+
+def test_answers_in_a_context_are_marked_and_cut_to_what_matters():
+    task = SpanTask(threshold=0.0)
+    context = "x" * 1000 + " in 1843 by Ada " + "y" * 1000
+    start = context.index("1843")
+    example = Example(("When?", context), (("1843", start),), 2, "q1")
+    given = SpanPrediction(
+        Given("by Ada", "by Ada", -3.0), 0.8, spans=(Span("by Ada", start + 5, start + 11, 2.0, 0.8),)
+    )
+    shown = task.shown(example, given)
+    assert [(p.text, p.kind) for p in shown.texts[1] if p.kind] == [("1843", "true"), ("by Ada", "given")]
+    told = "".join(part["text"] for part in shown.as_json()["texts"][1])
+    assert len(told) < 3 * AROUND
+    assert "in 1843 by Ada" in told
+    assert (shown.truth, shown.given) == ("1843", "by Ada")
+    assert task.wrongness(example, given) == pytest.approx(0.8)
+    silent = SpanPrediction(Given("", "by Ada", 2.0), None, spans=given.spans)
+    assert task.wrongness(example, silent) == pytest.approx(1 / (1 + np.exp(-2)))
+    assert task.wrongness(Example(("When?", context), (), 3), silent) == 0
+    slices = task.slices(example, given, 300, True)
+    assert (slices["question word"], slices["answer"]) == ("when", "1 words")
+    assert task.slices(Example(("그 책은 누가 썼나?", context), (), 1), silent, 9, False)["question word"] == "누가"
+
+
+def test_overlapping_marks_are_cut_where_they_begin_and_end():
+    parts = marked("abcdef", [(1, 4, "true"), (2, 6, "given")])
+    assert [(p.text, p.kind) for p in parts] == [("a", ""), ("b", "true"), ("cd", "true given"), ("ef", "given")]
+    assert clipped(marked("a" * 5000, []))[0].text == "a" * MOST + " …"
+
+
+def test_choices_label_sets_and_numbers_are_shown_as_what_they_are():
+    choice = ChoiceTask().shown(Example(("It rained.", "wet", "dry"), "0"), Prediction("1", 0.9, {"0": 0.1, "1": 0.9}))
+    assert [[(p.text, p.kind) for p in text] for text in choice.texts[1:]] == [
+        [("0: ", ""), ("wet", "true")],
+        [("1: ", ""), ("dry", "given")],
+    ]
+    sets = MultiLabelTask(("a", "b"))
+    example, answer = Example(("text",), ("b",)), Prediction((), None, {"a": 0.1, "b": 0.4})
+    assert (sets.shown(example, answer).truth, sets.shown(example, answer).given) == ("b", "none")
+    assert sets.wrongness(example, answer) == pytest.approx(-np.log(0.9) - np.log(0.4))
+    number = RegressionTask()
+    assert number.wrongness(Example(("text",), 4.0), Prediction(1.5)) == 2.5
+    assert number.point(Example(("text",), 4.0), Prediction(1.5)) == (4.0, 1.5)
+    assert number.shown(Example(("text",), 4.0), Prediction(1.5)).note == "off by 2.5"
+
+
+# Many labels, intervals ----------------------------------------------------------------------------------------------
+
+
+def test_of_300_labels_the_weakest_and_the_most_confused_are_shown():
+    labels = tuple(f"<label {n}>" for n in range(300))
+    scores = Confusion(labels)
+    for n, label in enumerate(labels):
+        wrong = labels[(n + 1) % 300]
+        scores.add([label] * 20, [wrong] * (n % 20) + [label] * (20 - n % 20))
+    report = Report("t")
+    sections.answers(
+        report, scores.report(resamples=20), {"metric": "accuracy", "slices": {}, "worst": [], "points": []}
+    )
+    html = report.render()
+    assert "&lt;label 19&gt;" in html
+    assert "<label" not in html
+    assert html.count("<tr>") < 80
+    assert "270 more have a higher F1" in html
+    assert ">95%</td>" in html
+    assert 'class="heat"' not in html
+
+
+@pytest.mark.parametrize(("right", "total"), [(0, 5), (3, 9), (40, 40), (1, 1)])
+def test_wilson_is_scipys(right, total):
+    expected = binomtest(right, total).proportion_ci(0.95, method="wilson")
+    assert wilson(right, total) == pytest.approx((expected.low, expected.high), abs=1e-6)
+
+
+# The folder ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_folder_with_other_files_is_refused_and_left_as_it_is(run, model, train, tmp_path):

@@ -115,8 +115,15 @@ def scatter_chart(points: Sequence[tuple[float, float]], *, x_label: str, y_labe
         margin = 0.04 * (high - low) or 0.5
         ends = low - margin, high + margin
         axes.plot(ends, ends, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
-        xs, ys = zip(*points, strict=True) if points else ((), ())
-        axes.plot(xs, ys, "o", color=SERIES[0], markersize=4, alpha=0.35, markeredgewidth=0)
+        axes.plot(
+            [x for x, _ in points],
+            [y for _, y in points],
+            "o",
+            color=SERIES[0],
+            markersize=4,
+            alpha=0.35,
+            markeredgewidth=0,
+        )
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
         axes.set(xlim=ends, ylim=ends)

@@ -42,8 +42,9 @@ class Findings:
             for kind, name in slices.items():
                 parts.setdefault((kind, self._slice(kind, name)), []).append(number)
             if (wrong := self.task.wrongness(example, prediction)) > 0:
-                entry = (wrong, -self.seen, example, prediction)  # of equals the first is kept
-                (heapq.heappush if len(self._worst) < self.worst else heapq.heappushpop)(self._worst, entry)
+                heapq.heappush(self._worst, (wrong, -self.seen, example, prediction))  # of equals the first is kept
+                if len(self._worst) > self.worst:
+                    heapq.heappop(self._worst)
             if point := self.task.point(example, prediction):
                 self._points.add(point)
             self.seen += 1
