@@ -62,7 +62,7 @@ def describe(model: str, length: int) -> dict[str, Any]:
     """The facts of one model. Raises UsageError for what is neither folder nor preset, DataError for a bad folder."""
     from dataclasses import asdict
 
-    from bertie import variants
+    from bertie import objectives, variants
     from bertie.models import count
 
     folder = Path(model)
@@ -78,21 +78,25 @@ def describe(model: str, length: int) -> dict[str, Any]:
         facts |= {"architecture": loaded.public.get("architectures"), "labels": list(loaded.labels)}
         facts |= {"weights": str(report), "tokenizer": _tokenizer(folder)}
     total = sum(parts.values())
-    predicted = 1.0 if config.causal else MASKED
-    flops = count.forward_flops(config, length=min(length, config.max_length), predicted=predicted)
+    length = min(length, config.max_length)
+    asked = objectives.build(variants.family(model).recipe["objectives"])
+    beside = asked.beside(config, length=length, shares={"generator": MASKED})
+    predicted = 1.0 if config.causal else 0.0 if beside else MASKED
+    flops = count.forward_flops(config, length=length, predicted=predicted)
     return facts | {
         "config": asdict(config),
         "parameters": parts | {"total": total},
         # weights and gradients in float32 and AdamW's two moments; activations come on top
         "memory_bytes": {"inference float32": 4 * total, "inference bf16": 2 * total, "training AdamW": 16 * total},
         "flops_per_token": {
-            "length": min(length, config.max_length),
+            "length": length,
             "forward": sum(
                 number for part, number in flops.items() if not part.startswith("decoder") and "head" not in part
             ),
             "predicted": predicted,
-            "pretraining": 3 * sum(flops.values()),
+            "pretraining": 3 * sum(flops.values()) + sum(beside.values()),
             "by part, forward": flops,
+            "beside, forward and backward": beside,
         },
     }
 
@@ -152,6 +156,8 @@ def _show(facts: dict[str, Any]) -> None:
     table.add_row(f"operations a token, length {flops['length']}", "MFLOP")
     table.add_row("  forward, encoder", f"{flops['forward'] / 1e6:,.1f}")
     predicted = f"{flops['predicted']:.0%} {'written' if facts['config']['num_decoder_layers'] else 'predicted'}"
+    if beside := flops["beside, forward and backward"]:
+        predicted = " and ".join(beside)
     table.add_row(f"  pre-training step, {predicted}", f"{flops['pretraining'] / 1e6:,.1f}")
     if tokenizer := facts.get("tokenizer"):
         table.add_row("tokenizer", f"{tokenizer['vocab_size']:,} pieces")
