@@ -20,6 +20,7 @@ from bertie.train import distributed
 from bertie.train.figures import measure
 from bertie.train.loop import fit
 from bertie.train.phases import Phased
+from bertie.train.sharding import own
 from nano import NanoSource, nano_fit, one_thread, timeless
 from ranks import finish, start_ranks
 
@@ -39,22 +40,32 @@ def train_all(run: Path, *, shard: str = "none") -> None:
         nano_fit(run / BF16, precision="bf16", steps=STEPS, dropout=0.0, log_every=1, shard=shard)
 
 
-def train(name: str, run: Path, tokenizer: Tokenizer, **options: Any) -> None:
-    """A few steps of 6 sequences in micro-batches of 2: two passes on each of two ranks, three in one process."""
+def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
+    """A few steps of 6 sequences in micro-batches of 2: two passes on each of two ranks, three in one process.
+
+    Two ranks have half of a model in parts each, all the time.
+    """
     CASES["bilm"].overrides |= ELMO
     objective = objective_of(name)
     source = source_of(objective, tokenizer, batch_size=6, micro_batch_size=2)
     model = model_of(name, objective)
     if isinstance(model.encoder, ElmoEncoder):
         model.encoder.spell(VOCAB)
+    parts = distributed.world_size() if shard == "full" else 1
+
+    def check(step: int) -> None:
+        here, all_ = (sum(f(p).numel() for p in model.parameters()) for f in (own, lambda p: p))
+        assert here == all_ if parts == 1 else 0.4 < here / all_ < 0.6, "weights are not where they should be"
+
     fit(
         model,
         objective,
         source,
-        train=TrainConfig(batch_size=6, steps=STEPS, log_every=1, eval_every=2, precision="fp32", **options),
+        train=TrainConfig(batch_size=6, steps=STEPS, log_every=1, eval_every=2, precision="fp32", shard=shard),
         optim=OptimConfig(lr=1e-3, warmup=0),
         run=run,
         evaluate=lambda: measure(model, objective, source.validation_batches()),
+        on_step=check,
     )
     saved = load_file(run / f"checkpoint-{STEPS}" / "model.safetensors") if distributed.is_main() else {}
     trained = dict(model.named_parameters())
@@ -77,10 +88,10 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.fixture(scope="module", params=["none", "full"])
+@pytest.fixture(scope="module", params=[pytest.param("none", marks=pytest.mark.slow), "full"])
 def two_ranks(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp(request.param)
-    ends = finish(start_ranks(run, program=Path(__file__), shard=request.param))
+    ends = finish(start_ranks(run, program=Path(__file__), shard=request.param), within_s=1800)
     assert [code for code, _ in ends] == [0, 0], ends
     return run
 

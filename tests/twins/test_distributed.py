@@ -11,7 +11,7 @@ from bertie.train import checkpoint
 from nano import nano_fit, timeless
 from ranks import finish, start_ranks
 
-WAYS = ["none", "full"]  # every rank has the whole model, or a part of it
+WAYS = ["none", pytest.param("full", marks=pytest.mark.slow)]  # every rank has the whole model, or a part of it
 
 
 @pytest.fixture(scope="module")
