@@ -318,7 +318,7 @@ def test_answers_in_a_context_are_marked_and_cut_to_what_matters():
     assert task.wrongness(example, silent) == pytest.approx(1 / (1 + np.exp(-2)))
     assert task.wrongness(Example(("When?", context), (), 3), silent) == 0
     slices = task.slices(example, given, 300, True)
-    assert (slices["question word"], slices["answer"]) == ("when", "1 words")
+    assert (slices["question word"], slices["words of the answer"]) == ("when", "1")
     assert task.slices(Example(("그 책은 누가 썼나?", context), (), 1), silent, 9, False)["question word"] == "누가"
 
 

@@ -311,7 +311,7 @@ class SpanTask(Task):
         asked = ASKED.search(example.texts[0])
         return {
             **super().slices(example, prediction, tokens, long),
-            "answer": f"{length_slice(min(answers), 1)} words" if answers else "none",
+            "words of the answer": length_slice(min(answers), 1) if answers else SILENT,
             "question word": asked[0].lower() if asked else "another",
         }
 
