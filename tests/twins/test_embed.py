@@ -11,37 +11,24 @@ import pytest
 import torch
 
 import bertie
-from bertie import variants
 from bertie.cli import tables
 from bertie.cli.app import main
 from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.data.tables import Bad, Example, Skipped
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.embed import write_jsonl, write_npy
-from bertie.models.config import EncoderConfig
 from bertie.runs.finetune import finetune
 from bertie.tasks.embed import EmbedTask, of_folder
 from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
 
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijkl"]
 TEXTS = ["a b c", "d", "e f g h i j k l a b c d", "b a"]
 
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small encoder, and pairs that mean the same where both have letters of the same half of the alphabet."""
-    folder = tmp_path_factory.mktemp("base")
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
-    shape = EncoderConfig(
-        vocab_size=len(WORDS),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-        initializer_range=0.1,
-    )
-    variants.save(variants.build(shape), folder, tokenizer=Tokenizer.load(folder))
+    folder = toy_model(tmp_path_factory.mktemp("base"), "abcdefghijkl", max_position_embeddings=32)
     rng = random.Random(0)
     halves = ["abcdef", "ghijkl"]
     lines = ["sentence1\tsentence2\tscore"]

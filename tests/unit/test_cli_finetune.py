@@ -13,18 +13,16 @@ import pytest
 import torch
 
 import bertie
-from bertie import console, variants
+from bertie import console
 from bertie.cli.app import main
 from bertie.config import FinetuneConfig
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
-from bertie.models.config import EncoderConfig
 from bertie.runs import finetune as module
 from bertie.runs.examples import hold_out
 from bertie.runs.finetune import finetune
-from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 FAST = ["optim.lr=3e-3", "train.batch_size=16", "train.precision=fp32", "max_length=24"]
 
@@ -48,20 +46,7 @@ def write(path: Path, examples: list[tuple[str, str]]) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pretrained")
-    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *LETTERS]))
-    tokenizer = Tokenizer.load(folder)
-    config = EncoderConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-        initializer_range=0.1,
-    )
-    variants.save(variants.build(config), folder, tokenizer=tokenizer)
-    return folder
+    return toy_model(tmp_path_factory.mktemp("pretrained"), LETTERS, max_position_embeddings=32)
 
 
 @pytest.fixture

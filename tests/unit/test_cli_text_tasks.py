@@ -11,13 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import console, variants
+from bertie import console
 from bertie.cli.app import main
-from bertie.models.config import EncoderConfig
 from bertie.models.features import FeatureHead
-from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
 
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 FAST = ["optim.lr=3e-3", "train.batch_size=16", "train.precision=fp32", "max_length=24"]
 
 
@@ -60,20 +58,7 @@ def write_questions(path: Path, found: list[str], *, always: bool) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pretrained")
-    (folder / "vocab.txt").write_text("\n".join([*SPECIAL, *string.ascii_lowercase]))
-    tokenizer = Tokenizer.load(folder)
-    config = EncoderConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-        initializer_range=0.1,
-    )
-    variants.save(variants.build(config), folder, tokenizer=tokenizer)
-    return folder
+    return toy_model(tmp_path_factory.mktemp("pretrained"), string.ascii_lowercase, max_position_embeddings=32)
 
 
 @pytest.fixture

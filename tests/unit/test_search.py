@@ -6,35 +6,21 @@ from pathlib import Path
 
 import pytest
 
-from bertie import variants
 from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.errors import Stopped, UsageError
-from bertie.models.config import EncoderConfig
 from bertie.runs import search as module
 from bertie.runs.finetune import Watch
 from bertie.runs.search import PAPER, Range, folder_name, grid, parse_space, search, varied
-from bertie.text.tokenizer import Tokenizer
 from bertie.train.figures import Diverged
+from toys import toy_model
 
 pytest.importorskip("optuna")
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefz"]
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> FinetuneConfig:
     """Does the text hold a z? Learnt in a second at the right rate."""
-    folder = tmp_path_factory.mktemp("model")
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
-    shape = EncoderConfig(
-        vocab_size=len(WORDS),
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-        initializer_range=0.1,
-    )
-    variants.save(variants.build(shape), folder, tokenizer=Tokenizer.load(folder))
+    folder = toy_model(tmp_path_factory.mktemp("model"), "abcdefz", max_position_embeddings=32)
     rng = random.Random(0)
     lines = ["text\tlabel"]
     for i in range(120):

@@ -10,12 +10,10 @@ import pytest
 import torch
 
 import bertie
-from bertie import variants
 from bertie.config import FinetuneConfig
 from bertie.data.tables import Bad, Example, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.predict import Predictor
-from bertie.models.config import EncoderConfig
 from bertie.runs.finetune import finetune
 from bertie.tasks import TASKS
 from bertie.tasks.choice import ChoiceTask
@@ -24,26 +22,14 @@ from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("pretrained")
-    (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS]))
-    tokenizer = Tokenizer.load(folder)
-    config = EncoderConfig(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=48,
-        initializer_range=0.1,
-    )
-    variants.save(variants.build(config), folder, tokenizer=tokenizer)
-    return folder
+    return toy_model(tmp_path_factory.mktemp("pretrained"), LETTERS, max_position_embeddings=48)
 
 
 @pytest.fixture(autouse=True, scope="module")
