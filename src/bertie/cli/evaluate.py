@@ -10,6 +10,8 @@ from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
 from bertie.errors import UsageError
 
+TABLE = 50  # rows of the table of labels
+
 
 @app.command()
 def evaluate(
@@ -108,11 +110,14 @@ def show_details(report: dict[str, Any]) -> None:
         table = Table("label", box=None)
         for name in ("precision", "recall", "f1", "examples"):
             table.add_column(name, justify="right")
-        for label, row in per_label.items():
+        most = set(sorted(per_label, key=lambda label: -per_label[label]["examples"])[:TABLE])
+        for label, row in ((label, row) for label, row in per_label.items() if label in most):
             table.add_row(
                 label, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}"
             )
         console.show(table)
+        if len(per_label) > TABLE:
+            console.show(f"and {len(per_label) - TABLE:,} labels with fewer examples (--json tells all)")
     if "ece" in report:
         console.show(f"probabilities are off by {report['ece']:.3f} on average (expected calibration error)")
     if report.get("unknown_labels"):

@@ -41,6 +41,7 @@ from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.distributed import world_size
 from bertie.train.loop import fit
+from bertie.train.precision import choose_device
 from bertie.train.resume import FREE, flatten
 
 MODEL, BEST, SCORE = "model", "best", "score.json"
@@ -191,6 +192,7 @@ class _Run:
         config = self.config
         for note in self.notes:
             console.say(f"note: {escape(note)}")
+        self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self._measure(FIRST_LOOK)
         fit(
             self.model,

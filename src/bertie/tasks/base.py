@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from bertie.data.batch import Batch
 from bertie.data.tables import Bad, Columns, Example, Fields, TableFormat, example, find_columns, stream
-from bertie.errors import UsageError, nearest
+from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
@@ -76,6 +76,8 @@ class Task(ABC):
     """Whether `logits` has a row per token, (T, L), or one per sequence, (W, L)."""
     too_long: ClassVar[TooLong] = "truncate"
     """What is done with long texts unless the user says otherwise."""
+    most_labels: ClassVar[int | None] = None
+    """How many labels it can have, where each costs memory for every token or every answer."""
     csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
     """Which keys of `Prediction.as_json` are written where predictions go to a csv file."""
 
@@ -233,7 +235,15 @@ class Task(ABC):
 
     @classmethod
     def make(cls, labels: tuple[str, ...], settings: Mapping[str, Any]) -> Self:
-        """A task from its labels and its settings. Raises UsageError for a setting it does not have, or of no use."""
+        """A task from its labels and its settings.
+
+        Raises UsageError for a setting it does not have, or of no use; DataError for more labels than it can have.
+        """
+        if cls.most_labels is not None and len(labels) > cls.most_labels:
+            raise DataError(
+                f"There are {len(labels):,} different labels; this task can tell {cls.most_labels:,} apart. Is the "
+                "column that is read the one with the labels? --label names another; --task sequence takes any number."
+            )
         known = [field.name for field in fields(cls) if field.name != "labels"]
         for name in settings:
             if name not in known:

@@ -100,7 +100,10 @@ class ChoiceTask(Task):
     ) -> Encoded:
         """A sequence for each choice, beside the context. Raises UsageError for windows."""
         if too_long == "window":
-            raise UsageError("Choices are compared whole: choose too_long=truncate or too_long=error, not windows.")
+            raise UsageError(
+                "Choices are compared whole, so they are not read in windows. Choose too_long=truncate or "
+                "too_long=error, or raise max_length."
+            )
         pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
         found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) - 1 for example in examples])

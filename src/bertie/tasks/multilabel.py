@@ -45,6 +45,7 @@ class MultiLabelTask(Task):
     head = "sequence"
     problem_type = "multi_label_classification"
     metrics = ("micro_f1", "macro_f1")
+    most_labels = 5_000
     csv_columns = ("label",)
 
     def __post_init__(self) -> None:

@@ -72,6 +72,7 @@ class ParseTask(Task):
     head = "parse"
     metrics = ("las", "uas")
     per_token = True
+    most_labels = 500
     csv_columns = ("words", "tree")
 
     unit: Literal["space", "word"] = "space"

@@ -17,7 +17,7 @@ from bertie.data.tables import example as table_example
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.base import Prediction
-from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.sequence import SHOWN, SequenceTask
 from bertie.tasks.shown import Shown, plain
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
@@ -56,6 +56,7 @@ class RelationTask(SequenceTask):
     outside: str = "no_relation"
 
     metrics = ("micro_f1", "auprc")
+    most_labels = SHOWN  # auprc asks for all probabilities
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:

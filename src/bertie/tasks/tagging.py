@@ -90,6 +90,7 @@ class TaggingTask(Task):
     metrics = ("f1", "accuracy")
     per_token = True
     too_long = "window"
+    most_labels = 10_000
     csv_columns = ("words", "entities")
 
     scheme: Scheme = "as_given"

@@ -4,7 +4,7 @@ from bertie.tasks.dataset import Dataset, Split
 
 PAIR = ("sentence1", "sentence2")
 NLI = ("entailment", "neutral", "contradiction")
-KLUE = "https://klue-benchmark.com"
+KLUE = "https://github.com/KLUE-benchmark/KLUE"
 KLUE_NER = (*(f"{prefix}-{type}" for type in ("PS", "LC", "OG", "DT", "TI", "QT") for prefix in "BI"), "O")
 KLUE_RE = (
     "no_relation",
@@ -80,6 +80,14 @@ KLUE_DP = (  # in KLUE-baseline's order: those after the first 15 count as one i
 )
 KLUE_DP_FREQUENT = 15
 
+
+def klue(name: str, kind: str, train: int, dev: int) -> dict[str, Split]:
+    """The two files of a KLUE task, with how many examples, in its own folder as published or beside the others."""
+    files = {split: f"{name}-v1*_{split}.{kind}" for split in ("train", "dev")}
+    rows = {"train": train, "dev": dev}
+    return {split: Split(file, also=(f"{name}-v1*/{file}",), rows=rows[split]) for split, file in files.items()}
+
+
 KOREAN = [
     (
         "nsmc",
@@ -138,7 +146,7 @@ KOREAN = [
         Dataset(
             "KLUE-TC (YNAT): the topic of a Korean headline",
             "klue",
-            {"train": Split("ynat-v1*_train.json", rows=45_678), "dev": Split("ynat-v1*_dev.json", rows=9_107)},
+            klue("ynat", "json", 45_678, 9_107),
             text=("title",),
             label="label",
             labels=("IT과학", "경제", "사회", "생활문화", "세계", "스포츠", "정치"),
@@ -153,7 +161,7 @@ KOREAN = [
         Dataset(
             "KLUE-STS: how alike in meaning are two Korean sentences, from 0 to 5?",
             "klue",
-            {"train": Split("klue-sts-v1*_train.json", rows=11_668), "dev": Split("klue-sts-v1*_dev.json", rows=519)},
+            klue("klue-sts", "json", 11_668, 519),
             text=PAIR,
             label="labels.real-label",
             labels=(),
@@ -170,7 +178,7 @@ KOREAN = [
         Dataset(
             "KLUE-NLI: does the Korean hypothesis follow from the premise?",
             "klue",
-            {"train": Split("klue-nli-v1*_train.json", rows=24_998), "dev": Split("klue-nli-v1*_dev.json", rows=3_000)},
+            klue("klue-nli", "json", 24_998, 3_000),
             text=("premise", "hypothesis"),
             label="gold_label",
             labels=("entailment", "contradiction", "neutral"),
@@ -202,7 +210,7 @@ KOREAN = [
         Dataset(
             "KLUE-MRC: where does the Korean text answer the question, if it does?",
             "klue",
-            {"train": Split("klue-mrc-v1*_train.json", rows=17_554), "dev": Split("klue-mrc-v1*_dev.json", rows=5_841)},
+            klue("klue-mrc", "json", 17_554, 5_841),
             text=("question", "context"),
             label="answers",
             labels=(),
@@ -219,7 +227,7 @@ KOREAN = [
         Dataset(
             "KLUE-RE: how are two names in a Korean sentence related?",
             "klue",
-            {"train": Split("klue-re-v1*_train.json", rows=32_470), "dev": Split("klue-re-v1*_dev.json", rows=7_765)},
+            klue("klue-re", "json", 32_470, 7_765),
             text=("sentence",),
             label="label",
             labels=KLUE_RE,
@@ -235,7 +243,7 @@ KOREAN = [
         Dataset(
             "KLUE-DP: which word does each word of a Korean sentence hang on, and how?",
             "klue",
-            {"train": Split("klue-dp-v1*_train.tsv", rows=10_000), "dev": Split("klue-dp-v1*_dev.tsv", rows=2_000)},
+            klue("klue-dp", "tsv", 10_000, 2_000),
             text=("text",),
             label="",
             labels=KLUE_DP,
@@ -252,7 +260,7 @@ KOREAN = [
         Dataset(
             "KLUE-NER: persons, places, organizations, dates, times and quantities in Korean, by character",
             "klue",
-            {"train": Split("klue-ner-v1*_train.tsv", rows=21_008), "dev": Split("klue-ner-v1*_dev.tsv", rows=5_000)},
+            klue("klue-ner", "tsv", 21_008, 5_000),
             text=("text",),
             label="",
             labels=KLUE_NER,
