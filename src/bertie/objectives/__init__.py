@@ -80,8 +80,9 @@ def _one(kind: type[Objective], name: str, given: Mapping[str, Any]) -> Objectiv
         try:
             TypeAdapter(hints[option]).validate_python(value, strict=True)
         except ValidationError as error:
-            said = error.errors()[0]["msg"]
-            raise UsageError(
-                f"objectives.{name}.{option} is {given[option]!r}. {said}: see docs/objectives.md."
-            ) from None
+            first = error.errors()[0]
+            if first["type"] in ("missing", "too_long"):  # how many there must be, the objective says better
+                continue
+            said = first["msg"].replace("tuple", "list")
+            raise UsageError(f"objectives.{name}.{option} is {given[option]!r}. {said} (docs/objectives.md).") from None
     return kind(**values)
