@@ -220,13 +220,10 @@ def measure(documents: Iterable[str], about: str, *, length: int, rounds: int) -
         tokenizer = Tokenizer.load(folder)
         corpus.build([path], Path(work) / "corpus")
         shards = corpus.encode(Path(work) / "corpus", tokenizer)
-        runners = {
-            "bertie": Ours(shards, tokenizer, length),
-            "create_pretraining_data": Released(list(documents_of(shards)), tokenizer, length),
-        }
-        cells = harness.interleave(runners, rounds=rounds)
-    ours, theirs = (runner.facts() for runner in runners.values())
-    shares = agree(ours, theirs)
+        ours, script = Ours(shards, tokenizer, length), Released(list(documents_of(shards)), tokenizer, length)
+        cells = harness.interleave({"bertie": ours, "create_pretraining_data": script}, rounds=rounds)
+    counted = ours.facts(), script.facts()
+    shares = agree(*counted)
     return [
         {
             "bench": "instances",
@@ -244,7 +241,7 @@ def measure(documents: Iterable[str], about: str, *, length: int, rounds: int) -
             "shares": {name: round(both[number], 4) for name, both in shares.items()},
             "machine": harness.machine(),
         }
-        for number, (cell, facts) in enumerate(zip(cells, (ours, theirs), strict=True))
+        for number, (cell, facts) in enumerate(zip(cells, counted, strict=True))
     ]
 
 
