@@ -80,7 +80,7 @@ class Prepared:
     def quality(self, logits: torch.Tensor) -> float:
         """The set's main metric on dev, what is chosen on dev chosen. logits: float32, of all dev sequences"""
         task, dev = self.examples.task, self.examples.dev
-        task = task.tuned(task.decode(logits, self.dev, dev), dev)
+        task = task.tuned(zip(dev, task.decode(logits, self.dev, dev), strict=True))
         scores = task.scores()
         task.count(scores, dev, task.decode(logits, self.dev, dev))
         return float(scores.figures()[self.examples.metrics[0]])

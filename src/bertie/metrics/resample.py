@@ -5,7 +5,7 @@ N examples · K sums · R resamples
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,7 +16,7 @@ from bertie.metrics.base import RESAMPLES, Float, percent_points
 BLOCK = 2_000_000  # draws, or sums, held at once
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
-Counts = ArrayLike | sparse.csr_array
+Counts: TypeAlias = ArrayLike | sparse.csr_array
 
 
 def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Float]:

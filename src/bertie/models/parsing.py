@@ -55,6 +55,8 @@ def arc_scores(dependents: Tensor, heads: Tensor) -> Tensor:
 def relation_scores(dependents: Tensor, heads: Tensor) -> Tensor:
     """How well each relation fits a word and its head. dependents, heads (..., F) -> (..., L)"""
     labels = (dependents.shape[-1] - 2 * SPACE) // (1 + 2 * RANK)
-    alone, query, _ = dependents[..., 2 * SPACE :].split([labels, RANK * labels, RANK * labels], -1)
+    sizes = [labels, RANK * labels, RANK * labels]
+    alone, query, _ = torch.split(dependents[..., 2 * SPACE :], sizes, -1)
     key = heads[..., -RANK * labels :]
-    return alone + (query * key).unflatten(-1, (labels, RANK)).sum(-1)
+    products = torch.unflatten(query * key, -1, (labels, RANK))
+    return alone + products.sum(-1)

@@ -161,7 +161,7 @@ class _GroupedAttention(torch.autograd.Function):
         return _to_rows(context, groups.context_rows, groups.layout).view(len(qkv), -1)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         groups: Groups = ctx.groups
         cells, probs, *masks = ctx.saved_tensors

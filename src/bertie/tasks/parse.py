@@ -223,7 +223,8 @@ class ParseTask(Task):
             over = "nothing" if head is None else text[slice(*spans[head - 1])] if head else "root"
             return f"{text[slice(*span)]} → {over} ({relation})"
 
-        truth, given = (", ".join(written(row[0], row[which]) for row in wrong)[:MOST] for which in (1, 2))
+        truth = ", ".join(written(span, arc) for span, arc, _ in wrong)[:MOST]
+        given = ", ".join(written(span, arc) for span, _, arc in wrong)[:MOST]
         note = f"{len(wrong):,} of {len(spans):,} words"
         return Shown((marked(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
 
