@@ -1,0 +1,186 @@
+"""Examples as bad as they come, from the command line: each counted and named, or one clear error with its code."""
+
+import json
+import string
+from pathlib import Path
+
+import pytest
+
+from bertie.data.tables import Example
+from bertie.data.tagged import Tagged
+from bertie.errors import BertieError, DataError, UsageError
+from bertie.tasks import TASKS
+from bertie.text.tokenizer import Tokenizer
+from toys import FAST, CommandLine, toy_model
+
+QUICK = ("epochs=1", "max_length=16", *FAST)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_model(tmp_path_factory.mktemp("toy"), string.ascii_lowercase)
+
+
+def table(path: Path, rows: list[tuple[str, str]]) -> Path:
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows), encoding="utf-8")
+    return path
+
+
+def rows(count: int, labels: str = "xy") -> list[tuple[str, str]]:
+    return [(f"{string.ascii_lowercase[i % 20]} b", labels[i % len(labels)]) for i in range(count)]
+
+
+def notes(run: Path) -> str:
+    return "\n".join(json.loads((run / "results.json").read_text())["notes"])
+
+
+def squad(path: Path, *changes: dict[str, object]) -> Path:
+    """Ten questions that are whole, and one with each of these changes."""
+    whole = {"context": "a b c", "question": "q", "answers": [{"text": "b", "answer_start": 2}]}
+    asked = [{**whole, **change} for change in ({},) * 10 + changes]
+    paragraphs = [{"context": q.pop("context"), "qas": [{**q, "id": str(i)}]} for i, q in enumerate(asked, 1)]
+    path.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}))
+    return path
+
+
+def test_answers_out_of_place_are_counted_and_teach_nothing(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    moved: dict[str, object] = {"answers": [{"text": "b", "answer_start": 0}]}
+    train, dev = squad(tmp_path / "train.json", moved, moved), squad(tmp_path / "dev.json")
+    out = ("-o", tmp_path / "run", *QUICK)
+    bertie.good("finetune", folder, "--task", "span", "--train", train, "--dev", dev, *out)
+    assert (
+        "2 of 12 training questions have an answer that does not stand where the file says (question 11, 12)"
+        in notes(tmp_path / "run")
+    )
+
+
+def test_empty_contexts_and_questions_are_counted(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    changes: list[dict[str, object]] = [{"context": " "}, {"context": ""}, {"question": "\n"}]
+    train, dev = squad(tmp_path / "train.json", *changes), squad(tmp_path / "dev.json")
+    bertie.good("finetune", folder, "--task", "span", "--train", train, "--dev", dev, "-o", tmp_path / "run", *QUICK)
+    told = "3 of 13 rows left out: empty context (2: line 11, 12); empty question (1: line 13)"
+    assert told in notes(tmp_path / "run")
+    squad(tmp_path / "dev.json", *changes)
+    report = json.loads(bertie.good("evaluate", tmp_path / "run/model", tmp_path / "dev.json", "--json"))
+    assert report["left_out"] == {"rows": 13, "total": 3, "reasons": {"empty context": 2, "empty question": 1}}
+
+
+def test_labels_a_set_was_not_published_with_are_named(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    for split in ("train", "dev"):
+        lines = [f"{text}\t{label}\n" for text, label in rows(20, "01" if split == "dev" else "012")]
+        (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
+    data = ("--data", "sst2", "--data-dir", tmp_path, "--seeds", 1)
+    bertie.good("finetune", folder, *data, "-o", tmp_path / "run", *QUICK)
+    assert "training has labels that sst2 was not published with, and they are learnt too: '2'" in notes(
+        tmp_path / "run"
+    )
+
+
+def test_a_label_that_only_dev_has_counts_as_an_error(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    train, dev = table(tmp_path / "train.tsv", rows(20)), table(tmp_path / "dev.tsv", [*rows(8), ("a b", "new")])
+    bertie.good("finetune", folder, "--train", train, "--dev", dev, "-o", tmp_path / "run", *QUICK)
+    assert "1 dev examples have labels that do not occur in training and count as errors: 'new'" in notes(
+        tmp_path / "run"
+    )
+    report = json.loads(bertie.good("evaluate", tmp_path / "run/model", dev, "--json"))
+    assert report["unknown_labels"] == {"new": 1}
+    assert report["examples"] == 9
+    assert report["accuracy"] <= 8 / 9
+
+
+@pytest.mark.parametrize(
+    ("task", "content", "told"),
+    [
+        ("sequence", "text\tlabel\na\tx\nb\tx\n", "only 'x'"),
+        ("rank", "text1\ttext2\tlabel\na\tb\t0\nb\tc\t0\n", "only '0'"),
+        ("tagging", "a O\nb O\n\nc O\n", "only 'O'"),
+        ("multilabel", "text\tlabel\na\t\nb\t\n", "No example has a label"),
+    ],
+)
+def test_a_single_class_is_one_clear_error(
+    folder: Path, tmp_path: Path, bertie: CommandLine, task: str, content: str, told: str
+) -> None:
+    train = tmp_path / ("train.conll" if task == "tagging" else "train.tsv")
+    train.write_text(content)
+    run = tmp_path / "run"
+    code, _, err = bertie("finetune", folder, "--task", task, "--train", train, "--dev", train, "-o", run, *QUICK)
+    assert code == 3
+    assert told in err
+    assert not run.exists()
+
+
+def test_an_example_that_cleaning_empties_is_named(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    gone = "\x01\x02"  # control characters: not white space, yet nothing that a model reads
+    train = table(tmp_path / "train.tsv", [*rows(20), (gone, "x")])
+    dev = table(tmp_path / "dev.tsv", rows(8))
+    bertie.good("finetune", folder, "--train", train, "--dev", dev, "-o", tmp_path / "run", *QUICK)
+    assert "training: 1 examples have nothing left once cleaned (line 22)" in notes(tmp_path / "run")
+    out = bertie.good("predict", tmp_path / "run/model", stdin=f"{gone}\na b\n")
+    assert len(out.splitlines()) == 2
+
+
+def many(count: int) -> list[tuple[str, str]]:
+    return [(f"{string.ascii_lowercase[i % 20]} b", f"label-{i}") for i in range(count)]
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_labels_are_learnt_one_each(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    train, dev = table(tmp_path / "train.tsv", many(100_000)), table(tmp_path / "dev.tsv", many(40))
+    steps = ("epochs=0.0005", "max_length=16", "train.batch_size=16", "train.precision=fp32")
+    out = bertie.good("finetune", folder, "--train", train, "--dev", dev, "-o", tmp_path / "run", *steps)
+    assert "labels with a single example: 'label-0'" in notes(tmp_path / "run")
+    assert len(out.splitlines()) < 100
+    (answer,) = map(json.loads, bertie.good("predict", tmp_path / "run/model", stdin="a b\n").splitlines())
+    assert len(answer["scores"]) == 1000
+
+
+@pytest.mark.parametrize("task", ["tagging", "multilabel"])
+def test_more_labels_than_a_task_can_hold_are_one_clear_error(
+    folder: Path, tmp_path: Path, bertie: CommandLine, task: str
+) -> None:
+    """As when the column that is read is not the one with the labels."""
+    train = tmp_path / "train.conll"
+    if task == "tagging":
+        train.write_text("".join(f"{text.split()[0]} B-{label}\n\n" for text, label in many(10_001)))
+    else:
+        train = table(tmp_path / "train.tsv", many(10_001))
+    run = tmp_path / "run"
+    code, _, err = bertie("finetune", folder, "--task", task, "--train", train, "--dev", train, "-o", run, *QUICK)
+    assert code == 3
+    assert "10,001 different labels" in err
+    assert "--label" in err
+
+
+# Long texts: every task reads windows that vote, or says that it does not and what to do.
+LONG = " ".join("abcdefgh" * 4)
+EXAMPLES = {
+    "choice": Example((LONG, "a", "b"), "0"),
+    "embed": Example((LONG, "a"), 1.0),
+    "tagging": Tagged((LONG,), ("O",) * 32, spans=tuple((2 * i, 2 * i + 1) for i in range(32))),
+    "parse": Tagged((LONG,), ((0, "x"),) * 32, spans=tuple((2 * i, 2 * i + 1) for i in range(32))),
+    "span": Example(("q", LONG), (("a", 0),)),
+}
+REFUSED = ("choice", "embed", "parse")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_reads_windows_or_refuses_aloud(folder: Path, name: str) -> None:
+    tokenizer = Tokenizer.load(folder)
+    task = TASKS[name].make(("x", "y"), {})
+    example = EXAMPLES.get(name, Example((LONG,), "x"))
+    if name in REFUSED:
+        with pytest.raises(UsageError, match="too_long=truncate"):
+            task.encode([example], tokenizer, max_length=16, too_long="window")
+        return
+    encoded = task.encode([example], tokenizer, max_length=16, too_long="window")
+    assert len(encoded.lengths) > 1
+    assert encoded.too_long.tolist() == [0]
+    assert {*string.ascii_lowercase[:8]} <= {tokenizer.id_to_token(i) for i in encoded.ids.tolist()}
+
+
+def test_limits_are_told_of_the_class() -> None:
+    for name, kind in TASKS.items():
+        if kind.most_labels is not None:
+            with pytest.raises(DataError, match=f"{kind.most_labels:,} apart"):
+                kind.make(tuple(map(str, range(kind.most_labels + 1))), {})
+        assert issubclass(DataError, BertieError), name
