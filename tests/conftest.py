@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from bertie import console
+
 if TYPE_CHECKING:
     from toys import CommandLine
 
@@ -14,6 +16,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with sh
 # Machines are shared and slow at times; a test never fails for that. The same examples every run.
 settings.register_profile("bertie", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("bertie")
+
+
+@pytest.fixture(autouse=True)
+def _usual_chatter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test starts with the usual chatter, also after a command line of another test with --quiet or --json."""
+    monkeypatch.setattr(console, "verbosity", console.Verbosity())
 
 
 @pytest.fixture

@@ -164,8 +164,8 @@ def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner
     source = Rows(rows, vocabulary(size), setup.batch_size)
     full = full_rows(rows, setup.length)
 
-    def bertie(precision: str, compile: bool = False) -> Callable[[], harness.Runner]:
-        return lambda: BertieRunner(folder, source, setup, precision, compile)
+    def bertie(precision: str, compiled: bool = False) -> Callable[[], harness.Runner]:
+        return lambda: BertieRunner(folder, source, setup, precision, compiled)
 
     def peer(rows: list[NDArray[np.int64]], **way: bool) -> Callable[[], harness.Runner]:
         return lambda: TrainerPeer(folder, rows, setup.batch_size, setup.steps, device=setup.device, **way)
@@ -173,7 +173,7 @@ def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner
     compiles = bool(shutil.which("g++") or shutil.which("clang++"))
     return {
         "bertie bf16": bertie("bf16"),
-        **({"bertie compiled": bertie("bf16", compile=True)} if compiles and setup.device != "cpu" else {}),
+        **({"bertie compiled": bertie("bf16", compiled=True)} if compiles and setup.device != "cpu" else {}),
         "bertie fp32": bertie("fp32"),
         "transformers": peer(rows),
         "transformers best": peer(full, bf16=True),
