@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bertie import console, variants
-from bertie.cli.app import main
+from bertie.cli import main
 from bertie.models.config import EncoderConfig
 from bertie.text.tokenizer import Tokenizer
 

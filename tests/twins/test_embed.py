@@ -11,8 +11,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.cli import tables
-from bertie.cli.app import main
+from bertie.cli import main, tables
 from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.data.tables import Bad, Example, Skipped
 from bertie.errors import DataError, UsageError

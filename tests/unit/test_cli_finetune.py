@@ -14,7 +14,7 @@ import torch
 
 import bertie
 from bertie import console
-from bertie.cli.app import main
+from bertie.cli import main
 from bertie.config import FinetuneConfig
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError

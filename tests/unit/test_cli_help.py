@@ -34,7 +34,7 @@ COMMANDS = {" ".join(path): command for path, command in leaves(typer.main.get_c
 
 def test_every_file_of_commands_is_listed():
     files = {path.stem for path in Path(bertie.cli.__file__).parent.glob("*.py")}
-    assert files - {"__init__", "app", "commands", "tables"} == set(commands.__all__)
+    assert files - {"__init__", "app", "commands", "tables"} <= vars(commands).keys()
 
 
 @pytest.mark.parametrize("name", COMMANDS)

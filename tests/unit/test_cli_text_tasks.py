@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertie import console
-from bertie.cli.app import main
+from bertie.cli import main
 from bertie.models.features import FeatureHead
 from toys import toy_model
 

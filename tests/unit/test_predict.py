@@ -14,7 +14,7 @@ import torch
 
 import bertie
 from bertie import console, variants
-from bertie.cli.app import main
+from bertie.cli import main
 from bertie.data.tables import Bad, Example, Skipped, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.evaluate import predict as module

@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from bertie import objectives, variants
 from bertie.cli.app import app
-from bertie.cli.commands import __all__ as commands
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.objectives import MaskedLM
@@ -19,7 +18,6 @@ from bertie.runs.pretrain import Ready, plan, pretrain
 from bertie.runs.verify import verify
 from bertie.text.tokenizer import Tokenizer
 
-assert commands
 assert home
 assert thread  # fixtures
 

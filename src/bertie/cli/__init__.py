@@ -1,5 +1,5 @@
 """The command line of Bertie: see app.py for the conventions, and one file per command group."""
 
-from bertie.cli.app import main
+from bertie.cli.commands import main
 
 __all__ = ["main"]

@@ -14,7 +14,6 @@ import typer
 import typer.core
 
 from bertie import console
-from bertie.errors import BertieError, Stopped
 
 # The order of --help: along the straight line from text to predictions, then what serves it.
 ORDER = (
@@ -97,23 +96,3 @@ ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML ru
 def emit(value: Any) -> None:
     """Print one JSON value on stdout, on one line: the result of a command under --json."""
     print(json.dumps(value, ensure_ascii=False), flush=True)
-
-
-def main() -> None:
-    """Run the command line and exit with the code of what happened."""
-    from bertie.cli import commands  # registers every command
-
-    assert commands
-    try:
-        app()
-    except BertieError as error:
-        from rich.markup import escape
-
-        kind = "[yellow]stopped:[/]" if isinstance(error, Stopped) else "[red]error:[/]"
-        console.stderr().print(f"{kind} {escape(str(error))}")
-        sys.exit(error.exit_code)
-    except OSError as error:  # a folder that may not be written, a path through a file
-        if error.filename is None or console.verbosity.level > 0:
-            raise
-        print(f"error: {error.filename}: {error.strerror} (-v shows where).", file=sys.stderr)
-        sys.exit(1)

@@ -106,6 +106,8 @@ def show_details(report: dict[str, Any]) -> None:
     """A table of the figures per label where there are labels, for people, and a word on what is odd about them."""
     from rich.table import Table
 
+    from bertie.metrics.base import undefined
+
     if per_label := report.get("per_label"):
         table = Table("label", box=None)
         for name in ("precision", "recall", "f1", "examples"):
@@ -123,5 +125,7 @@ def show_details(report: dict[str, Any]) -> None:
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels the model never learnt, counted as errors: {unknown}")
+    for line in undefined(report):
+        console.warn(line)
     if report.get("all_given"):
         console.warn(f"every example was given the answer {report['all_given']!r}: the model tells nothing apart")

@@ -81,6 +81,8 @@ class Findings:
 
     def _told(self, name: str, scores: Scores) -> dict[str, Any]:
         report = scores.report()
+        if self.metric in report.get("undefined", ()):
+            return {"name": name, "examples": scores.total, "value": None, "low": None, "high": None}
         value = report[self.metric]
         low, high = report["interval_95"].get(self.metric, (None, None))
         return {"name": name, "examples": scores.total, "value": value, "low": low, "high": high}

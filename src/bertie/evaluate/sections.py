@@ -11,17 +11,23 @@ from typing import Any
 
 from bertie.evaluate.charts import Line, line_chart, scatter_chart
 from bertie.evaluate.report import Html, Report, Tile, bars, interval
-from bertie.metrics.base import wilson
+from bertie.metrics.base import undefined, wilson
 
 HEAT = 20  # labels up to which the whole matrix is shown; of more, the pairs most often confused
 LABELS = 30  # of more, the weakest are shown
-CAPITALS = {"ece", "f1", "map", "mcc", "mrr", "mse", "uas", "las"}
+CAPITALS = {"auprc", "ece", "f1", "map", "mcc", "mrr", "mse", "uas", "las"}
 NEITHER = "(none)"  # an entity that only one side has
 
 
 def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[Tile]:
     """The main figures, each with its interval."""
-    return [Tile(words(name), f"{scores[name]:.3f}", _interval(scores, name) or "no interval") for name in metrics]
+    unknown = scores.get("undefined", ())
+    return [
+        Tile(words(name), "–", "not defined here")
+        if name in unknown
+        else Tile(words(name), f"{scores[name]:.3f}", _interval(scores, name) or "no interval")
+        for name in metrics
+    ]
 
 
 def page(
@@ -54,7 +60,7 @@ def answers(
 
 def notes(report: Report, lines: Iterable[str], scores: Mapping[str, Any]) -> None:
     """What was left out, and what looks odd; nothing where all is well."""
-    found = [*lines]
+    found = [*lines, *undefined(scores)]
     if unknown := scores.get("unknown_labels"):
         names = ", ".join(f"{label!r} ({n:,})" for label, n in itertools.islice(unknown.items(), 10))
         more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
@@ -76,7 +82,7 @@ def _figures(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, An
         columns.append("before tuning")
         about += " What was chosen on these very examples (a threshold, a temperature) flatters a little."
     for name, value in scores.items():
-        if isinstance(value, float):
+        if isinstance(value, float) and name not in scores.get("undefined", ()):
             before = [] if not untuned else [untuned[name]] if name in untuned else [""]
             rows.append([words(name), value, _interval(scores, name), *before])
     report.section("Figures", about).table(columns, rows)
@@ -101,14 +107,16 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
     per_label = scores.get("per_label")
     if not per_label:
         return
-    weakest = sorted(per_label.items(), key=lambda item: item[1]["f1"])
+    occur = {label: row for label, row in per_label.items() if row["examples"]}
+    weakest = sorted(occur.items(), key=lambda item: item[1]["f1"])
     rows = []
     for label, row in weakest[:LABELS]:
         low, high = wilson(row["recall"] * row["examples"], row["examples"])
         drawn = interval(row["recall"], low, high, span=(0.0, 1.0))
-        found = f"{row['recall']:.3f} ({low:.3f} to {high:.3f})" if row["examples"] else ""
-        rows.append([label, row["examples"], found, drawn if row["examples"] else "", row["precision"], row["f1"]])
-    left = f" {len(per_label) - LABELS:,} more have a higher F1." if len(per_label) > LABELS else ""
+        found = f"{row['recall']:.3f} ({low:.3f} to {high:.3f})"
+        rows.append([label, row["examples"], found, drawn, row["precision"], row["f1"]])
+    left = f" {len(occur) - LABELS:,} more have a higher F1." if len(occur) > LABELS else ""
+    left += f" {len(per_label) - len(occur):,} have no example here." if len(occur) < len(per_label) else ""
     report.section("Labels", f"The weakest first.{left} Found: the share of a label's examples that got it (recall).")
     report.table(["label", "examples", "found, 95 % interval", "0 to 1", "precision", "F1"], rows)
 
@@ -149,7 +157,8 @@ def _slices(report: Report, findings: Mapping[str, Any], scores: Mapping[str, An
             if low is not None:
                 drawn = interval(one["value"], low, high, reference=whole, span=span)
             weak = Html('<span class="weak">weaker</span>') if low is not None and low < high < whole else ""
-            rows.append([kind if number == 0 else "", one["name"], one["examples"], one["value"], told, drawn, weak])
+            value = "not defined" if one["value"] is None else one["value"]
+            rows.append([kind if number == 0 else "", one["name"], one["examples"], value, told, drawn, weak])
     name = words(metric)
     about = f"The {name} of parts of the examples; the dashed line is that of all ({whole:.3f})."
     report.section("Slices", f"{about} Weaker: the whole interval lies below it.")

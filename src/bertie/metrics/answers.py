@@ -163,6 +163,8 @@ class AnswerScores:
         found["interval_95"] = intervals(self._counts(), self._figures)
         found["answerable"] = sum(self.answerable)
         found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
+        of_answers = [name for name in found if name.startswith("has_answer_")]
+        found["undefined"] = {} if any(self.answerable) else dict.fromkeys(of_answers, "no question has an answer")
         if not all(self.answerable):
             kinds = Counter(zip(self.answerable, self.silent, strict=True))
             found["labels"] = ["an answer", "no answer"]

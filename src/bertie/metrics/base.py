@@ -31,7 +31,8 @@ class Scores(Protocol):
         """JSON values: "examples", every metric by name, "interval_95": {metric: [low, high]}, and what else helps.
 
         Shown to people where present: "per_label" {label: precision, recall, f1, examples}, "unknown_labels" {label:
-        examples}, "all_given" (the one answer every example was given, while the true ones differ).
+        examples}, "all_given" (the one answer every example was given, while the true ones differ), "undefined"
+        {metric: why}: what such examples cannot tell, and what is given as 0 for want of a value.
         """
         ...
 
@@ -56,6 +57,17 @@ def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
     """One line for people: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []
     for name in metrics:
+        if name in report.get("undefined", ()):
+            parts.append(f"{name} not defined")
+            continue
         low, high = report["interval_95"][name]
         parts.append(f"{name} {report[name]:.3f} ({low:.3f} to {high:.3f})")
     return f"{', '.join(parts)} on {report['examples']:,} examples"
+
+
+def undefined(report: Mapping[str, Any]) -> list[str]:
+    """For people: the metrics that the examples cannot tell, and why."""
+    reasons: dict[str, list[str]] = {}
+    for name, why in report.get("undefined", {}).items():
+        reasons.setdefault(why, []).append(name)
+    return [f"not defined here, and given as 0: {', '.join(names)} ({why})" for why, names in reasons.items()]

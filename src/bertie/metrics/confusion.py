@@ -116,7 +116,19 @@ class Confusion:
             "most_confused": most_confused(self.pairs),
             "unknown_labels": self.unknown,
             "all_given": self.degenerate(),
+            "undefined": self.undefined(),
         }
+
+    def undefined(self) -> dict[str, str]:
+        """Metrics that the examples cannot tell, and why."""
+        truth, found = {truth for truth, _ in self.pairs}, {}
+        if len(truth) == 1:
+            found["mcc"] = f"every example has the label {next(iter(truth))!r}"
+        if len(self.labels) == 2 and self.labels[1] not in truth:
+            found["f1"] = f"no example has the label {self.labels[1]!r}"
+        if truth == {self.outside}:
+            found["micro_f1"] = f"every example has the label {self.outside!r}"
+        return found
 
 
 def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:

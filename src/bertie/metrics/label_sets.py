@@ -69,6 +69,7 @@ class LabelSets:
             "labels": list(names),
             "unknown_labels": self.unknown,
             "all_given": sorted(self.predicted[0]) if len(given) == 1 < len(set(self.truth)) else None,
+            "undefined": {} if true_L.any() else dict.fromkeys(("micro_f1", "macro_f1"), "no example has a label"),
         }
 
     def _counts(self, names: Sequence[str]) -> sparse.csr_array:

@@ -54,7 +54,17 @@ class Numbers:
             **self.figures(),
             "interval_95": {name: list(percent_points(np.array(values))) for name, values in drawn.items()},
             "all_given": str(self.predicted[0]) if flat else None,
+            "undefined": self.undefined(),
         }
+
+    def undefined(self) -> dict[str, str]:
+        """Metrics that the examples cannot tell, and why."""
+        found = {}
+        if len(set(self.truth)) == 1:
+            found = dict.fromkeys(("pearson", "spearman"), f"every example has the number {self.truth[0]:g}")
+        if self.threshold is not None and all(number < self.threshold for number in self.truth):
+            found["f1"] = f"no example has {self.threshold:g} or more"
+        return found
 
 
 def figures(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:

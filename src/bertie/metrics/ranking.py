@@ -81,6 +81,7 @@ class Ranking:
             "questions_without_answer": len(self.questions) - len(rows_N4),
             **self.figures(),
             "interval_95": intervals(rows_N4, means),
+            "undefined": {} if len(rows_N4) else dict.fromkeys(self.figures(), "no question has an answer"),
         }
 
     def _rows(self) -> Float:

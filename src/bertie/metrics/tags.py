@@ -147,6 +147,9 @@ class TagScores:
             },
             "unknown_labels": {n: int(true) for n, (_, _, true) in tags.items() if true and n not in self.labels},
             "all_given": given[0] if len(given) == 1 and sum(true > 0 for _, _, true in tags.values()) > 1 else None,
+            "undefined": {}
+            if any(sums[i, 2] for i in types)
+            else dict.fromkeys(("f1", "recall", "macro_f1", "tag_macro_f1"), "no sentence has an entity"),
         }
 
     def _keys(self) -> list[tuple[str, str]]:
