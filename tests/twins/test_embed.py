@@ -19,7 +19,7 @@ from bertie.evaluate.embed import write_jsonl, write_npy
 from bertie.runs.finetune import finetune
 from bertie.tasks.embed import EmbedTask, of_folder
 from bertie.text.tokenizer import Tokenizer
-from toys import toy_model
+from toys import CommandLine, toy_model
 
 TEXTS = ["a b c", "d", "e f g h i j k l a b c d", "b a"]
 
@@ -122,6 +122,20 @@ def test_the_command(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     found = np.load(output)
     assert found.shape == (3, 32)
     assert np.isnan(found).any(1).tolist() == [False, True, False]
+
+
+def test_pairs_are_refused_and_long_texts_counted(base: Path, tmp_path: Path, bertie: CommandLine):
+    table, output = tmp_path / "pairs.csv", tmp_path / "v.npy"
+    table.write_text("sentence1,sentence2\na b,c\n" + "a " * 40 + ",d\n")
+    for where in ((), ("-o", output)):
+        code, out, err = bertie("embed", base, table, *where)
+        assert (code, out) == (3, "")
+        assert "sentence1 + sentence2 would be read" in " ".join(err.split())
+    assert not output.exists()
+    code, _, err = bertie("embed", base, table, "--text", "sentence1", "--format", "csv", "-o", output)
+    assert code == 0, err
+    assert np.load(output).shape == (2, 32)
+    assert "1 of 2 texts are longer than 32 tokens" in " ".join(err.split())
 
 
 def test_what_is_not_known_is_refused(base: Path, tmp_path: Path):

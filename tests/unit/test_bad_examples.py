@@ -1,7 +1,9 @@
 """Examples as bad as they come, from the command line: each counted and named, or one clear error with its code."""
 
 import json
+import re
 import string
+from html import unescape
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from bertie.data.tables import Example
 from bertie.data.tagged import Tagged
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.tasks import TASKS
+from bertie.evaluate.findings import Findings
+from bertie.tasks import TASKS, Prediction
+from bertie.tasks.relation import RelationTask
 from bertie.text.tokenizer import Tokenizer
 from toys import FAST, CommandLine, toy_model
 
@@ -107,6 +111,65 @@ def test_a_single_class_is_one_clear_error(
     assert code == 3
     assert told in err
     assert not run.exists()
+
+
+DEV_OF_ONE_KIND = {  # task -> name of the files, examples to learn from, dev ones that are all of a kind, what is told
+    "sequence": ("tsv", "a\tx\nb\ty\n", "a\tx\nb\tx\n", {"mcc": "every example has the label 'x'", "f1": "no example"}),
+    "multilabel": ("tsv", "a\tx\nb\tx, y\n", "a\t\nb\t\n", {"micro_f1": "no example has a label"}),
+    "regression": ("tsv", "a\t1\nb\t2\n", "a\t1\nb\t1\n", {"pearson": "every example has the number 1"}),
+    "rank": ("tsv", "a\tb\t0\nb\tb\t1\n", "a\tb\t0\nb\tb\t0\n", {"mrr@10": "no question has an answer"}),
+    "relation": ("tsv", "a\tx\nb\tno_relation\n", "a\tno_relation\n", {"micro_f1": "every example has the label"}),
+    "tagging": ("conll", "a B-x\nb O\n\n", "a O\nb O\n\n", {"f1": "no sentence has an entity"}),
+}
+
+
+@pytest.mark.parametrize("task", DEV_OF_ONE_KIND)
+def test_metrics_that_dev_cannot_tell_are_said_to_be_undefined(
+    folder: Path, tmp_path: Path, bertie: CommandLine, task: str
+) -> None:
+    ending, train, dev, told = DEV_OF_ONE_KIND[task]
+    header = {"conll": "", "tsv": "text1\ttext2\tlabel\n" if task == "rank" else "text\tlabel\n"}[ending]
+    files = {name: tmp_path / f"{name}.{ending}" for name in ("train", "dev")}
+    files["train"].write_text(header + train * 4)
+    files["dev"].write_text(header + dev * 4)
+    run = tmp_path / "run"
+    given = ("--train", files["train"], "--dev", files["dev"], "-o", run)
+    code, _, err = bertie("finetune", folder, "--task", task, *given, *QUICK)
+    assert code == 0, err
+    undefined = json.loads((run / "results.json").read_text())["dev"]["undefined"]
+    for name, why in told.items():
+        assert undefined[name].startswith(why)
+    for said in (err, unescape((run / "report.html").read_text())):
+        assert re.search(rf"not defined here, and given as 0: [^(]*{next(iter(told))}", " ".join(said.split()))
+    code, out, err = bertie("evaluate", run / "model", files["dev"], "--report", tmp_path / "page.html")
+    assert code == 0, err
+    assert "not defined here" in err
+    if TASKS[task].metrics[0] in told:
+        assert f"{TASKS[task].metrics[0]} not defined" in out
+    full = json.loads(bertie.good("evaluate", run / "model", files["train"], "--json"))
+    assert full["undefined"] == {}
+
+
+def test_questions_that_all_have_no_answer_say_so(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    none: dict[str, object] = {"answers": []}
+    train, dev = squad(tmp_path / "train.json", none, none), squad(tmp_path / "dev.json", none, none)
+    bertie.good("finetune", folder, "--task", "span", "--train", train, "--dev", dev, "-o", tmp_path / "run", *QUICK)
+    only = json.loads(dev.read_text())
+    only["data"][0]["paragraphs"] = only["data"][0]["paragraphs"][10:]
+    dev.write_text(json.dumps(only))
+    report = json.loads(bertie.good("evaluate", tmp_path / "run/model", dev, "--json"))
+    assert report["undefined"]["has_answer_f1"] == "no question has an answer"
+    assert "f1" not in report["undefined"]
+
+
+def test_a_slice_that_has_no_relation_has_no_figure() -> None:
+    task = RelationTask(("no_relation", "x", "y"))
+    findings = Findings(task)
+    for label, tokens in (("no_relation", 9), ("x", 40)):
+        told = Prediction("x", 0.5, {"no_relation": 0.2, "x": 0.5, "y": 0.3})
+        findings.add([Example(("a",), label)] * 3, [told] * 3, [tokens] * 3, [True] * 3)
+    values = {one["name"]: one["value"] for one in findings.as_json()["slices"]["tokens"]}
+    assert values == {"1 to 16": None, "33 to 64": 1.0}
 
 
 def test_an_example_that_cleaning_empties_is_named(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:

@@ -9,8 +9,10 @@ from sklearn import metrics as sklearn_metrics
 
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.metrics.relations import RelationScores, mean_area
+from bertie.tasks.base import Prediction
 from bertie.tasks.datasets import DATASETS, check
-from bertie.tasks.relation import Related, RelationTask
+from bertie.tasks.relation import Entity, Related, RelationTask
+from bertie.tasks.shown import Stretch
 from toys import FAST, CommandLine, toy_model
 
 LABELS = ("no_relation", "org:founded_by", "per:origin")
@@ -56,6 +58,23 @@ def test_names_are_marked_whichever_comes_first(tmp_path: Path) -> None:
     assert plain.marked(two) == "<obj>Rome</obj> saw <subj>Ada</subj>."
     assert typed.marked(two) == "#^LOC^Rome# saw @*PER*Ada@."
     assert plain.marked(Example(("<subj>Ada</subj> ran.",))) == "<subj>Ada</subj> ran."
+
+
+def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> None:
+    text = "x" * 2000 + " Rome saw Ada." + "y" * 2000
+    place, person = Entity(2001, 2005, "LOC"), Entity(2010, 2013, "PER")
+    example = Related((text,), "per:origin", 1, "", (person, place))
+    answer = Prediction("no_relation", 0.7, {"no_relation": 0.7, "org:founded_by": 0.2, "per:origin": 0.1})
+    task = RelationTask(LABELS)
+    (parts,) = task.shown(example, answer).as_json()["texts"]
+    named = [(part["text"], part["kind"], part["note"]) for part in parts if part["kind"]]
+    assert named == [("Rome", "asked", "object LOC"), ("Ada", "asked", "subject PER")]
+    assert len("".join(part["text"] for part in parts)) < 500
+    assert task.wrongness(example, answer) == pytest.approx(-np.log(0.1))
+    whole = "".join(part.text for part in task.shown(example, answer).texts[0])
+    assert whole == text
+    marked_already = task.shown(Example(("<subj>Ada</subj> ran.",), "per:origin"), answer)
+    assert marked_already.texts == ((Stretch("<subj>Ada</subj> ran."),),)
 
 
 @pytest.mark.parametrize(

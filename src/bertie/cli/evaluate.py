@@ -108,18 +108,21 @@ def show_details(report: dict[str, Any]) -> None:
 
     from bertie.metrics.base import undefined
 
-    if per_label := report.get("per_label"):
+    per_label = report.get("per_label", {})
+    if occur := {label: row for label, row in per_label.items() if row["examples"]}:
         table = Table("label", box=None)
         for name in ("precision", "recall", "f1", "examples"):
             table.add_column(name, justify="right")
-        most = set(sorted(per_label, key=lambda label: -per_label[label]["examples"])[:TABLE])
-        for label, row in ((label, row) for label, row in per_label.items() if label in most):
+        most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:TABLE])
+        for label, row in ((label, row) for label, row in occur.items() if label in most):
             table.add_row(
                 label, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}"
             )
         console.show(table)
-        if len(per_label) > TABLE:
-            console.show(f"and {len(per_label) - TABLE:,} labels with fewer examples (--json tells all)")
+        if len(occur) > TABLE:
+            console.show(f"and {len(occur) - TABLE:,} labels with fewer examples (--json tells all)")
+        if len(occur) < len(per_label):
+            console.show(f"and {len(per_label) - len(occur):,} labels without an example")
     if "ece" in report:
         console.show(f"probabilities are off by {report['ece']:.3f} on average (expected calibration error)")
     if report.get("unknown_labels"):

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -20,7 +21,7 @@ from bertie.errors import UsageError
 @app.command()
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder of a fine-tuned model: RUN/model.")],
-    file: Annotated[str, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt (one a line); - is stdin.")] = "-",
+    file: tables.TextFile = "-",
     output: Annotated[Path | None, typer.Option("--output", "-o", help=".jsonl, .csv, .tsv; .json: by id.")] = None,
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
@@ -51,8 +52,7 @@ def predict(
 
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
     """
-    from bertie.data.rows import kind_of
-    from bertie.data.tables import Bad, Example, Skipped, TableFormat
+    from bertie.data.tables import Bad, Example, Skipped
     from bertie.evaluate.predict import TooLongCount
     from bertie.files import atomic_write, check_new_file
 
@@ -64,11 +64,9 @@ def predict(
     files = {output.with_stem(output.stem + end): key for end, key in parts.items()} if output else {}
     for path in files:
         check_new_file(path, overwrite=overwrite)
-    names = tuple(text or ())
-    format_ = format_ or kind_of(file)
-    if format_ == "lines" and predictor.texts == 2 and not columns:
-        columns = ",".join(names or ("text1", "text2"))
-    format = TableFormat(names, "", tables.names(columns), encoding, format_, labelled=False)
+    format = tables.unlabelled(file, text, columns, encoding, format_)
+    if format.kind == "lines" and predictor.texts == 2 and not format.columns:
+        format = replace(format, columns=format.text or ("text1", "text2"))
     skipped, long = Skipped(), TooLongCount(predictor.too_long, predictor.max_length)
     rows = predictor.task.rows(file, format, on_columns=lambda found: tables.check_texts(predictor, found, file))
 
@@ -99,9 +97,7 @@ def predict(
         console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labelled: {written}")
     else:
         write_all((sys.stdout, ""))
-    for note, count in ((skipped, skipped.total), (long, long.long)):
-        if count:
-            console.warn(str(note))
+    tables.warn_of(skipped, long)
 
 
 Write = Callable[[dict[str, Any]], None]

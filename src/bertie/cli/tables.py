@@ -9,12 +9,13 @@ from bertie import console
 from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from bertie.data.tables import Columns
-    from bertie.evaluate.predict import Predictor
+    from bertie.data.tables import Columns, Skipped, TableFormat
+    from bertie.evaluate.predict import Predictor, TooLongCount
     from bertie.models.model import Model
 
 PRECISIONS = ("fp32", "bf16")
 
+TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt (one a line); - is stdin.")]
 TextColumns = Annotated[
     list[str] | None,
     typer.Option("--text", help="Column of the text; twice for a pair. Left out: recognised by name."),
@@ -40,6 +41,14 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def unlabelled(file: str, text: list[str] | None, columns: str, encoding: str, kind: str) -> "TableFormat":
+    """How a file of texts alone is read, as the options say."""
+    from bertie.data.rows import kind_of
+    from bertie.data.tables import TableFormat
+
+    return TableFormat(tuple(text or ()), "", names(columns), encoding, kind or kind_of(file), labelled=False)
+
+
 def loaded(model: Path, precision: str, device: str) -> "Model":
     """The model of a folder, on the device and in the precision that the flags say."""
     import torch
@@ -62,6 +71,13 @@ def predictor(model: Path, max_length: int | None, too_long: str | None, precisi
 
     found = loaded(model, precision, device)
     return Predictor(found, max_length=max_length, too_long=too_long)  # type: ignore[arg-type]
+
+
+def warn_of(skipped: "Skipped", long: "TooLongCount") -> None:
+    """Say how many rows were left out and how many did not fit, if any."""
+    for note, count in ((skipped, skipped.total), (long, long.long)):
+        if count:
+            console.warn(str(note))
 
 
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:

@@ -11,16 +11,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.tables import Bad, Skipped
-from bertie.evaluate.predict import Predictor, Row
+from bertie.evaluate.predict import Predictor, Row, TooLongCount
 
 Vector = NDArray[np.float32]
 
 
 def vectors(
-    predictor: Predictor, rows: Iterable[Row], skipped: Skipped, *, eager: bool = False
+    predictor: Predictor,
+    rows: Iterable[Row],
+    skipped: Skipped,
+    long: TooLongCount | None = None,
+    *,
+    eager: bool = False,
 ) -> Iterator[tuple[int, Vector | Bad]]:
-    """The line of each text with its vector (H,), or with why it has none, in order."""
-    for row, answer in predictor.stream(rows, eager=eager):
+    """The line of each text with its vector (H,), or with why it has none, in order. long: told of those cut off."""
+    for row, answer in predictor.stream(rows, eager=eager, long=long):
         skipped.rows += 1
         if isinstance(answer, Bad):
             skipped.add(answer)
@@ -30,20 +35,28 @@ def vectors(
 
 
 def write_jsonl(
-    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: Skipped, *, eager: bool = False
+    predictor: Predictor,
+    rows: Iterable[Row],
+    out: IO[bytes],
+    skipped: Skipped,
+    long: TooLongCount | None = None,
+    *,
+    eager: bool = False,
 ) -> None:
     """One record a text: {"line": 1, "vector": [...]}, or {"line": 2, "error": "empty text"}."""
-    for line, found in vectors(predictor, rows, skipped, eager=eager):
+    for line, found in vectors(predictor, rows, skipped, long, eager=eager):
         value = {"error": found.reason} if isinstance(found, Bad) else {"vector": found.tolist()}
         out.write((json.dumps({"line": line, **value}, ensure_ascii=False) + "\n").encode())
         out.flush()
 
 
-def write_npy(predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: Skipped) -> None:
+def write_npy(
+    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: Skipped, long: TooLongCount | None = None
+) -> None:
     """One float32 array (N, H); how many rows it has is written into its header at the end."""
     size, count = predictor.model.config.hidden_size, 0
     out.write(_header(0, size))
-    for _, found in vectors(predictor, rows, skipped):
+    for _, found in vectors(predictor, rows, skipped, long):
         out.write((np.full(size, np.nan, np.float32) if isinstance(found, Bad) else found).tobytes())
         count += 1
     out.seek(0)

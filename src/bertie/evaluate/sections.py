@@ -104,10 +104,10 @@ def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
 
 
 def _labels(report: Report, scores: Mapping[str, Any]) -> None:
-    per_label = scores.get("per_label")
-    if not per_label:
-        return
+    per_label = scores.get("per_label", {})
     occur = {label: row for label, row in per_label.items() if row["examples"]}
+    if not occur:
+        return
     weakest = sorted(occur.items(), key=lambda item: item[1]["f1"])
     rows = []
     for label, row in weakest[:LABELS]:

@@ -54,6 +54,7 @@ ul { margin: 4px 0; padding-left: 1.2em; } li { margin: 3px 0; overflow-wrap: an
 mark { color: inherit; background: none; }
 mark.given { background: color-mix(in srgb, var(--series-2) 24%, transparent); border-radius: 3px; }
 mark.true { border-bottom: 2px solid var(--good); } mark + small { color: var(--series-2); margin-left: 3px; }
+mark.asked { font-weight: 650; } mark.asked + small { color: var(--soft); }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: 4px 20px; margin: 8px 0; font-size: 0.93rem; }
 dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; }
 .example { border-top: 1px solid var(--grid); padding: 14px 0 6px; display: grid; gap: 4px 26px;

@@ -18,7 +18,7 @@ from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.base import Prediction
 from bertie.tasks.sequence import SHOWN, SequenceTask
-from bertie.tasks.shown import Shown, plain
+from bertie.tasks.shown import ASKED, Shown, Stretch
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -97,8 +97,17 @@ class RelationTask(SequenceTask):
         return text
 
     def shown(self, example: Example, prediction: Prediction) -> Shown:
-        """The text as the model reads it, its names marked."""
-        return replace(super().shown(example, prediction), texts=(plain(self.marked(example)),))
+        """The text with its two names marked."""
+        shown = super().shown(example, prediction)
+        if not isinstance(example, Related):
+            return shown
+        text, stretches, at = example.texts[0], list[Stretch](), 0
+        named = zip(example.entities, ("subject", "object"), strict=True)
+        for entity, role in sorted(named, key=lambda pair: pair[0].start):
+            name = Stretch(text[entity.start : entity.end], ASKED, f"{role} {entity.type}".rstrip())
+            stretches += [Stretch(text[at : entity.start]), name]
+            at = entity.end
+        return replace(shown, texts=((*stretches, Stretch(text[at:])),))
 
     def scores(self) -> RelationScores:
         """Counts of (true, predicted) label, and how probable each was."""

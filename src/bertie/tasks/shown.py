@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-PLAIN, TRUE, GIVEN = "", "true", "given"
+PLAIN, TRUE, GIVEN, ASKED = "", "true", "given", "asked"
 AROUND, MOST = 160, 600  # characters kept beside each mark; of a text without marks
 TOP = 5  # answers whose probability is shown
 LEAST = 1e-9  # a probability taken for this is wrong without bound
@@ -14,7 +14,8 @@ LEAST = 1e-9  # a probability taken for this is wrong without bound
 
 @dataclass(frozen=True)
 class Stretch:
-    """Some characters of a text. kind: PLAIN, TRUE (the right answer), GIVEN (the model's) or both, with a space.
+    """Some characters of a text. kind: PLAIN, TRUE (the right answer), GIVEN (the model's) or both, with a space;
+    ASKED (what the question is about).
 
     note: a word on it, shown beside it.
     """
