@@ -27,7 +27,8 @@ from bertie.tasks.shown import GIVEN, TRUE, Shown, Stretch, plain
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
-CONTEXTS = (("question",), ("context",), ("ctx",), ("text",), ("premise", "question"), ("premise",))
+SINGLE = ("question", "context", "ctx", "text", "premise")
+CONTEXTS = (("premise", "question"), ("context", "question"), *((name,) for name in SINGLE))
 BEGUN = (("sent1", "sent2"), ("ctx_a", "ctx_b"))  # SWAG, HellaSwag: the second column begins every choice
 LISTS = ("endings", "choices", "choices.text", "options", "answers")
 NUMBERED = re.compile(r"(ending|choice|option|answer)_?\d+")
