@@ -203,7 +203,7 @@ def test_the_choice_loss_is_the_cross_entropy_of_each_question(pretrained):
         ("question\tchoice1\tchoice2\tlabel\nWhy?\ta\tb\tchoice2\n", "tsv", (("Why?", "a", "b"), "1")),
         ('{"premise": "It rained.", "choice1": "Wet.", "choice2": "Dry.", "question": "effect", "label": 0}', "jsonl",
          (("It rained. effect", "Wet.", "Dry."), "0")),
-        ("context,question,answer0,answer1,label\nIt rained.,Why?,a,b,1\n", "csv", (("It rained. Why?", "a", "b"), "1")),
+        ("context,question,answer0,answer1,label\nWet.,Why?,a,b,1\n", "csv", (("Wet. Why?", "a", "b"), "1")),
     ],
 )  # fmt: skip
 def test_choices_in_every_notation(tmp_path, text, suffix, expected):
