@@ -119,6 +119,31 @@ def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: 
     assert json.loads((tmp_path / "run" / "results.json").read_text()) == results
 
 
+def test_a_power_cut_at_the_worst_moment_loses_no_point(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """While the grid is queued; between a trial's start and its settings; between its figures and its end."""
+
+    def pretend(settings: FinetuneConfig, folder: Path, **options: object) -> dict:
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        (folder / "model" / "model.safetensors").write_bytes(b"w")
+        return {"dev": {"accuracy": 1 - settings.epochs / 20}, "metrics": ["accuracy"]}
+
+    monkeypatch.setattr(module, "finetune", pretend)
+    run, space = tmp_path / "run", {"epochs": (1, 2, 3, 4, 5)}
+    run.mkdir()
+    library = module._optuna()
+    study = module._study(library, run, config, space, [{"epochs": 1}, {"epochs": 2}])
+    study.ask()
+    trial = study.ask()
+    trial.suggest_categorical("epochs", space["epochs"])
+    for name, value in {"folder": "epochs=2", "dev": {"accuracy": 0.9}, "seconds": 1.0}.items():
+        trial.set_user_attr(name, value)
+    results = search(config, run, space)
+    assert sorted(row["settings"]["epochs"] for row in results["trials"]) == [1, 2, 3, 4, 5]
+    assert (results["done"], results["given up"], results["failed"]) == (5, 0, 0)
+
+
 def test_after_its_time_a_search_begins_nothing(
     config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

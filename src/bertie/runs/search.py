@@ -174,8 +174,8 @@ def _try(
         study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)
         console.say("given up: below the median" if isinstance(ended, _GivenUp) else f"failed: {escape(str(ended))}")
         return
-    trial.set_user_attr("seconds", time.monotonic() - began)
     trial.set_user_attr("dev", {name: results["dev"][name] for name in results["metrics"]})
+    trial.set_user_attr("seconds", time.monotonic() - began)
     study.tell(trial, results["dev"][metric])
 
 
@@ -253,17 +253,22 @@ def _study(
     states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
-        study.enqueue_trial(trial.params)  # its run folder goes on from its last checkpoint
-    if points and not study.get_trials(deepcopy=False):
+        if points is None and trial.params.keys() == space.keys():
+            study.enqueue_trial(trial.params)  # its run folder goes on from its last checkpoint
+    if points:
         random.Random(config.train.seed).shuffle(points)  # so that a search cut short has seen something of everything
-        for point in points:
-            study.enqueue_trial(point)
+        queued = [trial.system_attrs["fixed_params"] for trial in study.get_trials(states=(states.WAITING,))]
+        known = [*queued, *(trial.params for trial in _done(study))]
+        for point in points:  # whatever a power cut left out of the queue is put into it
+            if point not in known:
+                study.enqueue_trial(point)
     return study
 
 
 def _done(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
-    """Trials that ended, well or badly; not those that were interrupted."""
-    return [trial for trial in study.get_trials(deepcopy=False) if "seconds" in trial.user_attrs]
+    """Trials that ended, well or badly; not those that were interrupted, be it when their figures were in already."""
+    ended = [trial for trial in study.get_trials(deepcopy=False) if "seconds" in trial.user_attrs]
+    return [trial for trial in ended if trial.state.name != "FAIL" or "dev" not in trial.user_attrs]
 
 
 def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
