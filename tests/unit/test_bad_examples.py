@@ -150,6 +150,16 @@ def test_metrics_that_dev_cannot_tell_are_said_to_be_undefined(
     assert full["undefined"] == {}
 
 
+def test_several_seeds_say_it_too(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    train, dev = table(tmp_path / "train.tsv", rows(20)), table(tmp_path / "dev.tsv", rows(4, "x"))
+    given = ("--train", train, "--dev", dev, "-o", tmp_path / "run", "--seeds", 2)
+    code, _, err = bertie("finetune", folder, *given, *QUICK)
+    assert code == 0, err
+    assert json.loads((tmp_path / "run/results.json").read_text())["undefined"].keys() == {"mcc", "f1"}
+    for said in (err, unescape((tmp_path / "run/report.html").read_text())):
+        assert "given as 0: mcc (every example has the label 'x')" in " ".join(said.split())
+
+
 def test_questions_that_all_have_no_answer_say_so(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
     none: dict[str, object] = {"answers": []}
     train, dev = squad(tmp_path / "train.json", none, none), squad(tmp_path / "dev.json", none, none)

@@ -366,6 +366,20 @@ def test_of_300_labels_the_weakest_and_the_most_confused_are_shown():
     assert 'class="heat"' not in html
 
 
+def test_labels_without_an_example_do_not_hide_the_weak_ones():
+    labels = tuple(f"label {n:03}" for n in range(60))
+    scores = Confusion(labels)
+    scores.add(["label 050"] * 5 + ["label 051"] * 5, ["label 051"] * 4 + ["label 050"] + ["label 051"] * 5)
+    report = Report("t")
+    sections.answers(
+        report, scores.report(resamples=20), {"metric": "accuracy", "slices": {}, "worst": [], "points": []}
+    )
+    html = report.render()
+    assert "58 have no example here" in html
+    part = re.search("<h2>Labels</h2>.*?</section>", html, re.DOTALL)[0]
+    assert re.findall(r"label \d+", part) == ["label 050", "label 051"]
+
+
 @pytest.mark.parametrize(("right", "total"), [(0, 5), (3, 9), (40, 40), (1, 1)])
 def test_wilson_is_scipys(right, total):
     expected = binomtest(right, total).proportion_ci(0.95, method="wilson")

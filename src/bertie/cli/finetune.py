@@ -128,9 +128,12 @@ def _show(results: dict[str, Any], output: Path) -> None:
 
 def _show_seeds(results: dict[str, Any], output: Path) -> None:
     from bertie.evaluate.compare import Seeds
+    from bertie.metrics.base import undefined
 
     for name, summed in results["over_seeds"].items():
         console.show(f"{name} on dev: {Seeds(**summed)}")
     for seed, label in results["degenerate"].items():
         console.warn(f"seed {seed} failed to learn: every dev example was given the answer {label!r}")
+    for line in undefined(results):
+        console.warn(line)
     console.say(f"Each seed's model is in {output}/seed-*/model, the figures in {output / 'results.json'}.")

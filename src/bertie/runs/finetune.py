@@ -103,12 +103,14 @@ def finetune_seeds(
         console.say(f"[bold]seed {seed}[/]")
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
         results[seed] = finetune(seeded, run / f"seed-{seed}", resume=resume)
-    metrics = next(iter(results.values()))["metrics"]
+    first = next(iter(results.values()))
+    metrics = first["metrics"]
     summed = {
         "metrics": metrics,
         "seeds": {str(seed): {name: result["dev"][name] for name in metrics} for seed, result in results.items()},
         "over_seeds": {name: over_seeds([r["dev"][name] for r in results.values()]).as_json() for name in metrics},
         "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
+        "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }
     write_json(run / RESULTS, summed)
     draw(run / REPORT, partial(page, run))

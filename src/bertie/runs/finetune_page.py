@@ -89,7 +89,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     summed = {name: Seeds(**results["over_seeds"][name]) for name in metrics}
     report.tiles(Tile(sections.words(name), f"{one.mean:.3f}", _spread(one)) for name, one in summed.items())
     failed = "failed to learn: every dev example was given the answer"
-    sections.notes(report, [f"seed {seed} {failed} {answer!r}" for seed, answer in degenerate.items()], {})
+    sections.notes(report, [f"seed {seed} {failed} {answer!r}" for seed, answer in degenerate.items()], results)
     groups = {
         sections.words(name): (
             [values[name] for values in seeds.values()],
