@@ -70,7 +70,7 @@ ROWS = {
     "conll2003": Row("conll2003", "tagging", lr=2e-4, seeds=2, train=2_500, dev=1_500),
     "ud": Row("ud", "tagging/UD_English-EWT", lr=2e-4, seeds=2, train=2_500, dev=1_000),
     "squad": Row("squad", "squad", max_length=256, seeds=2, train=1_000, dev=300),
-    "squad2": Row("squad2", "squad", max_length=256, seeds=2, train=1_000, dev=300, parted=True),
+    "squad2": Row("squad2", "squad", max_length=256, seeds=1, train=1_000, dev=300, parted=True),
     "nsmc": Row("nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN),
     "nsmc-from-scratch": Row("nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN, scratch=True),
 }
