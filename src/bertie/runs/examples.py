@@ -23,7 +23,9 @@ SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same 
 
 @dataclass(frozen=True)
 class Examples:
-    """What a run learns from and is measured on. texts: columns of text; notes: what was left out or looks odd."""
+    """What a run learns from and is measured on. texts: columns of text; notes: which columns were read, what was left
+    out or looks odd.
+    """
 
     task: Task
     train: list[Example]
@@ -79,13 +81,15 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
 
 
 def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
-    """Examples, how many columns of text they have, and what was left out."""
+    """Examples, how many columns of text they have, and what was read and left out."""
     found: list[Columns] = []
     examples: list[Example] = []
-    notes = []
+    notes: list[str] = []
     for path, format in tables:
+        seen = len(found)
         more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
         examples += more
+        notes += [f"{path.name} is read as {columns}" for columns in found[seen:]]
         notes += [f"{path.name}: {skipped}"] if skipped.total else []
     return examples, len(found[0].text) if found else 1, notes
 
