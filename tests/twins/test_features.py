@@ -47,7 +47,12 @@ def make(task: TaggingTask, tokenizer: Tokenizer) -> Model:
     return model
 
 
-@pytest.mark.parametrize("kind", FEATURES)
+OFTEN = ("last", "weighted_last_four")  # one layer, and a mixture of layers; the other kinds now and then
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in OFTEN else [pytest.mark.slow]) for kind in FEATURES]
+)
 def test_computed_once_as_on_the_fly(tokenizer, kind):
     task = TaggingTask(TAGS, features=kind)
     model = make(task, tokenizer).train()
