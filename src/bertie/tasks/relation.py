@@ -18,7 +18,7 @@ from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.base import Prediction
 from bertie.tasks.sequence import SHOWN, SequenceTask
-from bertie.tasks.shown import ASKED, Shown, Stretch
+from bertie.tasks.shown import ASKED, Shown, noted
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -101,13 +101,9 @@ class RelationTask(SequenceTask):
         shown = super().shown(example, prediction)
         if not isinstance(example, Related):
             return shown
-        text, stretches, at = example.texts[0], list[Stretch](), 0
         named = zip(example.entities, ("subject", "object"), strict=True)
-        for entity, role in sorted(named, key=lambda pair: pair[0].start):
-            name = Stretch(text[entity.start : entity.end], ASKED, f"{role} {entity.type}".rstrip())
-            stretches += [Stretch(text[at : entity.start]), name]
-            at = entity.end
-        return replace(shown, texts=((*stretches, Stretch(text[at:])),))
+        spans = [(name.start, name.end, ASKED, f"{role} {name.type}".rstrip()) for name, role in named]
+        return replace(shown, texts=(noted(example.texts[0], sorted(spans)),))
 
     def scores(self) -> RelationScores:
         """Counts of (true, predicted) label, and how probable each was."""

@@ -63,6 +63,15 @@ def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[Stretch, .
     return tuple(Stretch(text[a:b], kind) for (a, b), kind in zip(itertools.pairwise(cuts), kinds, strict=True))
 
 
+def noted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> tuple[Stretch, ...]:
+    """A text with marks from (start, end, kind, note), in their order and none over another."""
+    stretches, at = [], 0
+    for start, end, kind, note in spans:
+        stretches += [Stretch(text[at:start]), Stretch(text[start:end], kind, note)]
+        at = end
+    return (*stretches, Stretch(text[at:]))
+
+
 def clipped(text: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
     """A long text cut down: what stands around its marks, or its beginning where it has none."""
     if not any(part.kind for part in text):

@@ -36,7 +36,7 @@ from bertie.models.heads import HEADS
 from bertie.models.loss import LossReport, Part
 from bertie.tasks.base import Prediction, Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.shown import GIVEN, MOST, Shown, Stretch
+from bertie.tasks.shown import GIVEN, MOST, Shown, noted
 from bertie.tasks.source import Arrays, Encoded, Int, Targets, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -233,18 +233,15 @@ class TaggingTask(Task):
         """The sentence with the words marked that have another tag, and the entities that differ."""
         assert isinstance(prediction, TagPrediction)
         text, truth = example.texts[0], rewrite(example.label, self.scheme)
-        stretches, at, wrong = [], 0, 0
-        for (start, end), true, given in zip(prediction.spans, truth, prediction.label, strict=True):
-            if true != given:
-                stretches += [Stretch(text[at:start]), Stretch(text[start:end], GIVEN, f"{given}, not {true}")]
-                at, wrong = end, wrong + 1
+        answers = zip(prediction.spans, truth, prediction.label, strict=True)
+        wrong = [(*span, GIVEN, f"{given}, not {true}") for span, true, given in answers if true != given]
         both = [replace(prediction, label=tuple(tags)).entities for tags in (truth, prediction.label)]
         missed, made_up = (
             ", ".join(f"{one.type} {text[one.start : one.end]}" for one in a if one not in b) or "nothing else"
             for a, b in (both, both[::-1])
         )
-        note = f"{wrong:,} of {len(truth):,} words"
-        return Shown(((*stretches, Stretch(text[at:])),), missed[:MOST], made_up[:MOST], note=note)
+        note = f"{len(wrong):,} of {len(truth):,} words"
+        return Shown((noted(text, wrong),), missed[:MOST], made_up[:MOST], note=note)
 
     def scores(self) -> TagScores:
         """True and predicted tags, sentence by sentence."""
