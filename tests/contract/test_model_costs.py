@@ -67,11 +67,6 @@ def test_operations_follow_the_formula(preset, mflop):
     assert 3 * sum(flops.values()) / 1e6 == pytest.approx(mflop, rel=0.01)
 
 
-@pytest.fixture(autouse=True)
-def verbosity(monkeypatch):
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
-
-
 def run(*arguments):
     console.verbosity.json = False
     return CliRunner().invoke(app, ["info", *arguments], catch_exceptions=False)

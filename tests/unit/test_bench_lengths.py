@@ -5,18 +5,12 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from bertie import console
 from bertie.bench import lengths
 from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.errors import BertieError, DataError, UsageError
 
 assert commands  # registers `bench`
-
-
-@pytest.fixture(autouse=True)
-def verbosity(monkeypatch):
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
 
 
 def run(*arguments):

@@ -26,8 +26,7 @@ def bertie(monkeypatch, capsys, tmp_path):
         captured = capsys.readouterr()
         return done.value.code or 0, captured.out, " ".join(captured.err.split())
 
-    yield run
-    console.verbosity.level, console.verbosity.json = 0, False
+    return run
 
 
 TEXT = b"One sentence. And [another] one.\n\nA second document.\n"

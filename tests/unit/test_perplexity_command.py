@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bertie
-from bertie import console, objectives, variants
+from bertie import objectives, variants
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
 from bertie.evaluate import pseudo
@@ -27,13 +27,6 @@ def folder(tmp_path_factory):
     )
     variants.save(model, folder, tokenizer=tokenizer)
     return folder
-
-
-@pytest.fixture(autouse=True)
-def quiet(monkeypatch):
-    """What one command is told about its output, the next does not hear."""
-    monkeypatch.setattr(console.verbosity, "json", False)
-    monkeypatch.setattr(console.verbosity, "level", 0)
 
 
 def run(*arguments, **options):

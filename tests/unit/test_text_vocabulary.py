@@ -193,7 +193,6 @@ def test_the_commands(tmp_path, monkeypatch):
     corpus = tmp_path / "text.txt"
     corpus.write_bytes("\n".join(lines()).encode() + b"\n\xff\xfe bad line\n")
     run = CliRunner()
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
     out = str(tmp_path / "tok")
     done = run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out, "--size", "200", "--lowercase", "--json"])
     assert done.exit_code == 0, done.output

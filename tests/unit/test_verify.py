@@ -52,11 +52,6 @@ def test_a_whole_run_is_well(run):
     assert all(line.startswith("ok") for line in shown(report).splitlines())
 
 
-@pytest.fixture(autouse=True)
-def fresh_verbosity(monkeypatch):
-    monkeypatch.setattr(console, "verbosity", console.Verbosity())
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[:-20])
 
