@@ -7,12 +7,9 @@ import torch
 from typer.testing import CliRunner
 
 from bertie import console, variants
-from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.models import count
 from bertie.models.heads import HEADS, SequenceHead
-
-assert commands  # registers `info`
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,10 @@ import pytest
 import typer
 
 from bertie import console
-from bertie.cli import commands  # registers every command
 from bertie.cli.app import app
 from bertie.config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parents[2]
-assert commands
 PAGES = ["README.md", "README.ko.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 CONFIGS = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
 

@@ -6,11 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from bertie.bench import lengths
-from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.errors import BertieError, DataError, UsageError
-
-assert commands  # registers `bench`
 
 
 def run(*arguments):

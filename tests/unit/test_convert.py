@@ -10,13 +10,11 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from bertie import variants
-from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
 from bertie.models.convert import convert
 from bertie.models.heads import HEADS
 
-assert commands
 SMALL = {
     "vocab_size": 120,
     "hidden_size": 32,

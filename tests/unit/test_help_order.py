@@ -2,10 +2,7 @@
 
 import typer.main
 
-from bertie.cli import commands
 from bertie.cli.app import ORDER, app
-
-assert commands
 
 
 def test_every_command_has_its_place_in_the_order():

@@ -207,10 +207,8 @@ def test_the_command_prints_one_json_line_and_chats_on_stderr(home, tmp_path):
 
 
 def test_dry_run_shows_the_plan_and_makes_no_folder(home, tmp_path):
-    from bertie.cli import commands
     from bertie.cli.app import app
 
-    assert commands
     config = tmp_path / "nano.yaml"
     configs.save(settings(home), config)
     result = CliRunner().invoke(app, ["pretrain", "-c", str(config), "-o", str(tmp_path / "run"), "--dry-run"])

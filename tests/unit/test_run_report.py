@@ -8,7 +8,6 @@ import pytest
 from test_pretrain import home, settings, thread
 from typer.testing import CliRunner
 
-from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.errors import DataError
 from bertie.runs.page import guesses, page
@@ -17,7 +16,6 @@ from bertie.train import log
 
 assert home
 assert thread  # fixtures
-assert commands
 
 
 @pytest.fixture(scope="module")

@@ -354,10 +354,8 @@ def test_layers_that_cannot_be_taken() -> None:
 def test_the_commands(tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    from bertie.cli import commands
     from bertie.cli.app import app
 
-    assert commands
     tokenizer = tokenizer_of("wordpiece", tmp_path)
     model_of(tokenizer).save_pretrained(tmp_path / "model", tokenizer=tokenizer)
     (tmp_path / "words.txt").write_text("chemotherapy\ntwo words\n\n", encoding="utf-8")

@@ -10,7 +10,6 @@ from tokenizers import models, pre_tokenizers, trainers
 from typer.testing import CliRunner
 
 from bertie import console
-from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
 from bertie.text import vocabulary
@@ -18,8 +17,6 @@ from bertie.text.normalize import Normalizer
 from bertie.text.report import report, script
 from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train
-
-assert commands
 
 NOUNS = "harbour lantern orchard window kettle bridge ladder garden pocket mirror candle basket".split()
 VERBS = "carries follows finds paints repairs watches opens borrows forgets remembers".split()

@@ -9,7 +9,6 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 from typer.testing import CliRunner
 
 from bertie import console
-from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
@@ -19,7 +18,6 @@ from nano import one_thread
 
 assert home
 assert thread  # fixtures
-assert commands
 
 
 @pytest.fixture(scope="module")
