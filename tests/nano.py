@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import variants
-from bertie.config import OptimConfig, TrainConfig
+from bertie import families
 from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key, mix
@@ -27,6 +26,7 @@ from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.objectives import Objective, build
+from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import measure
 from bertie.train.loop import Result, fit
 
@@ -69,7 +69,7 @@ class NanoSource:
 
 def nano_model(seed: int = 0, **overrides: Any) -> Model:
     objective = build({"mlm": {}, "nsp": {}})
-    return variants.build(SHAPE.replace(**overrides), heads=objective.heads, seed=seed)
+    return families.build(SHAPE.replace(**overrides), heads=objective.heads, seed=seed)
 
 
 def nano_train(**overrides: Any) -> TrainConfig:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bertie import console, variants
+from bertie import console, families
 from bertie.cli import main
 from bertie.models.config import EncoderConfig
 from bertie.text.tokenizer import Tokenizer
@@ -30,8 +30,8 @@ def toy_model(folder: Path, pieces: Iterable[str], **config: Any) -> Path:
         "max_position_embeddings": 64,
         "initializer_range": 0.1,
     }
-    variants.save(
-        variants.build(EncoderConfig(vocab_size=tokenizer.vocab_size, **sizes | config)), folder, tokenizer=tokenizer
+    families.save(
+        families.build(EncoderConfig(vocab_size=tokenizer.vocab_size, **sizes | config)), folder, tokenizer=tokenizer
     )
     return folder
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertie.evaluate.predict import Predictor, fill_mask, predict, score
+    from bertie.infer.predict import Predictor, fill_mask, predict, score
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
     from bertie.models.model import Model
+    from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.finetune import finetune
     from bertie.runs.pretrain import pretrain
     from bertie.text.tokenizer import Tokenizer
@@ -20,21 +21,25 @@ if TYPE_CHECKING:
 _HOMES = {
     "Encoder": "bertie.models.encoder",
     "EncoderConfig": "bertie.models.config",
+    "FinetuneConfig": "bertie.runs.config",
     "Model": "bertie.models.model",
+    "PretrainConfig": "bertie.runs.config",
     "Tokenizer": "bertie.text.tokenizer",
-    "Predictor": "bertie.evaluate.predict",
-    "fill_mask": "bertie.evaluate.predict",
+    "Predictor": "bertie.infer.predict",
+    "fill_mask": "bertie.infer.predict",
     "finetune": "bertie.runs.finetune",
     "fit": "bertie.train.loop",
-    "predict": "bertie.evaluate.predict",
+    "predict": "bertie.infer.predict",
     "pretrain": "bertie.runs.pretrain",
-    "score": "bertie.evaluate.predict",
+    "score": "bertie.infer.predict",
 }
 __all__ = [
     "Encoder",
     "EncoderConfig",
+    "FinetuneConfig",
     "Model",
     "Predictor",
+    "PretrainConfig",
     "Tokenizer",
     "fill_mask",
     "finetune",
@@ -61,12 +66,12 @@ def load(folder: str | Path) -> "Model":
 
     Raises DataError: files missing or damaged, or vocabulary and weights not of one model.
     """
-    from bertie import variants
+    from bertie import families
     from bertie.models.folder import check_vocabulary
     from bertie.text.formats import TOKENIZER_FILES
     from bertie.text.tokenizer import Tokenizer
 
-    model, report = variants.load(folder)
+    model, report = families.load(folder)
     if report.fresh:
         from bertie.console import warn
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bertie import variants
+from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.models.encoder import Encoder
 from bertie.models.heads import MaskedLMHead, PairHead
@@ -12,7 +12,7 @@ from bertie.nn.init import initialize
 
 
 def parameters(preset, *, heads=False):
-    config = variants.config(preset)
+    config = families.config(preset)
     with torch.device("meta"):
         model = Model(Encoder(config), {"mlm": MaskedLMHead(config), "pair": PairHead(config)} if heads else {})
     return sum(parameter.numel() for parameter in model.parameters())
@@ -36,12 +36,12 @@ def test_miniatures_are_as_published(preset, millions):
 
 
 def test_published_names_of_miniatures():
-    assert variants.config("bert_uncased_L-2_H-128_A-2") == variants.config("bert-tiny")
-    assert sum(name.startswith("bert_uncased_L-") for name in variants.PRESETS) == 24
+    assert families.config("bert_uncased_L-2_H-128_A-2") == families.config("bert-tiny")
+    assert sum(name.startswith("bert_uncased_L-") for name in families.PRESETS) == 24
 
 
 def tiny(heads=None, **changes):
-    return variants.build("bert-tiny", heads=heads, **{"vocab_size": 500, **changes})
+    return families.build("bert-tiny", heads=heads, **{"vocab_size": 500, **changes})
 
 
 def test_initialization_is_the_releases():
@@ -78,10 +78,10 @@ def test_too_long_a_sequence_is_named():
 
 def test_config_answers_mistakes():
     with pytest.raises(UsageError, match="num_hidden_layers"):
-        variants.config("bert-tiny", num_hiden_layers=3)
+        families.config("bert-tiny", num_hiden_layers=3)
     with pytest.raises(UsageError, match="bert-tiny"):
-        variants.config("bert-tyni")
+        families.config("bert-tyni")
     with pytest.raises(DataError, match="does not divide"):
-        variants.config("bert-tiny", num_attention_heads=3)
+        families.config("bert-tiny", num_attention_heads=3)
     with pytest.raises(DataError, match="vocab_size"):
-        variants.config("bert-tiny", vocab_size=0)
+        families.config("bert-tiny", vocab_size=0)

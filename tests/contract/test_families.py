@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertie import variants
-from bertie.config import PretrainConfig
+from bertie import families
 from bertie.errors import BertieError
 from bertie.models.config import MOST, EncoderConfig
 from bertie.models.elmo import ElmoEncoder
@@ -17,6 +16,7 @@ from bertie.models.model import Model
 from bertie.models.variant import Variant
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
+from bertie.runs.config import PretrainConfig
 
 SIZES: dict[str, Any] = {
     "vocab_size": 101,
@@ -27,10 +27,10 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 40,
     "initializer_range": 0.2,
 }
-FAMILIES = [pytest.param(variant, id=name) for name, variant in variants.VARIANTS.items()]
+FAMILIES = [pytest.param(variant, id=name) for name, variant in families.VARIANTS.items()]
 CLASSES = [
     pytest.param(variant, architecture, id=architecture)
-    for _, variant in variants.VARIANTS.items()
+    for _, variant in families.VARIANTS.items()
     for architecture in variant.architectures
 ]
 
@@ -46,7 +46,7 @@ def small(variant: Variant) -> EncoderConfig:
 def built(variant: Variant, architecture: str = "") -> Model:
     names = variant.architectures.get(architecture, ())
     heads = lambda config: {name: HEADS[name](config, 3) for name in names}  # noqa: E731
-    model = variants.build(small(variant), heads=heads, variant=variant.model_type).eval()
+    model = families.build(small(variant), heads=heads, variant=variant.model_type).eval()
     if isinstance(model.encoder, ElmoEncoder):
         model.encoder.spell(map(str, range(101)))  # a word for every id
     return model
@@ -57,7 +57,7 @@ def test_a_folder_comes_back_as_it_was(variant: Variant, architecture: str, tmp_
     model = built(variant, architecture)
     labels = ("x", "y", "z") if set(LABELLED) & set(model.heads) else ()
     model.save_pretrained(tmp_path / "a", labels=labels)
-    again, report = variants.load(tmp_path / "a")
+    again, report = families.load(tmp_path / "a")
     assert report.fresh + report.unused == ()
     assert again.config == model.config
     assert tuple(again.heads) == tuple(model.heads)
@@ -118,7 +118,7 @@ def test_hostile_configs_are_refused(variant: Variant, tmp_path: Path) -> None:
         for value in (-1, 2**62, "x", [1], {}, 1e999, *(() if switch else (True,))):
             (tmp_path / "config.json").write_text(json.dumps({**good, key: value}))
             with pytest.raises(BertieError):  # and nothing else, whatever the key
-                variants.load(tmp_path)
+                families.load(tmp_path)
 
 
 @pytest.mark.parametrize("variant", FAMILIES)

@@ -6,17 +6,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from bertie import console, variants
+from bertie import console, families
 from bertie.cli.app import app
 from bertie.models import count
 from bertie.models.heads import HEADS, SequenceHead
 
 
 @pytest.mark.parametrize(
-    ("variant", "preset"), [(variant, preset) for _, variant in variants.VARIANTS.items() for preset in variant.presets]
+    ("variant", "preset"), [(variant, preset) for _, variant in families.VARIANTS.items() for preset in variant.presets]
 )
 def test_counted_parameters_are_those_of_the_built_encoder(variant, preset):
-    config = variants.config(preset)
+    config = families.config(preset)
     with torch.device("meta"):
         built = sum(parameter.numel() for parameter in variant.encoder(config).parameters())
     assert sum(count.parameters(config).values()) == built
@@ -24,7 +24,7 @@ def test_counted_parameters_are_those_of_the_built_encoder(variant, preset):
 
 @pytest.mark.parametrize("preset", ["t5-small", "t5-base", "t5-v1_1-small", "t5-3b"])
 def test_the_decoders_parameters_are_counted(preset):
-    config = variants.config(preset)
+    config = families.config(preset)
     with torch.device("meta"):
         heads = [HEADS[name](config, 0) for name in ("decoder", "lm")]
     built = sum(parameter.numel() for head in heads for parameter in head.parameters())
@@ -33,7 +33,7 @@ def test_the_decoders_parameters_are_counted(preset):
 
 def test_the_decoders_operations():
     """By the matrices a token passes: as many operations as twice their numbers, and the scores."""
-    config = variants.config("t5-base")
+    config = families.config("t5-base")
     per_layer = 2 * (8 * 768 * 768 + 2 * 768 * 3072) + 2 * 4 * 768 * 100
     flops = count.forward_flops(config, length=100, predicted=1.0)
     decoder = sum(number for part, number in flops.items() if part.startswith("decoder"))
@@ -47,7 +47,7 @@ def test_info_of_an_encoder_decoder(tmp_path):
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_head_size": 8, "intermediate_size": 48}
     for heads in (("decoder", "lm"), ()):
         made = lambda config, heads=heads: {name: HEADS[name](config, 0) for name in heads}  # noqa: E731
-        model = variants.build("t5-small", heads=made, vocab_size=99, **sizes)
+        model = families.build("t5-small", heads=made, vocab_size=99, **sizes)
         model.save_pretrained(tmp_path / "-".join(("t5", *heads)))
         facts = json.loads(run(str(tmp_path / "-".join(("t5", *heads))), "--json").stdout)
         assert facts["parameters"]["total"] == sum(parameter.numel() for parameter in model.parameters())
@@ -60,7 +60,7 @@ def test_info_of_an_encoder_decoder(tmp_path):
     [("bert-tiny", 6.3), ("bert-mini", 27.5), ("bert-small", 92.9), ("bert-base", 545), ("bert-large", 1879)],
 )
 def test_operations_follow_the_formula(preset, mflop):
-    flops = count.forward_flops(variants.config(preset), length=128, predicted=0.15)
+    flops = count.forward_flops(families.config(preset), length=128, predicted=0.15)
     assert 3 * sum(flops.values()) / 1e6 == pytest.approx(mflop, rel=0.01)
 
 
@@ -77,12 +77,12 @@ def test_info_of_a_preset():
 
 def test_info_lists_presets():
     rows = json.loads(run("--presets", "--json").stdout)
-    assert {row["preset"] for row in rows} == set(variants.PRESETS)
+    assert {row["preset"] for row in rows} == set(families.PRESETS)
     assert "bert-tiny" in run("--presets").stdout
 
 
 def test_info_of_a_folder(tmp_path):
-    model = variants.build("bert-tiny", heads=lambda c: {"sequence": SequenceHead(c, 2)}, vocab_size=60)
+    model = families.build("bert-tiny", heads=lambda c: {"sequence": SequenceHead(c, 2)}, vocab_size=60)
     model.save_pretrained(tmp_path, labels=("no", "yes"))
     facts = json.loads(run(str(tmp_path), "--json").stdout)
     assert facts["labels"] == ["no", "yes"]

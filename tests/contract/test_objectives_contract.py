@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import objectives, variants
+from bertie import families, objectives
 from bertie.data.batch import Batch
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
@@ -97,8 +97,8 @@ def objective_of(name: str) -> Objective:
 
 def teacher(folder: str) -> Model:
     assert folder == "teacher"
-    shape = variants.config("bert-tiny", **{**NANO, "num_hidden_layers": 3})
-    return variants.build(shape, heads=MaskedLM().heads, seed=9)
+    shape = families.config("bert-tiny", **{**NANO, "num_hidden_layers": 3})
+    return families.build(shape, heads=MaskedLM().heads, seed=9)
 
 
 def source_of(objective: Objective, tokenizer: Tokenizer, **options: Any) -> PretrainingSource:
@@ -107,8 +107,8 @@ def source_of(objective: Objective, tokenizer: Tokenizer, **options: Any) -> Pre
 
 def model_of(name: str, objective: Objective) -> Model:
     case = CASES[name]
-    shape: EncoderConfig = variants.config(case.preset, **{**NANO, **case.overrides})
-    model = variants.build(shape, heads=objective.heads, variant=variants.family(case.preset).model_type)
+    shape: EncoderConfig = families.config(case.preset, **{**NANO, **case.overrides})
+    model = families.build(shape, heads=objective.heads, variant=families.family(case.preset).model_type)
     objective.prepare(model, 0)
     return model
 

@@ -14,9 +14,9 @@ import torch
 from safetensors.torch import load_file
 from test_objectives_contract import CASES, VOCAB, Tokenizer, model_of, objective_of, source_of
 
-from bertie.config import OptimConfig, TrainConfig
 from bertie.models.elmo import ElmoEncoder
 from bertie.train import distributed
+from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import measure
 from bertie.train.loop import fit
 from bertie.train.phases import Phased

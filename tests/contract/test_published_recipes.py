@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from test_families import small
 
-from bertie import config as configs
-from bertie import objectives, variants
-from bertie.config import PretrainConfig
+from bertie import families, objectives
+from bertie import settings as configs
 from bertie.data import corpus
 from bertie.models.variant import Variant
 from bertie.objectives import MaskedLM
+from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import pretrain
 from bertie.text.normalize import Normalizer
 from bertie.text.vocabulary import count_words, train
 from nano import one_thread
 
 WORDS = "the a small old red cat dog bird house river sees likes finds leaves near under over and but".split()
-FAMILIES = [pytest.param(variant, id=name) for name, variant in variants.VARIANTS.items()]
+FAMILIES = [pytest.param(variant, id=name) for name, variant in families.VARIANTS.items()]
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +33,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = count_words(corpus.texts(home / "corpus"))
     tokenizer = train(words, size=90, unused=20, normalizer=Normalizer(lowercase=True))
     tokenizer.save(home / "tokenizer")
-    shape = small(variants.VARIANTS["bert"]).replace(vocab_size=tokenizer.vocab_size)
-    variants.build(shape, heads=MaskedLM().heads).save_pretrained(home / "teacher", tokenizer=tokenizer)
+    shape = small(families.VARIANTS["bert"]).replace(vocab_size=tokenizer.vocab_size)
+    families.build(shape, heads=MaskedLM().heads).save_pretrained(home / "teacher", tokenizer=tokenizer)
     return home
 
 
@@ -67,6 +67,6 @@ def test_a_recipe_takes_a_step(variant: Variant, home: Path, tmp_path: Path) -> 
     assert results["step"] == 1
     parts = {name for name in results["train"] if name.endswith("_loss")}
     assert {f"{name}_loss" for name, options in recipe["objectives"].items() if options is not None} <= parts
-    model, report = variants.load(tmp_path / "run" / "model")
+    model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
     assert model.public["model_type"] == variant.model_type

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import bertie
-from bertie import tasks, variants
-from bertie.config import FinetuneConfig
-from bertie.evaluate.predict import Predictor
+from bertie import families, tasks
+from bertie.infer.predict import Predictor
 from bertie.models.config import EncoderConfig
 from bertie.registry import Registry
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.text.tokenizer import Tokenizer
 
@@ -33,7 +33,7 @@ def pretrained(folder: Path) -> Path:
         max_position_embeddings=32,
         initializer_range=0.1,
     )
-    variants.save(variants.build(config), folder, tokenizer=tokenizer)
+    families.save(families.build(config), folder, tokenizer=tokenizer)
     return folder
 
 

@@ -11,7 +11,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "twins"))
 import parity
 
-from bertie import variants
+from bertie import families
 from bertie.models.variant import Variant
 from bertie.registry import Registry
 
@@ -43,7 +43,7 @@ ARCHITECTURES = [
 def test_same_numbers(architecture: str, module: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     new: Variant = module.ROBERTA_PRELAYERNORM
     assert list(new.architectures) == ARCHITECTURES
-    rows = [*((v.model_type, v) for v in variants.FAMILIES), (new.model_type, new)]
-    monkeypatch.setattr(variants, "VARIANTS", Registry("model_type", rows))
+    rows = [*((v.model_type, v) for v in families.FAMILIES), (new.model_type, new)]
+    monkeypatch.setattr(families, "VARIANTS", Registry("model_type", rows))
     config = transformers.RobertaPreLayerNormConfig(**parity.TINY, type_vocab_size=1)
     parity.check(architecture, config, tmp_path)

@@ -11,7 +11,7 @@ import typer
 
 from bertie import console
 from bertie.cli.app import app
-from bertie.config import FinetuneConfig, PretrainConfig
+from bertie.runs.config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "README.ko.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]

@@ -5,8 +5,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from bertie.config import Config, OptimConfig, PretrainConfig, TrainConfig
 from bertie.objectives import OBJECTIVES
+from bertie.runs.config import PretrainConfig
+from bertie.settings import Config
+from bertie.train.config import OptimConfig, TrainConfig
 
 PAGE = (Path(__file__).parents[2] / "docs/pretraining.md").read_text(encoding="utf-8").partition("## Every setting")[2]
 ROWS = [row for row in PAGE.splitlines() if row.startswith("| `")]

@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie import variants
+from bertie import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VOCABULARY
 from bertie.models.model import Model
@@ -71,7 +71,7 @@ def check(
             if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
                 module.weight[module.padding_idx] = 0
     theirs.save_pretrained(folder / "theirs")
-    ours, report = variants.load(folder / "theirs")
+    ours, report = families.load(folder / "theirs")
     assert report.fresh + report.unused == (), str(report)
     variant = ours.variant
     assert variant is not None
@@ -176,7 +176,7 @@ def published(
     The records were written down and then held against listings that others made of the published files, where such
     were found: docs/families.md says which. The tests open no such file.
     """
-    variant = variants.VARIANTS[model_type]
+    variant = families.VARIANTS[model_type]
     config = variant.presets[preset].replace(pooler=pooler)
     with torch.device("meta"):
         model = Model(variant.encoder(config), {name: HEADS[name](config, 2) for name in heads})
@@ -188,9 +188,9 @@ def published(
 
 def parameters(preset: str, **changes: Any) -> int:
     """How many the bare encoder of a preset has."""
-    variant = variants.family(preset)
+    variant = families.family(preset)
     with torch.device("meta"):
-        return sum(p.numel() for p in variant.encoder(variants.config(preset, **changes)).parameters())
+        return sum(p.numel() for p in variant.encoder(families.config(preset, **changes)).parameters())
 
 
 def both(name: str, *shape: int) -> dict[str, tuple[int, ...]]:

@@ -7,7 +7,7 @@ import parity
 import pytest
 import transformers
 
-from bertie.variants.albert import ALBERT
+from bertie.families.albert import ALBERT
 
 TINY: dict[str, Any] = {**parity.TINY, "embedding_size": 16, "classifier_dropout_prob": 0.0}
 

@@ -6,11 +6,11 @@ import transformers
 from parity import TINY, check, close, inputs
 from safetensors.torch import load_file, save_file
 
-from bertie import variants
+from bertie import families
 from bertie.errors import DataError
 from bertie.models.heads import MaskedLMHead, PairHead
 
-CLASSES = sorted(variants.VARIANTS["bert"].architectures)
+CLASSES = sorted(families.VARIANTS["bert"].architectures)
 
 
 @pytest.mark.parametrize("architecture", CLASSES)
@@ -25,7 +25,7 @@ def test_other_activations(activation, tmp_path):
 
 def small(heads=None, **overrides):
     sizes = {"vocab_size": 99, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48, **overrides}
-    return variants.build("bert-tiny", heads=heads, initializer_range=0.2, **sizes)
+    return families.build("bert-tiny", heads=heads, initializer_range=0.2, **sizes)
 
 
 def pretraining_heads(config):
@@ -58,7 +58,7 @@ def test_files_of_older_days_open(tmp_path):
     old["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"].clone()
     old["cls.predictions.decoder.bias"] = state["cls.predictions.bias"].clone()
     save_file(old, tmp_path / "model.safetensors")
-    again, report = variants.load(tmp_path)
+    again, report = families.load(tmp_path)
     assert not report.fresh
     assert not report.unused
     for (name, mine), (_, other) in zip(ours.named_parameters(), again.named_parameters(), strict=True):
@@ -66,7 +66,7 @@ def test_files_of_older_days_open(tmp_path):
 
     bare = {name.removeprefix("bert."): tensor for name, tensor in state.items() if name.startswith("bert.")}
     save_file(bare, tmp_path / "model.safetensors")
-    again, report = variants.load(tmp_path, heads=pretraining_heads)
+    again, report = families.load(tmp_path, heads=pretraining_heads)
     assert {name.split(".")[1] for name in report.fresh} == {"mlm", "pair"}
     assert torch.equal(again.word_embeddings, ours.word_embeddings)
 
@@ -77,7 +77,7 @@ def test_an_untied_decoder_is_refused(tmp_path):
     state["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"] + 1
     save_file(state, tmp_path / "model.safetensors")
     with pytest.raises(DataError, match="tied"):
-        variants.load(tmp_path)
+        families.load(tmp_path)
 
 
 def test_shards_with_an_index_open(tmp_path):
@@ -85,7 +85,7 @@ def test_shards_with_an_index_open(tmp_path):
     theirs = transformers.BertModel(transformers.BertConfig(**TINY)).eval()
     theirs.save_pretrained(tmp_path, max_shard_size="20KB")
     assert not (tmp_path / "model.safetensors").exists()
-    ours, report = variants.load(tmp_path)
+    ours, report = families.load(tmp_path)
     assert not report.fresh
     batch = inputs(ours.config)
     with torch.no_grad():
@@ -95,8 +95,8 @@ def test_shards_with_an_index_open(tmp_path):
 def test_half_precision_files_open_as_float32(tmp_path):
     theirs = transformers.BertModel(transformers.BertConfig(**TINY)).to(torch.bfloat16)
     theirs.save_pretrained(tmp_path / "half")
-    ours, _ = variants.load(tmp_path / "half")
+    ours, _ = families.load(tmp_path / "half")
     assert ours.word_embeddings.dtype == torch.float32
     assert torch.equal(ours.word_embeddings, theirs.embeddings.word_embeddings.weight.float())
     ours.save_pretrained(tmp_path / "full")
-    assert variants.load(tmp_path / "full")[0].public["dtype"] == "float32"
+    assert families.load(tmp_path / "full")[0].public["dtype"] == "float32"

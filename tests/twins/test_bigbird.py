@@ -12,10 +12,10 @@ import transformers
 from torch import Tensor
 from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAttention
 
-from bertie import variants
+from bertie import families
 from bertie.errors import UsageError
+from bertie.families.bigbird import BIGBIRD
 from bertie.nn.blocks import block_sparse_attention, random_blocks
-from bertie.variants.bigbird import BIGBIRD
 
 TINY: dict[str, Any] = {
     **parity.TINY,
@@ -53,7 +53,7 @@ def test_no_whole_blocks_and_too_few(lengths: tuple[int, ...], tmp_path: Path) -
     """Up to 28 tokens attention is full; there `transformers` shows no attentions, and stays full for good."""
     theirs = transformers.BigBirdModel(transformers.BigBirdConfig(**TINY | {"block_size": 4})).eval()
     theirs.save_pretrained(tmp_path)
-    ours, _ = variants.load(tmp_path)
+    ours, _ = families.load(tmp_path)
     batch = parity.inputs(ours.config, lengths=lengths)
     real = batch["attention_mask"].bool()
     with torch.no_grad():

@@ -8,7 +8,7 @@ import pytest
 import torch
 import transformers
 
-from bertie import variants
+from bertie import families
 from bertie.errors import UsageError
 from bertie.models.heads import HEADS
 from bertie.models.variant import Variant
@@ -24,7 +24,7 @@ SIZES: dict[str, Any] = {
 }
 CLASSES = [
     pytest.param(variant, architecture, id=architecture)
-    for name, variant in variants.VARIANTS.items()
+    for name, variant in families.VARIANTS.items()
     if name != "elmo"  # which `transformers` has not
     for architecture in variant.architectures
 ]
@@ -39,7 +39,7 @@ def test_what_is_built_opens_there(variant: Variant, architecture: str, tmp_path
     config = variant.base.replace(**SIZES, **own)
     outputs = 2 if "span" in variant.architectures[architecture] else 3
     heads = lambda config: {n: HEADS[n](config, outputs) for n in variant.architectures[architecture]}  # noqa: E731
-    ours = variants.build(config, heads=heads, variant=variant.model_type, seed=1).eval()
+    ours = families.build(config, heads=heads, variant=variant.model_type, seed=1).eval()
     labels = {"labels": ("x", "y", "z")} if {"sequence", "token"} & set(ours.heads) else {}
     ours.save_pretrained(tmp_path, **labels)
     theirs, info = getattr(transformers, architecture).from_pretrained(tmp_path, output_loading_info=True)
@@ -63,4 +63,4 @@ def test_what_is_built_opens_there(variant: Variant, architecture: str, tmp_path
 
 def test_what_config_json_cannot_say_is_not_built() -> None:
     with pytest.raises(UsageError, match="4 times its hidden_size"):
-        variants.build("openai-gpt", **{**SIZES, "intermediate_size": 48})
+        families.build("openai-gpt", **{**SIZES, "intermediate_size": 48})

@@ -6,7 +6,7 @@ import shutil
 import pytest
 import torch
 
-from bertie import variants
+from bertie import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
@@ -46,7 +46,7 @@ def test_losses_and_gradients_are_those_of_the_plain_encoder() -> None:
         attention_probs_dropout_prob=0.0,
     )
     torch.manual_seed(0)
-    plain = variants.build(shape, heads=lambda config: {"mlm": MaskedLMHead(config)}).train()
+    plain = families.build(shape, heads=lambda config: {"mlm": MaskedLMHead(config)}).train()
     compiled = copy.deepcopy(plain)
     compiled.encoder.compile(dynamic=True)
     for lengths in ([13, 29, 5], [7, 7, 7, 7], [40], [3, 64, 20, 11, 9]):

@@ -6,12 +6,12 @@ import re
 
 import pytest
 
-from bertie.config import load
 from bertie.data import card, corpus, decontaminate, sources
 from bertie.data.decontaminate import Evaluation
 from bertie.data.prepare import CorpusConfig
 from bertie.errors import DataError, UsageError
 from bertie.runs.corpora import CorpusRecipe
+from bertie.settings import load
 from bertie.tasks.datasets import DATASETS
 
 LEXICON = [f"{a}{b}" for a in "ba ke lo mi nu".split() for b in "rin sol tam vek".split()]

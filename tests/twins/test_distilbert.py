@@ -7,8 +7,8 @@ import parity
 import pytest
 import transformers
 
-from bertie import variants
-from bertie.variants.distilbert import DISTILBERT
+from bertie import families
+from bertie.families.distilbert import DISTILBERT
 
 
 def tiny(**changes: Any) -> transformers.DistilBertConfig:
@@ -38,7 +38,7 @@ def test_same_numbers(architecture: str, tmp_path: Path) -> None:
 def test_its_own_keys(tmp_path: Path) -> None:
     names = tiny(activation="relu", dropout=0.3, attention_dropout=0.2, seq_classif_dropout=0.4, qa_dropout=0.25)
     names.save_pretrained(tmp_path)
-    config = variants.config(tmp_path)
+    config = families.config(tmp_path)
     assert (config.hidden_act, config.hidden_dropout_prob, config.attention_probs_dropout_prob) == ("relu", 0.3, 0.2)
     assert (config.sequence_dropout, config.span_dropout, config.type_vocab_size) == (0.4, 0.25, 0)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from bertie import objectives, variants
+from bertie import families, objectives
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
@@ -21,13 +21,13 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def teacher(folder="teacher", **changes):
-    shape = variants.config("bert-tiny", **{**NANO, "num_hidden_layers": 4, **changes})  # its dropout is never on
-    return variants.build(shape, heads=MaskedLM().heads, seed=5)
+    shape = families.config("bert-tiny", **{**NANO, "num_hidden_layers": 4, **changes})  # its dropout is never on
+    return families.build(shape, heads=MaskedLM().heads, seed=5)
 
 
 def student(objective, **changes):
-    shape = variants.config("distilbert-base-uncased", **{**NANO, **STILL, **changes})
-    model = variants.build(shape, heads=objective.heads, variant="distilbert", seed=6)
+    shape = families.config("distilbert-base-uncased", **{**NANO, **STILL, **changes})
+    model = families.build(shape, heads=objective.heads, variant="distilbert", seed=6)
     objective.prepare(model, 6)
     return model.train()
 
@@ -74,7 +74,7 @@ def test_what_a_student_cannot_learn_from_is_named():
     with pytest.raises(UsageError, match=r"distil\.teacher is missing"):
         objectives.build({"distil": {}}).ready(teacher)
     with pytest.raises(UsageError, match="no masked-LM head"):
-        objectives.build({"distil": {"teacher": "x"}}).ready(lambda _: variants.build("bert-tiny", **NANO))
+        objectives.build({"distil": {"teacher": "x"}}).ready(lambda _: families.build("bert-tiny", **NANO))
     objective = objectives.build({"distil": {"teacher": "teacher"}}).ready(teacher)
     with pytest.raises(UsageError, match=r"objectives\.distil\.cosine=0"):
         student(objective, hidden_size=16)

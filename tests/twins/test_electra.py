@@ -7,11 +7,11 @@ import pytest
 import torch
 import transformers
 
-from bertie import variants
+from bertie import families
 from bertie.errors import UsageError
+from bertie.families.electra import ELECTRA
 from bertie.models.heads import HEADS
 from bertie.objectives.rtd import tie_embeddings
-from bertie.variants.electra import ELECTRA
 
 
 @pytest.mark.parametrize("architecture", ELECTRA.architectures)
@@ -24,10 +24,10 @@ def test_same_numbers(architecture: str, embedding_size: int, tmp_path: Path) ->
 def test_generator_and_discriminator_share_embeddings(tmp_path: Path) -> None:
     small = ELECTRA.base.replace(vocab_size=99, hidden_size=32, embedding_size=16, num_hidden_layers=2)
     make = {name: lambda config, name=name: {name: HEADS[name](config, 0)} for name in ("mlm", "rtd")}
-    generator = variants.build(
+    generator = families.build(
         small.replace(hidden_size=16, num_attention_heads=1), heads=make["mlm"], variant="electra", seed=1
     )
-    discriminator = variants.build(small, heads=make["rtd"], variant="electra", seed=2)
+    discriminator = families.build(small, heads=make["rtd"], variant="electra", seed=2)
     tie_embeddings(generator.encoder, discriminator.encoder)
     batch = parity.inputs(small)
     generator(**batch)["mlm"].sum().backward()
@@ -36,7 +36,7 @@ def test_generator_and_discriminator_share_embeddings(tmp_path: Path) -> None:
     assert word.grad.abs().sum() > 0
     assert generator.word_embeddings is word
     generator.save_pretrained(tmp_path)
-    again, report = variants.load(tmp_path)
+    again, report = families.load(tmp_path)
     assert not report.fresh
     assert torch.equal(again.word_embeddings, word)
 
@@ -45,8 +45,8 @@ def test_embeddings_of_two_shapes_are_not_shared() -> None:
     small = ELECTRA.base.replace(vocab_size=99, num_hidden_layers=0)
     with pytest.raises(UsageError, match="embedding_size"):
         tie_embeddings(
-            variants.build(small.replace(embedding_size=64), variant="electra").encoder,
-            variants.build(small, variant="electra").encoder,
+            families.build(small.replace(embedding_size=64), variant="electra").encoder,
+            families.build(small, variant="electra").encoder,
         )
 
 

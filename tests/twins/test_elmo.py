@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import nn
 
-from bertie import variants
+from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.families.elmo import ELMO, read_published
 from bertie.models.elmo import ElmoConfig, ElmoEncoder, word_vectors
 from bertie.models.model import Model
 from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed
 from bertie.objectives import build
-from bertie.variants.elmo import ELMO, read_published
 from nano import NanoSource, nano_fit
 
 SENTENCES = [
@@ -41,7 +41,7 @@ SMALL: dict[str, Any] = {
 
 
 def small(heads: Any = None, **overrides: Any) -> Model:
-    model = variants.build(ElmoConfig(**{**SMALL, **overrides}), heads=heads, variant="elmo")
+    model = families.build(ElmoConfig(**{**SMALL, **overrides}), heads=heads, variant="elmo")
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -139,7 +139,7 @@ def test_word_vectors() -> None:
     (one,), (other,) = word_vectors(model, [["bank", "of", "a", "river"]]), word_vectors(model, [["bank", "account"]])
     assert not torch.allclose(one[0], other[0], atol=1e-3), "a word's vector depends on its sentence"
     with pytest.raises(UsageError, match="ELMo"):
-        word_vectors(variants.build("bert-tiny"), SENTENCES)
+        word_vectors(families.build("bert-tiny"), SENTENCES)
 
 
 def test_ids_need_a_spelling() -> None:
@@ -190,7 +190,7 @@ def test_loss_is_that_of_every_neighbour() -> None:
 def test_it_trains(tmp_path: Path) -> None:
     objective = build({"bilm": {}})
     shape = {**SMALL, "vocab_size": 1000, "hidden_size": 64, "intermediate_size": 64, "initializer_range": 0.1}
-    model = variants.build(ElmoConfig(**shape), heads=objective.heads, variant="elmo")
+    model = families.build(ElmoConfig(**shape), heads=objective.heads, variant="elmo")
     model.encoder.spell(map(str, range(1000)))
     result = nano_fit(tmp_path, model=model, source=NanoSource(objective=objective), steps=40, lr=2e-2)
     assert result.train["loss"] < 5.0 < np.log(1000)  # half of which is knowing that there are ninety words
@@ -322,7 +322,7 @@ def test_published_files_give_tensorflows_numbers(tmp_path: Path) -> None:
     torch.testing.assert_close(mixed, ours.mean(0), atol=1e-6, rtol=0)  # an even mix, gamma 1
 
     model.save_pretrained(tmp_path / "folder")
-    again, report = variants.load(tmp_path / "folder")
+    again, report = families.load(tmp_path / "folder")
     assert report.fresh + report.unused == ()
     assert isinstance(again.encoder, ElmoEncoder)
     assert torch.equal(word_vectors(again, [words])[0], mixed)

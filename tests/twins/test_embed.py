@@ -12,13 +12,14 @@ import torch
 
 import bertie
 from bertie.cli import main, tables
-from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.data.tables import Bad, Example, Skipped
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.embed import write_jsonl, write_npy
+from bertie.infer.embed import write_jsonl, write_npy
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.tasks.embed import EmbedTask, of_folder
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.config import OptimConfig, TrainConfig
 from toys import CommandLine, toy_model
 
 TEXTS = ["a b c", "d", "e f g h i j k l a b c d", "b a"]

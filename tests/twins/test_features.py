@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import bertie
-from bertie import variants
+from bertie import families
 from bertie.data.tagged import spaced
 from bertie.models.config import EncoderConfig
 from bertie.models.features import FEATURES
@@ -42,7 +42,7 @@ def make(task: TaggingTask, tokenizer: Tokenizer) -> Model:
         max_position_embeddings=64,
         initializer_range=0.04,  # more, and the BiLSTM makes much of roundings
     )
-    model = variants.build(config, heads=task.heads)
+    model = families.build(config, heads=task.heads)
     model.tokenizer, model.labels = tokenizer, task.labels
     return model
 

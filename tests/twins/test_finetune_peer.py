@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import variants
+from bertie import families
 from bertie.bench import finetune as bench
-from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.models.config import EncoderConfig
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.tasks.source import encode
+from bertie.train.config import OptimConfig, TrainConfig
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
@@ -38,7 +39,7 @@ def prepared(tmp_path: Path) -> bench.Prepared:
     """
     words = SHAPE.vocab_size - len(bench.SPECIAL)
     (tmp_path / "vocab.txt").write_text("\n".join([*bench.SPECIAL, *(f"w{n}" for n in range(words))]) + "\n")
-    variants.save(variants.build(SHAPE), tmp_path)
+    families.save(families.build(SHAPE), tmp_path)
     lines = [
         f"{' '.join(text.split()[:40])}\t{label}" for text, label in bench.made_up(np.random.default_rng(0), 8, words)
     ]

@@ -8,9 +8,9 @@ import torch
 import transformers
 from parity import close
 
-from bertie import variants
+from bertie import families
 from bertie.errors import UsageError
-from bertie.models.generate import Writing, generate
+from bertie.infer.generate import Writing, generate
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.cache import Cache
@@ -41,7 +41,7 @@ def _random(theirs: Any, folder: Path, std: float) -> tuple[Model, Any]:
         for parameter in theirs.parameters():
             parameter.copy_(torch.randn_like(parameter) * std)
     theirs.eval().save_pretrained(folder)
-    return variants.load(folder)[0], theirs
+    return families.load(folder)[0], theirs
 
 
 def prompts() -> tuple[torch.Tensor, torch.Tensor]:
@@ -91,7 +91,7 @@ def test_gpt2_writes_the_same(options: dict[str, Any], seed: int, tmp_path: Path
 @pytest.mark.parametrize("preset", ["gpt2", "openai-gpt", "bert-base-ltr"])
 def test_cached_reading_is_reading_again(preset: str) -> None:
     sizes = {"hidden_size": 16, "num_attention_heads": 4, "intermediate_size": 64, "vocab_size": 30}
-    model = variants.build(preset, **sizes, num_hidden_layers=2, initializer_range=0.3).eval()
+    model = families.build(preset, **sizes, num_hidden_layers=2, initializer_range=0.3).eval()
     ids, mask = prompts()
     later = torch.randint(2, 30, (3, 4))
     cache = Cache()
@@ -121,7 +121,7 @@ def test_drawing(tmp_path: Path) -> None:
 
 def test_the_share_of_what_is_drawn() -> None:
     """top_p keeps the fewest of the likeliest that reach it: of 0.5, 0.3, 0.15, 0.05 the first two make 0.7."""
-    from bertie.models.generate import _draw
+    from bertie.infer.generate import _draw
 
     logits = torch.tensor([[0.15, 0.5, 0.05, 0.3]]).log().expand(4000, 4)
     draws = _draw(logits, Writing(do_sample=True, top_p=0.7), torch.Generator().manual_seed(0)).bincount(minlength=4)
@@ -130,7 +130,7 @@ def test_the_share_of_what_is_drawn() -> None:
 
 
 def test_who_cannot_write_says_so() -> None:
-    model = variants.build("bert-tiny", heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
+    model = families.build("bert-tiny", heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
     with pytest.raises(UsageError, match="cannot write"):
         generate(model, torch.ones(1, 3, dtype=torch.int64))
     for wrong in ({"max_new_tokens": 0}, {"temperature": 0.0}, {"top_p": 2.0}, {"num_beams": 2, "do_sample": True}):

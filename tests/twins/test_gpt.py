@@ -9,10 +9,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bertie import variants
+from bertie import families
+from bertie.families.gpt import GPT2, OPENAI_GPT
 from bertie.models.heads import HEADS
 from bertie.models.weights import public_state
-from bertie.variants.gpt import GPT2, OPENAI_GPT
 
 SIZES: dict[str, Any] = {
     "vocab_size": 99,
@@ -51,13 +51,13 @@ def test_left_to_right_bert(tmp_path: Path) -> None:
 
 def test_its_own_keys(tmp_path: Path) -> None:
     tiny(n_inner=None, activation_function="relu", embd_pdrop=0.3, resid_pdrop=0.2).save_pretrained(tmp_path)
-    config = variants.config(tmp_path)
+    config = families.config(tmp_path)
     assert config.intermediate_size == 4 * 32
     assert (config.hidden_act, config.embedding_dropout, config.hidden_dropout_prob) == ("relu", 0.3, 0.2)
 
 
 def test_no_token_sees_the_future() -> None:
-    model = variants.build("gpt2", **{"hidden_size": 32, "num_attention_heads": 4, "vocab_size": 99}).eval()
+    model = families.build("gpt2", **{"hidden_size": 32, "num_attention_heads": 4, "vocab_size": 99}).eval()
     ids = torch.randint(99, (1, 12))
     changed = ids.clone()
     changed[0, 7:] = (ids[0, 7:] + 1) % 99
@@ -69,7 +69,7 @@ def test_no_token_sees_the_future() -> None:
 
 def test_the_published_file_opens(tmp_path: Path) -> None:
     """The openai-community/gpt2 file has no `transformer.` and a triangle of ones in every layer."""
-    ours = variants.build(
+    ours = families.build(
         "gpt2",
         heads=lambda config: {"lm": HEADS["lm"](config, 0)},
         **{"hidden_size": 32, "num_attention_heads": 4, "vocab_size": 99, "intermediate_size": 128},
@@ -79,7 +79,7 @@ def test_the_published_file_opens(tmp_path: Path) -> None:
     old = {name.removeprefix("transformer."): tensor for name, tensor in state.items()}
     old |= {f"h.{i}.attn.bias": torch.ones(1, 1, 1024, 1024).tril() for i in range(12)}
     save_file(old, tmp_path / "model.safetensors")
-    again, report = variants.load(tmp_path)
+    again, report = families.load(tmp_path)
     assert not report.fresh + report.unused
     for (name, mine), (_, other) in zip(ours.named_parameters(), again.named_parameters(), strict=True):
         assert torch.equal(mine, other), name
@@ -87,7 +87,7 @@ def test_the_published_file_opens(tmp_path: Path) -> None:
 
 def test_first_values_deviate_as_there() -> None:
     """But for the positions, which the release draws half as wide (openai/gpt-2, src/model.py)."""
-    ours = variants.build("gpt2", hidden_size=64, num_attention_heads=4, intermediate_size=256, vocab_size=1000)
+    ours = families.build("gpt2", hidden_size=64, num_attention_heads=4, intermediate_size=256, vocab_size=1000)
     config = transformers.GPT2Config(**GPT2.public(ours.config, {}))
     theirs = {GPT2.table.today(name): x for name, x in transformers.GPT2Model(config).named_parameters()}
     for name, mine in public_state(dict(ours.named_parameters()), GPT2.table, base=True):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie import variants
+from bertie import families
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.nn import groups as module
@@ -103,7 +103,7 @@ def test_a_model_learns_the_same_by_groups(family: str, monkeypatch: pytest.Monk
         attention_probs_dropout_prob=0.0,
         num_hidden_groups=1 if family == "albert" else None,
     )
-    model = variants.build(config).train()
+    model = families.build(config).train()
     layout = Packed.from_lengths(torch.tensor(RAGGED))
     ids = torch.randint(5, 60, (layout.num_tokens,))
 

@@ -10,13 +10,13 @@ import torch
 import transformers
 from torch import Tensor
 
-from bertie import variants
+from bertie import families
+from bertie.families.longformer import LONGFORMER
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.layout import Packed, Padded
 from bertie.nn.window import WindowAttention, sight
-from bertie.variants.longformer import LONGFORMER
 
 TINY: dict[str, Any] = {
     **parity.TINY,
@@ -98,10 +98,10 @@ def test_what_is_shown_adds_up_to_one() -> None:
 
 
 def made(head: str) -> tuple[Model, EncoderConfig]:
-    config = variants.VARIANTS["longformer"].base.replace(
+    config = families.VARIANTS["longformer"].base.replace(
         **{name: value for name, value in TINY.items() if name != "attention_window"}, attention_window=4
     )
-    return variants.build(config, heads=lambda c: {head: HEADS[head](c, 2)}, variant="longformer").eval(), config
+    return families.build(config, heads=lambda c: {head: HEADS[head](c, 2)}, variant="longformer").eval(), config
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertie import variants
+from bertie import families
 from bertie.data.collate import pack
 from bertie.text.tokenizer import Tokenizer
 
@@ -28,7 +28,7 @@ TEXTS = [
 
 def vectors(*, padded: bool = False) -> torch.Tensor:
     """Mean of the token vectors, of length one. (texts, 384)"""
-    model, report = variants.load(FOLDER)
+    model, report = families.load(FOLDER)
     assert report.fresh == ()
     assert set(report.unused) <= {"pooler.dense.weight", "pooler.dense.bias", "embeddings.position_ids"}
     batch = pack(Tokenizer.load(FOLDER).encode_batch(TEXTS, max_length=256))
@@ -61,14 +61,14 @@ def test_what_is_alike_is_near() -> None:
 
 
 def test_it_is_the_shape_its_name_says() -> None:
-    config = variants.config(FOLDER)
+    config = families.config(FOLDER)
     assert (config.num_hidden_layers, config.hidden_size, config.vocab_size) == (6, 384, 30_522)
 
 
 def test_saved_again_it_is_the_same_file(tmp_path: Path) -> None:
-    model, _ = variants.load(FOLDER)
+    model, _ = families.load(FOLDER)
     model.save_pretrained(tmp_path, tokenizer=Tokenizer.load(FOLDER))
-    again, _ = variants.load(tmp_path)
+    again, _ = families.load(tmp_path)
     for name, parameter in model.named_parameters():
         assert torch.equal(again.get_parameter(name), parameter)
     assert Tokenizer.load(tmp_path).encode_batch(TEXTS) == Tokenizer.load(FOLDER).encode_batch(TEXTS)

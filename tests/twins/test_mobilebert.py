@@ -8,8 +8,8 @@ import pytest
 import torch
 import transformers
 
-from bertie import variants
-from bertie.variants.mobilebert import MOBILEBERT
+from bertie import families
+from bertie.families.mobilebert import MOBILEBERT
 
 TINY: dict[str, Any] = {
     **parity.TINY,
@@ -46,7 +46,7 @@ def test_a_sequence_ends_where_its_padding_begins(tmp_path: Path) -> None:
     with torch.no_grad():
         theirs.embeddings.word_embeddings.weight[0] = 1.0  # as the published one, which was trained with padding
     theirs.save_pretrained(tmp_path)
-    ours, _ = variants.load(tmp_path)
+    ours, _ = families.load(tmp_path)
     batch = parity.inputs(ours.config)
     with torch.no_grad():
         together = ours.encoder(**batch).last_hidden_state

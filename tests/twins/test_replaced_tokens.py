@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers
 
-from bertie import objectives, variants
+from bertie import families, objectives
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
@@ -38,7 +38,7 @@ def batch(objective):
 
 @pytest.fixture
 def model(objective) -> Model:
-    shape: EncoderConfig = variants.config(
+    shape: EncoderConfig = families.config(
         "electra-small-discriminator",
         vocab_size=V,
         hidden_size=32,
@@ -50,7 +50,7 @@ def model(objective) -> Model:
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = variants.build(shape, heads=objective.heads, variant="electra", seed=3)
+    model = families.build(shape, heads=objective.heads, variant="electra", seed=3)
     objective.prepare(model, 3)
     with torch.no_grad():  # a generator that is right now and then
         model.heads["generator"].mlm.bias[STRUCTURE : STRUCTURE + 6] = 4

@@ -7,11 +7,11 @@ import pytest
 import torch
 import transformers
 
-from bertie import variants
+from bertie import families
+from bertie.families.camembert import CAMEMBERT
+from bertie.families.roberta import ROBERTA
+from bertie.families.xlmr import XLMR
 from bertie.nn.layout import Packed
-from bertie.variants.camembert import CAMEMBERT
-from bertie.variants.roberta import ROBERTA
-from bertie.variants.xlmr import XLMR
 
 CONFIGS = {
     "roberta": transformers.RobertaConfig,
@@ -37,7 +37,7 @@ def test_a_pad_token_inside_a_text_has_no_position_of_its_own(tmp_path: Path) ->
     """A text may spell <pad>; what follows it is counted on, there as here, packed or padded."""
     theirs = transformers.RobertaModel(transformers.RobertaConfig(**{**parity.TINY, "initializer_range": 0.5})).eval()
     theirs.save_pretrained(tmp_path)
-    ours, _ = variants.load(tmp_path)
+    ours, _ = families.load(tmp_path)
     batch = parity.inputs(ours.config)
     batch["input_ids"][0, [2, 3, 7]] = batch["input_ids"][1, 2] = 1
     real = batch["attention_mask"].bool()

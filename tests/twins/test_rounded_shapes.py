@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie import variants
+from bertie import families
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead, SequenceHead
 from bertie.models.model import Model
@@ -70,7 +70,7 @@ def results(model: Model, lengths: Tensor) -> dict[str, Tensor]:
 )
 def test_with_rows_and_without(monkeypatch: pytest.MonkeyPatch, options: dict[str, object], lengths: Tensor) -> None:
     config = EncoderConfig(**{**SMALL, **options})  # type: ignore[arg-type]
-    model = variants.build(
+    model = families.build(
         config, heads=lambda config: {"mlm": MaskedLMHead(config), "sequence": SequenceHead(config, num_labels=3)}
     ).train()
     assert rounded(int(lengths.sum())) > lengths.sum()

@@ -9,7 +9,7 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie import objectives, variants
+from bertie import families, objectives
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
@@ -106,7 +106,7 @@ def test_shares_are_those_asked_for():
 
 def test_the_loss_and_gradients_are_those_of_transformers(tmp_path: Path) -> None:
     objective = objectives.build({"span": {}})
-    shape: EncoderConfig = variants.config(
+    shape: EncoderConfig = families.config(
         "t5-small",
         vocab_size=V,
         hidden_size=32,
@@ -118,7 +118,7 @@ def test_the_loss_and_gradients_are_those_of_transformers(tmp_path: Path) -> Non
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    model = variants.build(shape, heads=objective.heads, variant="t5", seed=1).train()
+    model = families.build(shape, heads=objective.heads, variant="t5", seed=1).train()
     batch = objective.corrupt(clean([12, 40, 25]), Draws(key(0, np.arange(3))), VOCABULARY)
     model.save_pretrained(tmp_path)
     theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path).train()

@@ -10,15 +10,15 @@ import torch
 import transformers
 from parity import close
 
-from bertie import variants
+from bertie import families
 from bertie.errors import UsageError
+from bertie.families.t5 import T5
 from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
 from bertie.nn.positions import relative_buckets
-from bertie.variants.t5 import T5
 
 SIZES: dict[str, Any] = {
     "vocab_size": 99,
@@ -62,7 +62,7 @@ def batch_of(model: Model) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("feed_forward", ["relu", "gated-gelu", "gated-silu", "gelu"])
 def test_the_encoder(feed_forward: str, tmp_path: Path) -> None:
     theirs = theirs_of("T5EncoderModel", tmp_path / "theirs", feed_forward_proj=feed_forward)
-    ours, report = variants.load(tmp_path / "theirs")
+    ours, report = families.load(tmp_path / "theirs")
     assert not report.fresh + report.unused
     batch = parity.inputs(ours.config)
     real, flags = batch["attention_mask"].bool(), {"output_hidden_states": True, "output_attentions": True}
@@ -79,7 +79,7 @@ def test_the_encoder(feed_forward: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("architecture", ["T5Model", "T5ForConditionalGeneration"])
 def test_encoder_and_decoder(architecture: str, feed_forward: str, tmp_path: Path) -> None:
     theirs = theirs_of(architecture, tmp_path / "theirs", feed_forward_proj=feed_forward)
-    ours, report = variants.load(tmp_path / "theirs")
+    ours, report = families.load(tmp_path / "theirs")
     assert not report.fresh + report.unused
     _same_numbers(ours, theirs)
     _same_folder(ours, theirs, tmp_path)
@@ -88,7 +88,7 @@ def test_encoder_and_decoder(architecture: str, feed_forward: str, tmp_path: Pat
 def test_a_decoder_matrix_of_its_own(tmp_path: Path) -> None:
     """Version 1.1: not tied, not scaled. Which of the two a file is, its weights say."""
     theirs = theirs_of("T5ForConditionalGeneration", tmp_path / "theirs", untied=True, tie_word_embeddings=False)
-    ours, report = variants.load(tmp_path / "theirs")
+    ours, report = families.load(tmp_path / "theirs")
     assert not report.fresh + report.unused
     assert not ours.config.lm_tied
     assert not ours.config.lm_scale
@@ -96,12 +96,12 @@ def test_a_decoder_matrix_of_its_own(tmp_path: Path) -> None:
     ours.save_pretrained(tmp_path / "ours")
     again = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "ours")
     assert torch.equal(again.lm_head.weight, theirs.lm_head.weight)
-    assert variants.config(tmp_path / "ours") == ours.config
+    assert families.config(tmp_path / "ours") == ours.config
 
 
 def test_a_whole_folder_opens_as_an_encoder(tmp_path: Path) -> None:
     theirs = theirs_of("T5ForConditionalGeneration", tmp_path / "theirs")
-    ours, report = variants.load(tmp_path / "theirs", heads={})
+    ours, report = families.load(tmp_path / "theirs", heads={})
     assert not report.fresh
     assert all(name.startswith("decoder.") for name in report.unused)
     ours.save_pretrained(tmp_path / "ours")
@@ -127,7 +127,7 @@ def test_a_whole_folder_opens_as_an_encoder(tmp_path: Path) -> None:
 def test_heads_that_label(architecture: str, head: str, tmp_path: Path) -> None:
     """The decoder reads the text the encoder has read; its last token, </s>, stands for the sequence."""
     theirs = theirs_of(architecture, tmp_path / "theirs", num_labels=2 if head == "span" else 3)
-    ours, report = variants.load(tmp_path / "theirs")
+    ours, report = families.load(tmp_path / "theirs")
     assert not report.fresh + report.unused
     assert tuple(ours.heads) == T5.architectures[architecture]
     batch = parity.inputs(ours.config)
@@ -165,14 +165,14 @@ def test_a_task_finds_the_decoder_it_needs(tmp_path: Path) -> None:
     """A classifier on T5 stands on the decoder, which comes from the file; a tagger does without."""
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_head_size": 8, "intermediate_size": 48}
     writes = lambda config: {name: HEADS[name](config, 0) for name in ("decoder", "lm")}  # noqa: E731
-    variants.build("t5-small", heads=writes, **sizes, vocab_size=99, num_hidden_layers=2).save_pretrained(tmp_path)
-    model, report = variants.load(tmp_path, heads=lambda config: {"sequence": HEADS["sequence"](config, 3)})
+    families.build("t5-small", heads=writes, **sizes, vocab_size=99, num_hidden_layers=2).save_pretrained(tmp_path)
+    model, report = families.load(tmp_path, heads=lambda config: {"sequence": HEADS["sequence"](config, 3)})
     assert tuple(model.heads) == ("decoder", "sequence")
     assert all(name.startswith("heads.sequence.") for name in report.fresh)
     model.save_pretrained(tmp_path / "b", labels=("x", "y", "z"))
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "b")
     assert type(theirs).__name__ == "T5ForSequenceClassification"
-    model, report = variants.load(tmp_path, heads=lambda config: {"token": HEADS["token"](config, 3)})
+    model, report = families.load(tmp_path, heads=lambda config: {"token": HEADS["token"](config, 3)})
     assert tuple(model.heads) == ("token",)
     assert all(name.startswith("decoder.") for name in report.unused)
 
@@ -230,7 +230,7 @@ def _same_folder(ours: Model, theirs: Any, folder: Path) -> None:
 def test_what_we_build_opens_there(tmp_path: Path) -> None:
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_head_size": 8, "intermediate_size": 48}
     for preset in ("t5-small", "t5-v1_1-small"):
-        ours = variants.build(
+        ours = families.build(
             preset,
             heads=lambda config: {name: HEADS[name](config, 0) for name in ("decoder", "lm")},
             **sizes,
@@ -253,7 +253,7 @@ def test_what_we_build_opens_there(tmp_path: Path) -> None:
 def test_first_values_deviate_as_there(preset: str) -> None:
     sizes = {"hidden_size": 64, "num_attention_heads": 8, "attention_head_size": 16, "intermediate_size": 256}
     heads = lambda config: {name: HEADS[name](config, 0) for name in ("decoder", "lm")}  # noqa: E731
-    ours = variants.build(preset, heads=heads, **sizes, vocab_size=1000, num_hidden_layers=2, num_decoder_layers=2)
+    ours = families.build(preset, heads=heads, **sizes, vocab_size=1000, num_hidden_layers=2, num_decoder_layers=2)
     named = dict(public_state(dict(ours.named_parameters()), T5.table, base=True))
     config = transformers.T5Config(**T5.public(ours.config, {}))
     theirs = {T5.table.today(name): x for name, x in transformers.T5ForConditionalGeneration(config).named_parameters()}
@@ -277,7 +277,7 @@ def test_buckets(both_sides: bool, buckets: int, distance: int) -> None:
 
 
 def _built(preset: str, heads: tuple[str, ...]) -> Model:
-    config = variants.config(preset)
+    config = families.config(preset)
     with torch.device("meta"):
         return Model(Encoder(config), {name: HEADS[name](config, 0) for name in heads})
 

@@ -203,11 +203,11 @@ def test_a_family_without_a_token_says_so(tmp_path: Path) -> None:
 
 
 def test_every_family_has_a_row() -> None:
-    from bertie import variants
+    from bertie import families
 
     known = {model_type for row in FORMATS for model_type in row.model_types}
     text = {
-        name for name, variant in variants.VARIANTS.items() if variant.tokenizer in ("wordpiece", "byte-bpe", "unigram")
+        name for name, variant in families.VARIANTS.items() if variant.tokenizer in ("wordpiece", "byte-bpe", "unigram")
     }
     assert text <= known
 

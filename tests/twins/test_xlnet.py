@@ -13,12 +13,12 @@ import transformers
 from parity import close
 from torch import Tensor
 
-from bertie import variants
+from bertie import families
 from bertie.errors import UsageError
+from bertie.families.xlnet import XLNET
 from bertie.models.model import Model
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
-from bertie.variants.xlnet import XLNET
 
 TINY: dict[str, Any] = {
     "vocab_size": 99,
@@ -137,7 +137,7 @@ def test_a_query_does_not_know_its_token(tmp_path: Path) -> None:
 
 
 def test_targets_need_an_order() -> None:
-    ours = variants.build(XLNET.base.replace(vocab_size=99, num_hidden_layers=1), variant="xlnet")
+    ours = families.build(XLNET.base.replace(vocab_size=99, num_hidden_layers=1), variant="xlnet")
     with pytest.raises(UsageError, match="perm_mask"):
         ours.encoder(torch.ones(1, 4, dtype=torch.long), target_positions=torch.tensor([[1]]))
 
@@ -180,7 +180,7 @@ def pair(architecture: str, folder: Path) -> tuple[Model, Any]:
         for parameter in theirs.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
     theirs.save_pretrained(folder)
-    ours, report = variants.load(folder)
+    ours, report = families.load(folder)
     assert report.fresh + report.unused == ()
     return ours, theirs
 

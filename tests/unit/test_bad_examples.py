@@ -11,7 +11,7 @@ import pytest
 from bertie.data.tables import Example
 from bertie.data.tagged import Tagged
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.evaluate.findings import Findings
+from bertie.infer.findings import Findings
 from bertie.tasks import TASKS, Prediction
 from bertie.tasks.relation import RelationTask
 from bertie.text.tokenizer import Tokenizer

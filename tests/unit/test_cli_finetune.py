@@ -15,10 +15,10 @@ import torch
 import bertie
 from bertie import console
 from bertie.cli import main
-from bertie.config import FinetuneConfig
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.runs import finetune as module
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import hold_out
 from bertie.runs.finetune import finetune
 from toys import toy_model

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from bertie import variants
+from bertie import families
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
 from bertie.models.convert import convert
@@ -25,9 +25,9 @@ SMALL = {
 
 
 def saved(folder: Path, preset: str = "bert-tiny", head: str = "mlm") -> Path:
-    config = variants.config(preset, **SMALL, pooler=False)
+    config = families.config(preset, **SMALL, pooler=False)
     heads = {head: HEADS[head](config, 2)}
-    model = variants.build(config, heads=heads, variant=variants.family(preset).model_type, seed=3)
+    model = families.build(config, heads=heads, variant=families.family(preset).model_type, seed=3)
     model.save_pretrained(folder)
     (folder / "notes.txt").write_text("kept")
     (folder / "1_Pooling").mkdir()
@@ -37,7 +37,7 @@ def saved(folder: Path, preset: str = "bert-tiny", head: str = "mlm") -> Path:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return dict(variants.load(folder)[0].named_parameters())
+    return dict(families.load(folder)[0].named_parameters())
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], tolerance: float) -> None:
@@ -50,8 +50,8 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], tolerance: floa
 @pytest.mark.parametrize(("precision", "tolerance"), [("float32", 0.0), ("bfloat16", 1e-2), ("float16", 1e-3)])
 def test_precisions_and_shards(preset: str, head: str, precision: str, tolerance: float, tmp_path: Path) -> None:
     source = saved(tmp_path / "a", preset, head)
-    one = convert(variants.family(source), source, tmp_path / "one", precision=precision)
-    many = convert(variants.family(source), source, tmp_path / "many", precision=precision, shard_bytes=9_000)
+    one = convert(families.family(source), source, tmp_path / "one", precision=precision)
+    many = convert(families.family(source), source, tmp_path / "many", precision=precision, shard_bytes=9_000)
     assert (one.files, many.files > 3) == (1, True)
     for folder in (tmp_path / "one", tmp_path / "many"):
         same(weights(folder), weights(source), tolerance)
@@ -61,7 +61,7 @@ def test_precisions_and_shards(preset: str, head: str, precision: str, tolerance
     stored = load_file(tmp_path / "one" / "model.safetensors")
     assert {tensor.dtype for tensor in stored.values()} == {getattr(torch, precision)}
     assert sum(t.numel() * t.element_size() for t in stored.values()) == one.bytes == many.bytes
-    back = convert(variants.family(source), tmp_path / "many", tmp_path / "back")
+    back = convert(families.family(source), tmp_path / "many", tmp_path / "back")
     assert back.files == 1
     same(weights(tmp_path / "back"), weights(tmp_path / "many"), 0.0)
 
@@ -69,7 +69,7 @@ def test_precisions_and_shards(preset: str, head: str, precision: str, tolerance
 def test_transformers_opens_shards_of_bfloat16(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     convert(
-        variants.family("bert-tiny"), saved(tmp_path / "a"), tmp_path / "b", precision="bfloat16", shard_bytes=9_000
+        families.family("bert-tiny"), saved(tmp_path / "a"), tmp_path / "b", precision="bfloat16", shard_bytes=9_000
     )
     theirs, info = transformers.BertForMaskedLM.from_pretrained(tmp_path / "b", output_loading_info=True)
     assert theirs.dtype == torch.bfloat16
@@ -78,29 +78,29 @@ def test_transformers_opens_shards_of_bfloat16(tmp_path: Path) -> None:
 
 def test_float32_comes_back_byte_for_byte_and_old_names_are_renewed(tmp_path: Path) -> None:
     source = saved(tmp_path / "a")
-    convert(variants.family(source), source, tmp_path / "b")
+    convert(families.family(source), source, tmp_path / "b")
     assert (tmp_path / "b" / "1_Pooling" / "config.json").read_text() == "{}"
     assert (tmp_path / "b" / "model.safetensors").read_bytes() == (source / "model.safetensors").read_bytes()
     from safetensors.torch import save_file
 
     old = {n.replace("Norm.weight", "Norm.gamma"): t for n, t in load_file(source / "model.safetensors").items()}
     save_file({**old, "bert.embeddings.position_ids": torch.arange(512)[None]}, source / "model.safetensors")
-    convert(variants.family(source), source, tmp_path / "c")
+    convert(families.family(source), source, tmp_path / "c")
     assert (tmp_path / "c" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
 
 
 def test_what_does_not_fit_float16_is_refused(tmp_path: Path) -> None:
-    config = variants.config("bert-tiny", **SMALL)
-    model = variants.build(config)
+    config = families.config("bert-tiny", **SMALL)
+    model = families.build(config)
     with torch.no_grad():
         model.encoder.pooler.bias[0] = 1e5
     model.save_pretrained(tmp_path / "a")
     with pytest.raises(DataError, match="bfloat16"):
-        convert(variants.family("bert-tiny"), tmp_path / "a", tmp_path / "b", precision="float16")
+        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "b", precision="float16")
     with pytest.raises(UsageError, match="float32"):
-        convert(variants.family("bert-tiny"), tmp_path / "a", tmp_path / "c", precision="float31")
+        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "c", precision="float31")
     with pytest.raises(UsageError, match="another"):
-        convert(variants.family("bert-tiny"), tmp_path / "a", tmp_path / "a", overwrite=True)
+        convert(families.family("bert-tiny"), tmp_path / "a", tmp_path / "a", overwrite=True)
     assert (tmp_path / "a" / "model.safetensors").exists()
 
 
@@ -130,10 +130,10 @@ def pickled(folder: Path, *, parts: int = 1) -> Path:
 def test_a_pickle_is_converted_once_when_asked(parts: int, tmp_path: Path) -> None:
     folder = pickled(tmp_path / "old", parts=parts)
     with pytest.raises(DataError, match="bertie convert --unsafe"):
-        variants.load(folder)
+        families.load(folder)
     with pytest.raises(DataError, match="bertie convert --unsafe"):
-        convert(variants.family(folder), folder, tmp_path / "refused")
-    convert(variants.family(folder), folder, tmp_path / "new", unsafe=True)
+        convert(families.family(folder), folder, tmp_path / "refused")
+    convert(families.family(folder), folder, tmp_path / "new", unsafe=True)
     same(weights(tmp_path / "new"), weights(saved(tmp_path / "expected")), 0.0)
     assert not list((tmp_path / "new").glob("*.bin*"))
 
@@ -159,7 +159,7 @@ def test_a_pickle_that_holds_more_than_numbers_is_refused(content: str, tmp_path
     else:
         path.write_bytes(path.read_bytes()[:1000])
     with pytest.raises(DataError, match="was not converted"):
-        convert(variants.family(folder), folder, tmp_path / "new", unsafe=True)
+        convert(families.family(folder), folder, tmp_path / "new", unsafe=True)
     assert not marker.exists()
     assert not (tmp_path / "new" / "config.json").exists()  # so that it is no model folder
 
@@ -176,18 +176,18 @@ def test_the_commands(tmp_path: Path) -> None:
     assert isinstance(again.exception, UsageError)
     listed = run(app, ["families", "--json"])
     rows = {row["model_type"]: row for row in json.loads(listed.stdout)}
-    assert list(rows) == [name for name, _ in variants.VARIANTS.items()]
+    assert list(rows) == [name for name, _ in families.VARIANTS.items()]
     assert {"mlm", "pair", "sequence", "span"} <= set(rows["bert"]["heads"])
     shown = run(app, ["families"])
     assert all(name in shown.stdout for name in rows)
 
 
-@pytest.mark.parametrize("name", [name for name, _ in variants.VARIANTS.items()])
+@pytest.mark.parametrize("name", [name for name, _ in families.VARIANTS.items()])
 def test_info_of_every_family(name: str, tmp_path: Path) -> None:
     """Parts add up to what there is, for a preset and for a folder."""
     from bertie.cli.info import describe
 
-    preset = next(iter(variants.VARIANTS[name].presets))
+    preset = next(iter(families.VARIANTS[name].presets))
     facts = describe(preset, 64)
     assert facts["parameters"]["total"] == sum(n for part, n in facts["parameters"].items() if part != "total")
     assert facts["flops_per_token"]["forward"] > 0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bertie.config import PretrainConfig
 from bertie.data.pydocs import Module, Passage
 from bertie.demo import libraries, masked, pairs, settings
 from bertie.demo.page import page
 from bertie.demo.road import demo
 from bertie.errors import DataError, UsageError
+from bertie.runs.config import PretrainConfig
 
 BEES = (
     "Count the bees that came home before the evening and write their number into the book beside the door of the hive"

@@ -8,10 +8,10 @@ import pytest
 import torch
 from tokenizers import ByteLevelBPETokenizer
 
-from bertie import variants
+from bertie import families
 from bertie.data.tables import Example
 from bertie.errors import DataError
-from bertie.evaluate.predict import Predictor
+from bertie.infer.predict import Predictor
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
 from bertie.objectives.source import PretrainingSource, readable
@@ -94,8 +94,8 @@ def test_fine_tuning_reads_as_encode_does(tokenizer: Tokenizer, texts: tuple[str
 
 def test_a_mask_of_another_name_is_filled(tokenizer: Tokenizer) -> None:
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    shape = variants.config("roberta-base", vocab_size=tokenizer.vocab_size, max_position_embeddings=66, **small)
-    model = variants.build(shape, heads=MaskedLM().heads, variant="roberta").eval()
+    shape = families.config("roberta-base", vocab_size=tokenizer.vocab_size, max_position_embeddings=66, **small)
+    model = families.build(shape, heads=MaskedLM().heads, variant="roberta").eval()
     model.tokenizer = tokenizer
     with torch.no_grad():
         model.heads["mlm"].bias[tokenizer.token_to_id("Ġcat")] = 100.0
@@ -123,8 +123,8 @@ def test_a_folder_as_published_opens_with_its_tokenizer(tmp_path: Path) -> None:
 
     tokenizer = byte_tokenizer(tmp_path, "roberta")
     small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    shape = variants.config("roberta-base", vocab_size=tokenizer.vocab_size, **small)
-    variants.build(shape, heads=MaskedLM().heads, variant="roberta").save_pretrained(tmp_path)
+    shape = families.config("roberta-base", vocab_size=tokenizer.vocab_size, **small)
+    families.build(shape, heads=MaskedLM().heads, variant="roberta").save_pretrained(tmp_path)
     model = bertie.load(tmp_path)
     assert model.tokenizer is not None
     assert model.tokenizer.fingerprint == tokenizer.fingerprint

@@ -13,15 +13,15 @@ from test_cli_finetune import FAST, model, one_thread, rows, run, settings, trai
 
 from bertie.data.tables import Example
 from bertie.data.tagged import Tagged
-from bertie.evaluate import sections
-from bertie.evaluate.findings import SLICES, WORST, Findings
-from bertie.evaluate.predict import Predictor
-from bertie.evaluate.report import Report
+from bertie.infer.findings import SLICES, WORST, Findings
+from bertie.infer.predict import Predictor
 from bertie.metrics.answers import Given
 from bertie.metrics.base import wilson
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.tags import TagScores
+from bertie.report import sections
+from bertie.report.page import Report
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune_page import page
 from bertie.tasks import Prediction, TaggingTask
@@ -242,7 +242,7 @@ def test_a_task_with_nothing_to_choose_leaves_the_stream_alone():
 def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypatch):
     """At no time are there answers of more than two chunks."""
     finetune(settings(model, train, epochs=0.2), tmp_path / "run")
-    monkeypatch.setattr("bertie.evaluate.predict.CHUNK", 8)
+    monkeypatch.setattr("bertie.infer.predict.CHUNK", 8)
     alive, most = [0], [0]
 
     class Counted(Prediction):

@@ -6,10 +6,10 @@ import zipfile
 
 import pytest
 
-from bertie import variants
+from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.evaluate import glue
-from bertie.evaluate.predict import Predictor, set_training_facts
+from bertie.infer.predict import Predictor, set_training_facts
 from bertie.models.config import EncoderConfig
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.regression import RegressionTask
@@ -35,7 +35,7 @@ def predictor(tokenizer: Tokenizer, task, texts: int) -> Predictor:
         max_position_embeddings=32,
         initializer_range=0.5,
     )
-    model = variants.build(config, heads=task.heads).eval()
+    model = families.build(config, heads=task.heads).eval()
     set_training_facts(tokenizer, task, max_length=16, too_long="truncate", texts=texts)
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
     return Predictor(model)

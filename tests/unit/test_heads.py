@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from bertie import variants
+from bertie import families
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import HEADS
 from bertie.nn.layout import Padded
@@ -26,7 +26,7 @@ PLACES = [  # preset, head, dropout before the head's dense layer, before its la
 
 @pytest.mark.parametrize(("preset", "name", "first_p", "last_p"), PLACES)
 def test_dropout_of_heads_on_sequences(preset, name, first_p, last_p):
-    head = HEADS[name](variants.config(preset), 3)
+    head = HEADS[name](families.config(preset), 3)
     assert head.last_p == last_p
     assert head.dense is None or head.first_p == first_p
 
@@ -40,7 +40,7 @@ def test_dropout_of_heads_on_sequences(preset, name, first_p, last_p):
     ],
 )
 def test_which_dropout_a_choice_has(preset, last_p):
-    config = variants.config(preset, hidden_dropout_prob=0.3, classifier_dropout=0.4)
+    config = families.config(preset, hidden_dropout_prob=0.3, classifier_dropout=0.4)
     assert HEADS["choice"](config, 1).last_p == last_p
 
 
@@ -49,13 +49,13 @@ def test_which_dropout_a_choice_has(preset, last_p):
     [("bert-base", 0.1, 0.0), ("albert-base-v2", 0.1, 0.0), ("distilbert-base-uncased", 0.1, 0.1)],
 )
 def test_dropout_of_heads_on_tokens(preset, token_p, span_p):
-    config = variants.config(preset)
+    config = families.config(preset)
     assert HEADS["token"](config, 3).dropout_p == token_p
     assert HEADS["span"](config, 0).dropout_p == span_p
 
 
 def test_dropout_runs_in_training_alone():
-    config = variants.config("distilbert-base-uncased", hidden_size=96, sequence_dropout=0.5)
+    config = families.config("distilbert-base-uncased", hidden_size=96, sequence_dropout=0.5)
     head = HEADS["sequence"](config, 4)
     output = EncoderOutput(torch.randn(8, 3, 96), Padded(torch.ones(8, 3, dtype=torch.bool)))
     assert not torch.equal(head(output), head(output))

@@ -2,13 +2,13 @@
 
 import pytest
 
-from bertie import objectives, variants
+from bertie import families, objectives
 from bertie.cli.info import MASKED, describe
 from bertie.models.count import forward_flops
 
 
 def test_a_discriminator_s_generator_is_counted() -> None:
-    config = variants.config("electra-small-discriminator")
+    config = families.config("electra-small-discriminator")
     found = describe("electra-small-discriminator", 128)["flops_per_token"]
     beside = objectives.build({"rtd": {}}).beside(config, length=128, shares={"generator": MASKED})
     own = 3 * sum(forward_flops(config, length=128, predicted=0).values())  # it has no vocabulary head

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from bertie.config import PretrainConfig, load
 from bertie.data.collate import packed, pad
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
@@ -21,6 +20,8 @@ from bertie.models.encoder import Encoder
 from bertie.models.model import Model
 from bertie.objectives import MaskedLM, NextSentence, build
 from bertie.objectives.source import PretrainingSource, readable
+from bertie.runs.config import PretrainConfig
+from bertie.settings import load
 from bertie.text.tokenizer import Tokenizer
 
 WORDS = [f"w{i}" for i in range(60)] + [f"##p{i}" for i in range(20)]

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from bertie.config import OptimConfig
 from bertie.errors import DataError, UsageError
 from bertie.nn.linear import Linear
+from bertie.train.config import OptimConfig
 from bertie.train.optim import OPTIMIZERS, Updates, pieces
 from nano import assert_same_run, nano_fit, nano_model
 

@@ -16,7 +16,7 @@ from bertie.data.parsed import is_tree, trees
 from bertie.data.tables import Bad, TableFormat
 from bertie.data.tagged import Tagged, spaced
 from bertie.errors import UsageError
-from bertie.evaluate.predict import Predictor
+from bertie.infer.predict import Predictor
 from bertie.metrics.parsing import ParseScores
 from bertie.models.parsing import RANK, SPACE, arc_scores, relation_scores
 from bertie.tasks.datasets import DATASETS, check

@@ -3,13 +3,14 @@
 import pytest
 import torch
 
-from bertie import variants
-from bertie.config import FinetuneConfig, OptimConfig
+from bertie import families
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.partial import freeze, reinitialize
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import usual_seeds
 from bertie.tasks.sequence import SequenceTask
+from bertie.train.config import OptimConfig
 from bertie.train.optim import Updates
 
 CONFIG = EncoderConfig(
@@ -24,7 +25,7 @@ TASK = SequenceTask(("no", "yes"))
 
 
 def model():
-    return variants.build(CONFIG, heads=TASK.heads, seed=1)
+    return families.build(CONFIG, heads=TASK.heads, seed=1)
 
 
 def step(built, config: OptimConfig) -> dict[str, float]:
@@ -77,7 +78,7 @@ def test_top_layers_start_anew_and_the_rest_stays():
 def test_more_layers_than_there_are_and_layers_that_are_one():
     with pytest.raises(UsageError, match="the model has 3 layers"):
         freeze(model(), 4)
-    shared = variants.build(CONFIG.replace(num_hidden_groups=1), heads=TASK.heads)
+    shared = families.build(CONFIG.replace(num_hidden_groups=1), heads=TASK.heads)
     with pytest.raises(UsageError, match="share their weights"):
         reinitialize(shared, 1, seed=0)
 

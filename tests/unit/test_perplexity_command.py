@@ -6,11 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 import bertie
-from bertie import objectives, variants
+from bertie import families, objectives
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
-from bertie.evaluate import pseudo
-from bertie.evaluate.pseudo import pseudo_perplexity
+from bertie.infer import pseudo
+from bertie.infer.pseudo import pseudo_perplexity
 from bertie.text.vocabulary import count_words, train
 from nano import one_thread
 
@@ -22,10 +22,10 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("perplexity") / "model"
     tokenizer = train(count_words(TEXTS), size=70)
     sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
-    model = variants.build(
+    model = families.build(
         "bert-tiny", heads=objectives.build({"mlm": {}}).heads, vocab_size=tokenizer.vocab_size, **sizes
     )
-    variants.save(model, folder, tokenizer=tokenizer)
+    families.save(model, folder, tokenizer=tokenizer)
     return folder
 
 

@@ -13,12 +13,12 @@ import pytest
 import torch
 
 import bertie
-from bertie import console, variants
+from bertie import console, families
 from bertie.cli import main
 from bertie.data.tables import Bad, Example, Skipped, TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.evaluate import predict as module
-from bertie.evaluate.predict import Predictor, TooLongCount, set_training_facts
+from bertie.infer import predict as module
+from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import MaskedLMHead
 from bertie.tasks import SequenceTask
@@ -43,12 +43,12 @@ def save_model(folder: Path, *, texts: int = 1, too_long: str = "truncate", head
         initializer_range=0.3,
     )
     if head == "mlm":
-        model = variants.build(config, heads=lambda config: {"mlm": MaskedLMHead(config)})
+        model = families.build(config, heads=lambda config: {"mlm": MaskedLMHead(config)})
     else:
-        model = variants.build(config, heads=SequenceTask(LABELS).heads)
+        model = families.build(config, heads=SequenceTask(LABELS).heads)
         model.labels = LABELS
         set_training_facts(tokenizer, SequenceTask(LABELS), max_length=32, too_long=too_long, texts=texts)
-    variants.save(model, folder, tokenizer=tokenizer)
+    families.save(model, folder, tokenizer=tokenizer)
     return folder
 
 
@@ -202,7 +202,7 @@ def test_fill_mask_proposes_tokens_for_every_mask(tmp_path):
 def test_fill_mask_without_the_head_and_a_model_without_tokenizer(model):
     with pytest.raises(UsageError, match="no masked-LM head"):
         bertie.fill_mask(model, "a [MASK]")
-    bare = variants.build("bert-tiny", heads=SequenceTask(LABELS).heads)
+    bare = families.build("bert-tiny", heads=SequenceTask(LABELS).heads)
     with pytest.raises(UsageError, match="no tokenizer"):
         bertie.predict(bare, ["x"])
 

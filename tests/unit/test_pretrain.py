@@ -10,12 +10,12 @@ import torch
 from typer.testing import CliRunner
 
 import bertie
-from bertie import config as configs
-from bertie import variants
-from bertie.config import PretrainConfig
+from bertie import families
+from bertie import settings as configs
 from bertie.data import corpus
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
+from bertie.runs.config import PretrainConfig
 from bertie.runs.pretrain import plan, pretrain
 from bertie.text.normalize import Normalizer
 from bertie.text.vocabulary import count_words, train
@@ -85,7 +85,7 @@ def test_a_corpus_and_a_tokenizer_become_a_model(home, tmp_path):
 
 
 def fresh_word_embeddings(model):
-    return variants.build(model.config).word_embeddings
+    return families.build(model.config).word_embeddings
 
 
 def test_the_same_call_again_reads_the_results_and_another_one_is_refused(home, tmp_path, capsys):
@@ -179,7 +179,7 @@ def test_one_document_cannot_teach_next_sentence_prediction(home, tmp_path):
 def test_the_plan_is_what_the_run_does(home):
     planned = plan(settings(home))
     assert planned["steps"] == 6
-    model = variants.build(
+    model = families.build(
         "bert-tiny", vocab_size=60, hidden_size=64, num_attention_heads=2, intermediate_size=128, heads={}
     )
     assert planned["parameters"] > sum(parameter.numel() for parameter in model.parameters())
@@ -188,7 +188,7 @@ def test_the_plan_is_what_the_run_does(home):
 
 def test_flops_are_those_counted_by_hand():
     """BERT-BASE at length 128 with 15 % predicted: 545 MFLOP per token in training, three times the forward pass."""
-    config = variants.config("bert-base")
+    config = families.config("bert-base")
     for predicted, flops in ((0.15, 545e6), (1.0, 668e6)):
         assert 3 * sum(forward_flops(config, length=128, predicted=predicted).values()) == pytest.approx(
             flops, rel=0.01

@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_pretrain import home, settings, thread
 
-from bertie import variants
+from bertie import families
 from bertie.errors import DataError
 from bertie.runs.pretrain import Ready, pretrain
 
@@ -33,7 +33,7 @@ def test_a_preset_stays_of_its_family(
     home: Any, tmp_path: Path, preset: str, overrides: list[str], architecture: str
 ) -> None:
     pretrain(settings(home, *overrides, model=preset), tmp_path / "run")
-    model, report = variants.load(tmp_path / "run" / "model")
+    model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
     assert model.public["architectures"] == [architecture]
 
@@ -47,8 +47,8 @@ def test_an_electra_run_keeps_both_models(home: Any, tmp_path: Path) -> None:
     assert results["valid"]["loss"] == pytest.approx(
         results["valid"]["generator_loss"] + 50 * results["valid"]["rtd_loss"]
     )
-    discriminator, report = variants.load(tmp_path / "run" / "model")
-    generator, other = variants.load(tmp_path / "run" / "generator")
+    discriminator, report = families.load(tmp_path / "run" / "model")
+    generator, other = families.load(tmp_path / "run" / "generator")
     assert not report.fresh + other.fresh
     assert (set(discriminator.heads), set(generator.heads)) == ({"rtd"}, {"mlm"})
     assert generator.config.hidden_size == discriminator.config.hidden_size // 2

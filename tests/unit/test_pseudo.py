@@ -7,11 +7,11 @@ import torch
 from test_pretrain import documents, home, make_corpus, settings, thread
 
 import bertie
-from bertie import config as configs
-from bertie.config import PretrainConfig
+from bertie import settings as configs
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.pseudo import pseudo_perplexity
+from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.surgery import with_vocabulary
+from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import table
 from bertie.runs.pretrain import pretrain
 from bertie.text.resize import extend

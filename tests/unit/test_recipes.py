@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from test_pretrain import home, thread
 
-from bertie import config as configs
-from bertie import objectives, variants
-from bertie.config import PretrainConfig
+from bertie import families, objectives
+from bertie import settings as configs
 from bertie.objectives.rtd import ReplacedTokens
+from bertie.runs.config import PretrainConfig
 from bertie.runs.phases import phases
 from bertie.runs.pretrain import pretrain
 from bertie.text.tokenizer import Tokenizer
@@ -24,9 +24,9 @@ NANO = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 def folders(home):
     """A teacher, or a model to go on from."""
     tokenizer = Tokenizer.load(home / "tokenizer")
-    shape = variants.config("bert-tiny", vocab_size=tokenizer.vocab_size, **NANO)
-    model = variants.build(shape, heads=objectives.build({"mlm": {}}).heads)
-    variants.save(model, home / "model", tokenizer=tokenizer)
+    shape = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, **NANO)
+    model = families.build(shape, heads=objectives.build({"mlm": {}}).heads)
+    families.save(model, home / "model", tokenizer=tokenizer)
     return home
 
 
@@ -41,7 +41,7 @@ def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
         paths = {"model": str(folders / "model")}
     else:
         small += [f"model_overrides.{name}={size}" for name, size in NANO.items()]
-        assert variants.config(given.model).max_length >= max(phase.max_length for phase in phases(given))
+        assert families.config(given.model).max_length >= max(phase.max_length for phase in phases(given))
     if given.phases:
         kept = [phase.model_dump(exclude={"batch_size"}, exclude_none=True) for phase in given.phases]
         paths["phases"] = kept
@@ -53,9 +53,9 @@ def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
         results["train"]
     )
     assert ("pseudo_perplexity" in results) == bool(given.pseudo_perplexity)
-    model, report = variants.load(tmp_path / "run" / "model")
+    model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
-    assert model.public["model_type"] == variants.family(folders / "model" if given.corpora else given.model).model_type
+    assert model.public["model_type"] == families.family(folders / "model" if given.corpora else given.model).model_type
 
 
 def recipe(name):
@@ -88,8 +88,8 @@ def test_bert_has_the_published_numbers():
     ],
 )
 def test_a_recipe_has_the_numbers_its_family_states(name, family):
-    """One number, written in two places: the recipe, and the family's own table (variants/)."""
-    stated, given = variants.VARIANTS[family].recipe, recipe(name)
+    """One number, written in two places: the recipe, and the family's own table (families/)."""
+    stated, given = families.VARIANTS[family].recipe, recipe(name)
     for key, value in stated["optim"].items():
         found = getattr(given.optim, key)
         assert tuple(found) == tuple(value) if key == "betas" else found == value, key
@@ -110,7 +110,7 @@ def test_distilbert_starts_from_the_teacher_s_layers():
     """scripts/extract_distilbert.py"""
     asked = recipe("distilbert").objectives["distil"]
     assert asked["layers"] == [0, 2, 4, 7, 9, 11]
-    assert variants.config("distilbert-base-uncased").num_hidden_layers == len(asked["layers"])
+    assert families.config("distilbert-base-uncased").num_hidden_layers == len(asked["layers"])
 
 
 def test_a_day_s_batches_grow_as_in_its_source():

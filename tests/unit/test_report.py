@@ -7,8 +7,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bertie.evaluate.charts import Line, bar_chart, interval_chart, line_chart
-from bertie.evaluate.report import Report, Tile
+from bertie.report.charts import Line, bar_chart, interval_chart, line_chart
+from bertie.report.page import Report, Tile
 
 CHARTS = {
     "line": lambda name: line_chart(

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from bertie.config import OptimConfig
+from bertie.train.config import OptimConfig
 from bertie.train.schedule import lr_at, warmup_steps
 
 

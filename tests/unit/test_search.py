@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.errors import Stopped, UsageError
 from bertie.runs import search as module
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import Watch
 from bertie.runs.search import PAPER, Range, folder_name, grid, parse_space, search, varied
+from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import Diverged
 from toys import toy_model
 

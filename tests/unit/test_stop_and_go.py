@@ -8,7 +8,7 @@ import time
 import pytest
 from test_pretrain import home, settings, thread
 
-from bertie import config as configs
+from bertie import settings as configs
 from bertie.runs.verify import verify
 from nano import timeless
 

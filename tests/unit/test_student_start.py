@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from test_pretrain import NANO, home, settings, thread
 from typer.testing import CliRunner
 
-from bertie import objectives, variants
+from bertie import families, objectives
 from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
@@ -28,8 +28,8 @@ FORBIDDEN = "with other settings or data"
 def make_teacher(folder, home, seed=3):
     tokenizer = Tokenizer.load(home / "tokenizer")
     sizes = {name: int(size) for name, size in (row.split("=") for row in NANO)}
-    shape = variants.config("bert-tiny", vocab_size=tokenizer.vocab_size, **{**sizes, "num_hidden_layers": 4})
-    variants.build(shape, heads=MaskedLM().heads, seed=seed).save_pretrained(folder, tokenizer=tokenizer)
+    shape = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, **{**sizes, "num_hidden_layers": 4})
+    families.build(shape, heads=MaskedLM().heads, seed=seed).save_pretrained(folder, tokenizer=tokenizer)
     return folder
 
 
@@ -76,7 +76,7 @@ def sliced(teacher):
 
 def test_a_run_s_student_starts_as_plain_slicing_says(home, teacher, tmp_path):
     model = Ready(distilling(home, teacher)).model()
-    variants.save(model, tmp_path / "student")
+    families.save(model, tmp_path / "student")
     found, expected = load_file(tmp_path / "student" / "model.safetensors"), sliced(teacher)
     assert expected.keys() <= found.keys()
     for name, tensor in expected.items():
@@ -146,14 +146,14 @@ def test_what_is_run_beside_the_model_is_counted(home, teacher):
     beside = taught["flops_beside"]["teacher"]
     assert taught["flops"] > alone["flops"] + beside
     assert not alone["flops_beside"]
-    sizes = objectives.build({"mlm": {}, "distil": {"teacher": str(teacher)}}).ready(lambda f: variants.load(f)[0])
-    config = variants.config(teacher)
+    sizes = objectives.build({"mlm": {}, "distil": {"teacher": str(teacher)}}).ready(lambda f: families.load(f)[0])
+    config = families.config(teacher)
     (per_token,) = sizes.beside(config, length=20.0, shares={"distil": 1.0}).values()
     assert per_token == sum(forward_flops(config, length=20.0, predicted=1.0).values())
 
 
 def test_a_generator_is_counted(home):
-    config = variants.config("electra-small-discriminator")
+    config = families.config("electra-small-discriminator")
     built = objectives.build({"rtd": {}})
     cost = built.beside(config, length=128.0, shares={"generator": 0.15, "rtd": 1.0})
     once = forward_flops(built.smaller(config), length=128.0, predicted=0.15)

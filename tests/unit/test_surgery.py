@@ -8,7 +8,7 @@ import pytest
 import torch
 from tokenizers import ByteLevelBPETokenizer
 
-from bertie import variants
+from bertie import families
 from bertie.errors import UsageError
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
@@ -71,10 +71,10 @@ def model_of(tokenizer: Tokenizer, head: str = "mlm", preset: str = "") -> Model
 
 
 def made(preset: str, head: str, **sizes: Any) -> Model:
-    config = variants.config(preset, **{**SMALL, "vocab_size": 99, **sizes})
+    config = families.config(preset, **{**SMALL, "vocab_size": 99, **sizes})
     torch.manual_seed(5)
     heads = {head: HEADS[head](config, 3)} if head else {}
-    model = variants.build(config, heads=heads, variant=variants.family(preset).model_type, seed=1).eval()
+    model = families.build(config, heads=heads, variant=families.family(preset).model_type, seed=1).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.1)
@@ -134,7 +134,7 @@ def test_extended_words_are_one_piece_and_start_as_their_pieces(kind: str, tmp_p
     assert torch.equal(a[0], b[0])
     torch.testing.assert_close(a[1], b[1][:, : tokenizer.vocab_size])
     grown.save_pretrained(tmp_path / "model")
-    loaded, report = variants.load(tmp_path / "model")
+    loaded, report = families.load(tmp_path / "model")
     assert report.fresh == ()
     assert torch.equal(loaded.word_embeddings, grown.word_embeddings)
 
@@ -162,7 +162,7 @@ def test_trimmed_to_texts_gives_them_the_same_numbers(kind: str, tmp_path: Path)
     assert small.config.pad_token_id == new.pad_id
     small.save_pretrained(tmp_path / "small")
     assert Tokenizer.load(tmp_path / "small").ids(covered) == new.ids(covered)
-    assert torch.equal(run(variants.load(tmp_path / "small")[0], encoded(new, covered))[0], b[0])
+    assert torch.equal(run(families.load(tmp_path / "small")[0], encoded(new, covered))[0], b[0])
     if kind == "byte-bpe":  # nothing becomes unreadable
         assert new.decode(new.ids([TEXTS[2]])[0]).strip() == TEXTS[2]
 
@@ -222,7 +222,7 @@ def test_layers_are_copied_in_the_order_asked_for(tmp_path: Path) -> None:
         for i, taken in enumerate(source):
             assert torch.equal(layer(grown, i), layer(model, taken))
         grown.save_pretrained(tmp_path / how)
-        again, _ = variants.load(tmp_path / how)
+        again, _ = families.load(tmp_path / how)
         assert again.config.num_hidden_layers == 6
     assert len(model.encoder.layers) == 3
     with pytest.raises(UsageError, match="stack or interleave"):
@@ -281,7 +281,7 @@ def test_a_wider_model_computes_the_same(preset: str, head: str, size: dict[str,
         torch.testing.assert_close(new_logits, logits, atol=2e-5 * float(logits.abs().max()), rtol=0)
     assert grown.config.num_attention_heads == 4 * times
     grown.save_pretrained(tmp_path, labels=("x", "y", "z") if head in ("sequence", "token") else ())
-    again, report = variants.load(tmp_path)
+    again, report = families.load(tmp_path)
     assert report.fresh + report.unused == ()
     assert torch.equal(run(again, ids)[0], new_hidden)
 
@@ -308,7 +308,7 @@ def test_what_cannot_be_widened_says_so(preset: str) -> None:
 
 def bert() -> Model:
     make = HEADS["mlm"], HEADS["pair"]
-    return variants.build(
+    return families.build(
         "bert-tiny", heads=lambda c: {"mlm": make[0](c, 0), "pair": make[1](c, 0)}, seed=4, vocab_size=50, **SMALL
     ).eval()
 
@@ -329,7 +329,7 @@ def test_a_distilbert_of_all_layers_is_the_bert(tmp_path: Path) -> None:
     import transformers
 
     model = bert()
-    student = take_layers(model, [0, 1, 2], variant=variants.VARIANTS["distilbert"])
+    student = take_layers(model, [0, 1, 2], variant=families.VARIANTS["distilbert"])
     assert set(student.heads) == {"mlm"}
     ids = torch.randint(5, 50, (3, 12))
     torch.testing.assert_close(student(ids)["mlm"], model(ids)["mlm"])
@@ -345,7 +345,7 @@ def test_layers_that_cannot_be_taken() -> None:
     with pytest.raises(UsageError, match="share their weights"):
         take_layers(made("albert-base-v2", "", embedding_size=16), [0])
     with pytest.raises(UsageError, match="A gpt2 cannot be made"):
-        take_layers(bert(), [0], variant=variants.VARIANTS["gpt2"])
+        take_layers(bert(), [0], variant=families.VARIANTS["gpt2"])
 
 
 # The commands --------------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert (more["vocab_size"], list(more["left_out"])) == (tokenizer.vocab_size + 1, ["two words"])
     less = call("vocabulary", "trim", folder, str(tmp_path / "texts.txt"), "-o", str(tmp_path / "c"))
     assert less["vocab_size"] < tokenizer.vocab_size
-    assert variants.load(tmp_path / "c")[0].config.vocab_size == less["vocab_size"]
+    assert families.load(tmp_path / "c")[0].config.vocab_size == less["vocab_size"]
     student = call("shrink", folder, "-o", str(tmp_path / "e"), "--family", "distilbert")
     assert (student["layers"], student["taken"]) == (2, [0, 2])
     for wrong in ("one", "0,9"):

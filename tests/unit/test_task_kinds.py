@@ -10,10 +10,10 @@ import pytest
 import torch
 
 import bertie
-from bertie.config import FinetuneConfig
 from bertie.data.tables import Bad, Example, TableFormat, collect
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.predict import Predictor
+from bertie.infer.predict import Predictor
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.tasks import TASKS
 from bertie.tasks.choice import ChoiceTask

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from bertie import variants
+from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.models.folder import check_vocabulary
 from bertie.models.heads import MaskedLMHead, PairHead, SequenceHead
@@ -19,7 +19,7 @@ SIZES = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "interme
 
 
 def build(heads=None):
-    return variants.build("bert-tiny", heads=heads, max_position_embeddings=16, **SIZES)
+    return families.build("bert-tiny", heads=heads, max_position_embeddings=16, **SIZES)
 
 
 def classifier(config):
@@ -54,7 +54,7 @@ def test_a_table_reads_both_ways():
 def test_labels_and_unknown_keys_survive_a_round_trip(tmp_path):
     build(classifier).save_pretrained(tmp_path / "a", labels=("좋음", "bad", "so-so"))
     edit(tmp_path / "a", something_new={"kept": [1, 2]}, problem_type="single_label_classification")
-    model, report = variants.load(tmp_path / "a")
+    model, report = families.load(tmp_path / "a")
     assert model.labels == ("좋음", "bad", "so-so")
     assert not report.fresh
     model.save_pretrained(tmp_path / "b")
@@ -68,26 +68,26 @@ def test_labels_and_unknown_keys_survive_a_round_trip(tmp_path):
 
 def test_the_report_says_what_is_fresh_and_what_is_unused(tmp_path):
     build(lambda c: {"mlm": MaskedLMHead(c), "pair": PairHead(c)}).save_pretrained(tmp_path)
-    model, report = variants.load(tmp_path, heads=classifier, seed=3)
+    model, report = families.load(tmp_path, heads=classifier, seed=3)
     assert set(report.fresh) == {"heads.sequence.classifier.weight", "heads.sequence.classifier.bias"}
     assert "cls.predictions.bias" in report.unused
     assert len(report.loaded) == len(list(model.encoder.parameters()))
     assert "start fresh" in str(report)
-    again, _ = variants.load(tmp_path, heads=classifier, seed=3)
+    again, _ = families.load(tmp_path, heads=classifier, seed=3)
     assert torch.equal(again.heads["sequence"].classifier.weight, model.heads["sequence"].classifier.weight)
     assert not model.training
 
 
 def test_a_folder_without_its_parts_says_what_it_lacks(tmp_path, folder):
     with pytest.raises(DataError, match="not a folder"):
-        variants.load(tmp_path / "nowhere")
+        families.load(tmp_path / "nowhere")
     (folder / "config.json").unlink()
     with pytest.raises(DataError, match=r"config\.json does not exist"):
-        variants.load(folder)
+        families.load(folder)
     build().save_pretrained(folder)
     (folder / "model.safetensors").unlink()
     with pytest.raises(DataError, match=r"holds no model\.safetensors"):
-        variants.load(folder)
+        families.load(folder)
 
 
 class Malicious:
@@ -100,7 +100,7 @@ def test_a_pickle_is_refused_and_never_opened(folder, monkeypatch):
     (folder / "model.safetensors").unlink()
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Malicious()))
     with pytest.raises(DataError, match="can run code"):
-        variants.load(folder)
+        families.load(folder)
     assert not (folder / "marker").exists()
 
 
@@ -109,13 +109,13 @@ def test_config_and_weights_of_two_models_are_told_apart(folder):
         before = (folder / "config.json").read_text()
         edit(folder, **{key: value})
         with pytest.raises(DataError, match=key if key in ("vocab_size", "num_hidden_layers") else "not of one model"):
-            variants.load(folder)
+            families.load(folder)
         (folder / "config.json").write_text(before)
     state = load_file(folder / "model.safetensors")
     del state["encoder.layer.1.output.dense.bias"]
     save_file(state, folder / "model.safetensors")
     with pytest.raises(DataError, match=r"lack bert\.encoder\.layer\.1\.output\.dense\.bias"):
-        variants.load(folder)
+        families.load(folder)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_config_and_weights_of_two_models_are_told_apart(folder):
 def test_a_hostile_config_is_one_clear_error(folder, changes):
     edit(folder, **changes)
     with pytest.raises((DataError, UsageError)) as caught:
-        variants.load(folder)
+        families.load(folder)
     assert len(str(caught.value)) < 2000
 
 
@@ -173,7 +173,7 @@ def test_a_hostile_config_is_one_clear_error(folder, changes):
 def test_a_config_that_is_no_config_is_one_clear_error(folder, text):
     (folder / "config.json").write_text(text)
     with pytest.raises(DataError):
-        variants.load(folder)
+        families.load(folder)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, labels):
     build(classifier).save_pretrained(tmp_path)
     edit(tmp_path, id2label=labels)
     with pytest.raises(DataError, match="id2label"):
-        variants.load(tmp_path)
+        families.load(tmp_path)
 
 
 def mutations(data, n, seed=0):
@@ -215,7 +215,7 @@ def test_mutated_weights_never_crash_or_hang(folder):
     for mutant in mutations(data, 2000):
         (folder / "model.safetensors").write_bytes(mutant)
         try:
-            variants.load(folder)
+            families.load(folder)
         except DataError:
             refused += 1
     assert refused > 1000
@@ -227,17 +227,17 @@ def test_numbers_that_are_not_finite_are_refused(folder):
     state["pooler.dense.weight"][3, 3] = float("nan")
     save_file(state, folder / "model.safetensors")
     with pytest.raises(DataError, match=r"pooler\.dense\.weight holds numbers that are not finite"):
-        variants.load(folder)
+        families.load(folder)
 
 
 def test_an_index_cannot_name_files_outside_its_folder(folder):
     (folder / "model.safetensors").rename(folder / "x.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../x.safetensors"}}))
     with pytest.raises(DataError, match="outside"):
-        variants.load(folder)
+        families.load(folder)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "gone.safetensors"}}))
     with pytest.raises(DataError, match="gone"):
-        variants.load(folder)
+        families.load(folder)
 
 
 class Vocabulary:
@@ -251,7 +251,7 @@ class Vocabulary:
 def test_a_vocabulary_of_another_model_is_named(tmp_path):
     model = build()
     check_vocabulary(Vocabulary(50), model.config, tmp_path)
-    config = variants.config("bert-base")
+    config = families.config("bert-base")
     with pytest.raises(DataError, match="28,996 entries, the weights have 30,522 rows"):
         check_vocabulary(Vocabulary(28996), config, tmp_path)
     with pytest.raises(DataError, match="30,523 entries"):
@@ -278,7 +278,7 @@ def test_a_folder_of_another_family_is_named(tmp_path):
     good = json.loads(path.read_text())
     path.write_text(json.dumps({**good, "model_type": "roberta", "architectures": ["RobertaForMaskedLM"]}))
     with pytest.raises(DataError, match=r"named roberta\.\*; the folder's are named otherwise \(bert\."):
-        variants.load(tmp_path)
+        families.load(tmp_path)
     path.write_text(json.dumps({**good, "model_type": "llama"}))
     with pytest.raises(DataError, match=r"config\.json: model_type is 'llama', which is no family known here"):
-        variants.load(tmp_path)
+        families.load(tmp_path)

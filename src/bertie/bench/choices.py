@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertie import variants
+from bertie import families
 from bertie.bench.harness import interleave
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
@@ -54,9 +54,9 @@ CHOICES: dict[str, tuple[Choice, ...]] = {
 
 def steps(preset: str, dropout_p: float) -> Callable[[tuple[Choice, ...]], tuple[float, float]]:
     """A function that makes one training step with some choices undone -> its tokens and its processor seconds."""
-    config = variants.config(preset, hidden_dropout_prob=dropout_p, attention_probs_dropout_prob=dropout_p)
+    config = families.config(preset, hidden_dropout_prob=dropout_p, attention_probs_dropout_prob=dropout_p)
     head = MaskedLMHead(config)
-    model = variants.build(config, heads={"mlm": head}).train()
+    model = families.build(config, heads={"mlm": head}).train()
     model.compute_dtype = torch.bfloat16
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     layout = Packed.from_lengths(torch.full((ROWS,), LENGTH))

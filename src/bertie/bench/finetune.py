@@ -22,17 +22,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertie import console, variants
+from bertie import console, families
 from bertie.bench import harness
 from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, Way, require
-from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.errors import BertieError
 from bertie.evaluate.compare import over_seeds
-from bertie.evaluate.predict import Predictor
+from bertie.infer.predict import Predictor
 from bertie.models.model import Model
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Encoded, Targets, TaskSource
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 
 WARMUP_STEPS = 3  # of every run: optimizer, kernels and memory are made in them
@@ -71,9 +72,9 @@ class Prepared:
         """The model all start from under a seed, with a fresh head."""
         task, config = self.examples.task, self.config
         if config.from_scratch:
-            model = variants.build(config.model, heads=task.heads, seed=seed)
+            model = families.build(config.model, heads=task.heads, seed=seed)
         else:
-            model, _ = variants.load(config.model, heads=task.heads, seed=seed)
+            model, _ = families.load(config.model, heads=task.heads, seed=seed)
         model.tokenizer, model.labels, model.problem_type = self.tokenizer, task.labels, task.problem_type
         return model
 
@@ -169,10 +170,10 @@ def write_problem(setup: Setup, folder: Path) -> FinetuneConfig:
         return FinetuneConfig(
             model=setup.model, data=setup.data, data_dir=setup.data_dir, too_long="truncate", **shared
         )
-    config = variants.config(setup.model)
+    config = families.config(setup.model)
     vocabulary = (*SPECIAL, *(f"w{n}" for n in range(config.vocab_size - len(SPECIAL))))
     (folder / "vocab.txt").write_text("\n".join(vocabulary) + "\n", encoding="utf-8")
-    variants.save(variants.build(config), folder)
+    families.save(families.build(config), folder)
     rng = np.random.default_rng(0)
     for name, count in (("train.tsv", TRAIN), ("dev.tsv", DEV)):
         lines = [f"{text}\t{label}" for text, label in made_up(rng, count, len(vocabulary) - len(SPECIAL))]

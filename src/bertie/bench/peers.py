@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from bertie import variants
+from bertie import families
 from bertie.bench.harness import wait_for
-from bertie.config import OptimConfig
 from bertie.errors import UsageError
 from bertie.models.model import Model
 from bertie.tasks.source import Encoded, Targets
+from bertie.train.config import OptimConfig
 
 NO_LABEL = -100  # what transformers leaves out of a loss
 Row = dict[str, Any]
@@ -199,7 +199,7 @@ class FinetunePeer:
                 f"transformers has no class for {self.head!r} to compare with. Known: {', '.join(CLASSES)}"
             )
         with tempfile.TemporaryDirectory() as folder:
-            variants.save(model, Path(folder))
+            families.save(model, Path(folder))
             self.model: Any = getattr(transformers, CLASSES[self.head]).from_pretrained(folder)
 
     def train(

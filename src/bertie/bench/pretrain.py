@@ -23,10 +23,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertie import console, variants
+from bertie import console, families
 from bertie.bench import harness
 from bertie.bench.peers import TrainerPeer, require
-from bertie.config import OptimConfig, TrainConfig
 from bertie.data.batch import Batch
 from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
@@ -34,6 +33,7 @@ from bertie.data.masking import Vocabulary
 from bertie.errors import BertieError
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
+from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 from bertie.train.precision import choose_device
 
@@ -95,7 +95,7 @@ class BertieRunner:
     compile: bool = False
 
     def __post_init__(self) -> None:
-        self.model, _ = variants.load(self.model_folder)
+        self.model, _ = families.load(self.model_folder)
 
     def __call__(self) -> tuple[float, float]:
         """Train a round. -> real tokens, seconds"""
@@ -153,13 +153,13 @@ def vocabulary(size: int) -> Vocabulary:
 
 def write_model(setup: Setup, folder: Path) -> None:
     """A model folder with random weights that every runner opens."""
-    config = variants.config(SIZES[setup.model], pooler=False)
-    variants.save(variants.build(config, heads=MaskedLM().heads), folder)
+    config = families.config(SIZES[setup.model], pooler=False)
+    families.save(families.build(config, heads=MaskedLM().heads), folder)
 
 
 def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner]]:
     """What makes each runner: a runner holds a model, so memory is measured with one alone."""
-    size = variants.config(SIZES[setup.model]).vocab_size
+    size = families.config(SIZES[setup.model]).vocab_size
     rows = sequences(setup.batch_size * (setup.steps + TrainerPeer.WARMUP_STEPS), size, setup.length)
     source = Rows(rows, vocabulary(size), setup.batch_size)
     full = full_rows(rows, setup.length)
@@ -183,7 +183,7 @@ def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner
 
 def flops_per_token(setup: Setup) -> float:
     """Floating-point operations of training on a real token, by count: forward, and twice that backward."""
-    config = variants.config(SIZES[setup.model], pooler=False)
+    config = families.config(SIZES[setup.model], pooler=False)
     lengths = np.arange(setup.length // 5, setup.length + 1)
     seen = float((lengths**2).sum() / lengths.sum())  # the mean length over tokens
     return 3 * sum(forward_flops(config, length=seen, predicted=PREDICTED).values())
@@ -193,7 +193,7 @@ def same_loss(setup: Setup, folder: Path) -> float:
     """Largest relative difference between our loss and the peer's on one masked batch in float32."""
     from transformers import BertForMaskedLM
 
-    model, _ = variants.load(folder)
+    model, _ = families.load(folder)
     size = model.config.vocab_size
     rows = sequences(setup.batch_size, size, setup.length, seed=1)
     source = Rows(rows, vocabulary(size), setup.batch_size)
@@ -228,7 +228,7 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
         made = {runner: make() for runner, make in runners(setup, folder).items()}
         cells = harness.interleave(made, rounds=rounds)
     products = {precision: harness.matrix_flops(setup.device, precision) for precision in ("bf16", "fp32")}
-    parameters = sum(p.numel() for p in variants.build(SIZES[setup.model], heads=MaskedLM().heads).parameters())
+    parameters = sum(p.numel() for p in families.build(SIZES[setup.model], heads=MaskedLM().heads).parameters())
     lines = []
     for cell in cells:
         if memory:

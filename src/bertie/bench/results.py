@@ -21,13 +21,14 @@ from bertie import console
 from bertie.bench import harness
 from bertie.bench.finetune import Prepared, bertie_run, peer_run, prepare
 from bertie.bench.peers import AT_ITS_BEST, require
-from bertie.config import FinetuneConfig, OptimConfig, TrainConfig
 from bertie.data.tables import Example
 from bertie.errors import UsageError, nearest
 from bertie.evaluate.compare import Seeds, over_seeds
 from bertie.files import read_json, write_bytes, write_json
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.tasks.source import steps_of
+from bertie.train.config import OptimConfig, TrainConfig
 
 BERTIE, PEER = "Bertie", "transformers"
 ENGLISH, KOREAN = "english", "korean"

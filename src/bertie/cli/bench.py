@@ -87,11 +87,11 @@ def finetune(
 
       bertie bench finetune --model minilm --data rte --data-dir glue --steps 156 --rounds 5 -o bench.jsonl
     """
-    from bertie import variants
+    from bertie import families
     from bertie.bench import finetune as program
     from bertie.errors import UsageError
 
-    preset = model in variants.PRESETS
+    preset = model in families.PRESETS
     if preset == bool(data):
         takes = "makes up its examples; leave --data out" if preset else "needs --data NAME and --data-dir DIR"
         raise UsageError(f"--model {model} {takes}.")

@@ -33,11 +33,11 @@ def convert(
 
     from rich.markup import escape
 
-    from bertie import variants
+    from bertie import families
     from bertie.models import convert as converting
 
     done = converting.convert(
-        variants.family(folder),
+        families.family(folder),
         folder,
         out,
         precision=precision,  # type: ignore[arg-type]  # convert answers unknown ones

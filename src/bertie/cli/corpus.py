@@ -84,12 +84,12 @@ def corpus(
 
     Interrupted, the same command goes on where it stopped.
     """
-    from bertie.config import load
     from bertie.data import card
     from bertie.data import corpus as making
     from bertie.data.executors import cores, stoppable
     from bertie.errors import UsageError
     from bertie.runs.corpora import CorpusRecipe
+    from bertie.settings import load
 
     if show:
         for folder in inputs:

@@ -42,9 +42,9 @@ def embed(
       echo "the tide came in" | bertie embed runs/sts/model
     """
     from bertie.data.tables import Columns, Skipped
-    from bertie.evaluate.embed import write_jsonl, write_npy
-    from bertie.evaluate.predict import TooLongCount
     from bertie.files import atomic_write, check_new_file
+    from bertie.infer.embed import write_jsonl, write_npy
+    from bertie.infer.predict import TooLongCount
 
     kind = output.suffix.lower() if output else ".jsonl"
     if kind not in (".npy", ".jsonl"):

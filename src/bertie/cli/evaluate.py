@@ -56,10 +56,11 @@ def evaluate(
       bertie evaluate runs/sst2/model test.tsv --report test.html
     """
     from bertie.data.tables import TableFormat
-    from bertie.evaluate import compare, sections
-    from bertie.evaluate.findings import Findings
+    from bertie.evaluate import compare
     from bertie.files import check_new_file, write_json
+    from bertie.infer.findings import Findings
     from bertie.metrics.base import summary
+    from bertie.report import sections
     from bertie.tasks.datasets import DATASETS
 
     if against and file == "-":

@@ -25,7 +25,7 @@ def families(quiet: Quiet = False, verbose: Verbose = False, json: Json = False)
 
 def describe() -> list[dict[str, Any]]:
     """The facts of every family."""
-    from bertie import variants
+    from bertie import families
 
     return [
         {
@@ -36,5 +36,5 @@ def describe() -> list[dict[str, Any]]:
             "heads": list(dict.fromkeys(head for heads in variant.architectures.values() for head in heads)),
             "presets": list(variant.presets),
         }
-        for name, variant in variants.VARIANTS.items()
+        for name, variant in families.VARIANTS.items()
     ]

@@ -12,7 +12,7 @@ from bertie.cli.evaluate import show_details
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
-    from bertie.config import FinetuneConfig
+    from bertie.runs.config import FinetuneConfig
 
 # What a run reads and learns: `bertie search` takes the same.
 StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained model: RUN/model.")]
@@ -109,11 +109,12 @@ def settings_of(
     model: str | None, overrides: list[str] | None, config: Path | None, **given: object
 ) -> "FinetuneConfig":
     """The settings of a run: of a file, of options, of key=value; the later wins."""
-    from bertie import config as configs
+    from bertie import settings as configs
+    from bertie.runs.config import FinetuneConfig
 
     if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
         overrides, model = [model, *(overrides or [])], None
-    return configs.load(configs.FinetuneConfig, config, overrides or (), model=model, **given)
+    return configs.load(FinetuneConfig, config, overrides or (), model=model, **given)
 
 
 def _show(results: dict[str, Any], output: Path) -> None:

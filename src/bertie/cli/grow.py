@@ -63,8 +63,8 @@ def shrink(
     json: Json = False,
 ) -> None:
     """Take some layers of a trained model: where a student starts that is to be distilled from it."""
+    from bertie.families import VARIANTS
     from bertie.models.surgery import take_layers
-    from bertie.variants import VARIANTS
 
     model = _load(folder)
     try:

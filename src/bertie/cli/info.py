@@ -40,7 +40,7 @@ def info(
 
 def list_presets() -> list[dict[str, Any]]:
     """Every preset: name, model_type, sizes, parameters."""
-    from bertie import variants
+    from bertie import families
     from bertie.models.count import decoder_parameters, parameters
 
     return [
@@ -53,7 +53,7 @@ def list_presets() -> list[dict[str, Any]]:
             "vocab_size": config.vocab_size,
             "parameters": sum((parameters(config) | decoder_parameters(config)).values()),
         }
-        for model_type, variant in variants.VARIANTS.items()
+        for model_type, variant in families.VARIANTS.items()
         for name, config in variant.presets.items()
     ]
 
@@ -62,14 +62,14 @@ def describe(model: str, length: int) -> dict[str, Any]:
     """The facts of one model. Raises UsageError for what is neither folder nor preset, DataError for a bad folder."""
     from dataclasses import asdict
 
-    from bertie import objectives, variants
+    from bertie import families, objectives
     from bertie.models import count
 
     folder = Path(model)
-    config, facts = variants.config(model), dict[str, Any](model=model)
+    config, facts = families.config(model), dict[str, Any](model=model)
     parts = count.parameters(config) | count.decoder_parameters(config)
     if (folder / "config.json").is_file():
-        loaded, report = variants.load(folder)
+        loaded, report = families.load(folder)
         config = loaded.config if "decoder" in loaded.heads else loaded.config.replace(num_decoder_layers=None)
         parts = count.parameters(config) | {
             f"{name} head": sum(parameter.numel() for parameter in head.parameters())
@@ -79,7 +79,7 @@ def describe(model: str, length: int) -> dict[str, Any]:
         facts |= {"weights": str(report), "tokenizer": _tokenizer(folder)}
     total = sum(parts.values())
     length = min(length, config.max_length)
-    asked = objectives.build(variants.family(model).recipe["objectives"])
+    asked = objectives.build(families.family(model).recipe["objectives"])
     beside = asked.beside(config, length=length, shares={"generator": MASKED})
     predicted = 1.0 if config.causal else 0.0 if beside else MASKED
     flops = count.forward_flops(config, length=length, predicted=predicted)

@@ -45,7 +45,7 @@ def perplexity(
 
     from bertie.data.rows import TableFormat, kind_of
     from bertie.data.tables import Example, Skipped, stream
-    from bertie.evaluate.pseudo import pseudo_perplexity
+    from bertie.infer.pseudo import pseudo_perplexity
 
     format = TableFormat(tuple(text or ()), "", tables.names(columns), encoding, kind_of(file), labelled=False)
     rows, skipped = stream(file, format), Skipped()

@@ -53,8 +53,8 @@ def predict(
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
     """
     from bertie.data.tables import Bad, Example, Skipped
-    from bertie.evaluate.predict import TooLongCount
     from bertie.files import atomic_write, check_new_file
+    from bertie.infer.predict import TooLongCount
 
     predictor = tables.predictor(model, max_length, too_long, precision, device)
     kind = output.suffix.lower() if output else ".jsonl"

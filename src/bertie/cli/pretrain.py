@@ -50,8 +50,9 @@ def pretrain(
 
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
-    from bertie import config as configs
+    from bertie import settings as configs
     from bertie.runs import pretrain as run
+    from bertie.runs.config import PretrainConfig
     from bertie.runs.domains import table
     from bertie.train.distributed import is_main
 
@@ -60,7 +61,7 @@ def pretrain(
             f"Give either --config or --from, which is --config {from_ / 'run.yaml'} with its data checked."
         )
     settings = configs.load(
-        configs.PretrainConfig,
+        PretrainConfig,
         from_ / "run.yaml" if from_ is not None else config,
         [*(overrides or []), *([] if seed is None else [f"train.seed={seed}"])],
         corpus=corpus,

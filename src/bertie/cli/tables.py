@@ -10,7 +10,7 @@ from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, Skipped, TableFormat
-    from bertie.evaluate.predict import Predictor, TooLongCount
+    from bertie.infer.predict import Predictor, TooLongCount
     from bertie.models.model import Model
 
 PRECISIONS = ("fp32", "bf16")
@@ -67,7 +67,7 @@ def loaded(model: Path, precision: str, device: str) -> "Model":
 
 def predictor(model: Path, max_length: int | None, too_long: str | None, precision: str, device: str) -> "Predictor":
     """The same, ready for a task."""
-    from bertie.evaluate.predict import Predictor
+    from bertie.infer.predict import Predictor
 
     found = loaded(model, precision, device)
     return Predictor(found, max_length=max_length, too_long=too_long)  # type: ignore[arg-type]

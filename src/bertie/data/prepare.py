@@ -23,12 +23,12 @@ import xxhash
 from numpy.typing import NDArray
 from pydantic import Field
 
-from bertie.config import Config
 from bertie.data import dedup, sources
 from bertie.data.decontaminate import Evaluation
 from bertie.data.records import Documents, Dropped, Reading
 from bertie.data.statistics import Statistics
 from bertie.files import atomic_write, write_bytes
+from bertie.settings import Config
 from bertie.text.normalize import clean
 from bertie.text.sentences import splitter, unwrap
 

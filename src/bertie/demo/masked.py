@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.evaluate.predict import Predictor
 from bertie.files import write_bytes
+from bertie.infer.predict import Predictor
 from bertie.models.model import Model
 from bertie.text.tokenizer import Tokenizer
 

@@ -14,10 +14,10 @@ from scipy import stats
 
 from bertie.demo.masked import MASK, read_lines
 from bertie.demo.settings import STARTS
-from bertie.evaluate.charts import Line, bar_chart, interval_chart, line_chart, smooth
 from bertie.evaluate.compare import Seeds, over_seeds
-from bertie.evaluate.report import Html, Report, Tile, bars
 from bertie.files import read_json
+from bertie.report.charts import Line, bar_chart, interval_chart, line_chart, smooth
+from bertie.report.page import Html, Report, Tile, bars
 from bertie.train import log
 
 PARTS = {"mlm": "masked words", "nsp": "next sentence"}

@@ -17,8 +17,7 @@ from typing import Any
 
 import torch
 
-from bertie import console, variants
-from bertie.config import PretrainConfig
+from bertie import console, families
 from bertie.data import corpus, sources
 from bertie.data.corpus import CorpusConfig
 from bertie.data.plans import held_out
@@ -27,9 +26,10 @@ from bertie.demo import libraries, masked, pairs, settings
 from bertie.demo.masked import read_lines, write_lines
 from bertie.demo.page import page
 from bertie.errors import UsageError
-from bertie.evaluate.predict import Predictor
 from bertie.files import new_folder, read_json, write_json
+from bertie.infer.predict import Predictor
 from bertie.models.model import Model
+from bertie.runs.config import PretrainConfig
 from bertie.runs.finetune import finetune
 from bertie.runs.pretrain import pretrain
 from bertie.text import vocabulary
@@ -257,7 +257,7 @@ class Road:
         """What one seed's pre-trained model says of a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
         folder = self.run / f"finetune/pretrained-{seed}/model"
-        model, _ = variants.load(folder)
+        model, _ = families.load(folder)
         model.tokenizer = Tokenizer.load(folder)
         texts = [row["text"] if "text" in row else (row["sentence1"], row["sentence2"]) for row in rows]
         found = Predictor(model).predict(texts)

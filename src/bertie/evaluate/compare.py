@@ -14,7 +14,7 @@ from bertie.errors import DataError, UsageError
 from bertie.tasks import name_of
 
 if TYPE_CHECKING:
-    from bertie.evaluate.predict import Predictor
+    from bertie.infer.predict import Predictor
 
 MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this many examples, within bounds
 

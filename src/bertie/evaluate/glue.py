@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bertie.data.tables import Bad
 from bertie.errors import DataError, UsageError, nearest
-from bertie.evaluate.predict import Predictor
 from bertie.files import write_bytes
+from bertie.infer.predict import Predictor
 from bertie.tasks.datasets import DATASETS
 
 HEADER = "index\tprediction"

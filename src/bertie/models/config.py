@@ -1,6 +1,6 @@
 """`EncoderConfig`: everything that makes one encoder differ from another, as values. Imports no torch.
 
-The planner prices a config without building it; a family is a set of these values (variants/).
+The planner prices a config without building it; a family is a set of these values (families/).
 """
 
 from dataclasses import dataclass, fields, replace

@@ -203,7 +203,7 @@ def save(
     variant = model.variant
     if variant is None:
         raise UsageError(
-            "This model belongs to no variant, so its weights have no public names; make it with variants.build."
+            "This model belongs to no variant, so its weights have no public names; make it with families.build."
         )
     tokenizer = tokenizer or model.tokenizer
     labels = model.labels if labels is None else tuple(labels)

@@ -34,7 +34,7 @@ VOCABULARY = ((WORD, 0), (r"heads\.(mlm|plm)\.bias", 0), (r"heads\.lm\.weight", 
 def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
     """A model of the same family and heads with another config and these weights, by our names."""
     if model.variant is None:
-        raise UsageError("This model belongs to no variant; make it with variants.build or variants.load.")
+        raise UsageError("This model belongs to no variant; make it with families.build or families.load.")
     weights = (state.get(f"heads.{name}.classifier.weight") for name in model.heads)
     outputs = [0 if weight is None else len(weight) for weight in weights]
     with torch.device("meta"):

@@ -15,7 +15,7 @@ from bertie.data.draws import key
 from bertie.data.plans import held_out
 from bertie.data.shards import Shards
 from bertie.errors import DataError
-from bertie.evaluate.pseudo import pseudo_perplexity
+from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.model import Model
 from bertie.text.tokenizer import Tokenizer
 

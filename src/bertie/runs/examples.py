@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.config import FinetuneConfig
 from bertie.data.draws import key
 from bertie.data.tables import Columns, Example, TableFormat, collect
 from bertie.errors import DataError, UsageError
+from bertie.runs.config import FinetuneConfig
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded

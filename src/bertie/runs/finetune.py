@@ -19,19 +19,19 @@ import xxhash
 from rich.markup import escape
 from torch import Tensor
 
-from bertie import console, variants
-from bertie.config import FinetuneConfig
+from bertie import console, families
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
-from bertie.evaluate.findings import Findings
-from bertie.evaluate.predict import CHUNK, Predictor, TooLongCount, set_training_facts
-from bertie.evaluate.report import draw
 from bertie.files import check_run_folder, new_folder, read_json, write_json
+from bertie.infer.findings import Findings
+from bertie.infer.predict import CHUNK, Predictor, TooLongCount, set_training_facts
 from bertie.metrics.base import Scores
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
+from bertie.report.page import draw
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left, read_examples
 from bertie.runs.finetune_page import FINDINGS, REPORT, page
 from bertie.runs.verify import CONFIG, RESULTS
@@ -219,9 +219,9 @@ class _Run:
         config = self.config
         tokenizer = Tokenizer.load(config.model)
         if config.from_scratch:
-            model = variants.build(config.model, heads=self.task.heads, seed=config.train.seed)
+            model = families.build(config.model, heads=self.task.heads, seed=config.train.seed)
         else:
-            model, report = variants.load(config.model, heads=self.task.heads, seed=config.train.seed)
+            model, report = families.load(config.model, heads=self.task.heads, seed=config.train.seed)
             console.say(f"{escape(config.model)}: {escape(str(report))}", level=1)
         if config.reinit:
             reinitialize(model, config.reinit, seed=config.train.seed)
@@ -303,7 +303,7 @@ class _Run:
             yield from zip(examples, answers, strict=True)
 
     def _save(self, folder: Path) -> None:
-        variants.save(self.model, folder)
+        families.save(self.model, folder)
         for name, value in self.task.files(self.model.config, self.config.max_length).items():
             (folder / name).parent.mkdir(exist_ok=True)
             write_json(folder / name, value)
@@ -314,7 +314,7 @@ class _Run:
         if config.select == "best":
             shutil.rmtree(self.run / MODEL, ignore_errors=True)
             shutil.copytree(self.run / BEST, self.run / MODEL, ignore=shutil.ignore_patterns(SCORE))
-        saved, _ = variants.load(self.run / MODEL)
+        saved, _ = families.load(self.run / MODEL)
         self.model.load_state_dict(saved.state_dict())
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie.config import FinetuneConfig
 from bertie.errors import DataError, UsageError
-from bertie.evaluate import sections
-from bertie.evaluate.charts import Line, interval_chart, line_chart, smooth
 from bertie.evaluate.compare import Seeds, over_seeds
-from bertie.evaluate.report import Report, Tile, link
 from bertie.files import read_json
+from bertie.report import sections
+from bertie.report.charts import Line, interval_chart, line_chart, smooth
+from bertie.report.page import Report, Tile, link
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.verify import CONFIG, RESULTS, run_config
 from bertie.train import log
 from bertie.train.resume import flatten

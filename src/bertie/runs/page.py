@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from bertie.config import PretrainConfig
 from bertie.data import card
 from bertie.data.batch import Batch
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.evaluate.charts import Line, line_chart, smooth
-from bertie.evaluate.report import Report, Tile
 from bertie.files import read_json, write_bytes
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
+from bertie.report.charts import Line, line_chart, smooth
+from bertie.report.page import Report, Tile
+from bertie.runs.config import PretrainConfig
 from bertie.runs.verify import RESULTS, run_config
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log

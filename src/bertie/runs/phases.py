@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.config import PretrainConfig, merge
 from bertie.errors import UsageError
+from bertie.runs.config import PretrainConfig
+from bertie.settings import merge
 
 
 @dataclass(frozen=True)

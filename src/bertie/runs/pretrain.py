@@ -13,11 +13,9 @@ from typing import Any
 
 from rich.markup import escape
 
-from bertie import console, objectives, variants
-from bertie.config import PretrainConfig
+from bertie import console, families, objectives
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
-from bertie.evaluate.report import draw
 from bertie.files import check_run_folder, file_hash, new_folder, read_json, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
@@ -25,6 +23,8 @@ from bertie.models.elmo import ElmoEncoder
 from bertie.models.folder import check_vocabulary, fingerprint
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
+from bertie.report.page import draw
+from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after, held_out_sentences
 from bertie.runs.page import REPORT, look, page
 from bertie.runs.phases import phases
@@ -146,7 +146,7 @@ class Ready:
 
     def __init__(self, config: PretrainConfig) -> None:
         self.config = config
-        self.objective = objectives.build(config.objectives).ready(lambda folder: variants.load(folder)[0])
+        self.objective = objectives.build(config.objectives).ready(lambda folder: families.load(folder)[0])
         if not config.tokenizer and not self.is_folder:
             raise UsageError(f"tokenizer is missing: {PretrainConfig.model_fields['tokenizer'].description}")
         if config.pseudo_perplexity and config.objectives.get("mlm") is None:
@@ -188,11 +188,11 @@ class Ready:
                 raise UsageError(
                     f"model_overrides change the shape of a preset; {config.model} has its weights already."
                 )
-            shape = variants.config(config.model)
+            shape = families.config(config.model)
             check_vocabulary(self.tokenizer, shape, Path(config.model))
         else:
             overrides = {"vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
-            shape = variants.config(config.model, **{**overrides, **config.model_overrides})
+            shape = families.config(config.model, **{**overrides, **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
         longest = max(phase.max_length for phase in phases(config))
         if longest > shape.max_length:
@@ -210,11 +210,11 @@ class Ready:
         """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
-            model, report = variants.load(self.config.model, heads=heads, seed=seed)
+            model, report = families.load(self.config.model, heads=heads, seed=seed)
             console.say(f"{escape(self.config.model)}: {escape(str(report))}")
         else:
-            family = variants.family(self.config.model).model_type
-            model = variants.build(self.shape, heads=heads, seed=seed, variant=family)
+            family = families.family(self.config.model).model_type
+            model = families.build(self.shape, heads=heads, seed=seed, variant=family)
         if isinstance(model.encoder, ElmoEncoder):
             model.encoder.spell(self._spellings())
         self.objective.prepare(model, seed)
@@ -227,7 +227,7 @@ class Ready:
     def save(self, model: Model, run: Path) -> None:
         """Write what is left of training: RUN/model, and what an objective keeps beside it."""
         for name, kept in self.objective.kept(model).items():
-            variants.save(kept, run / name, tokenizer=self.tokenizer)
+            families.save(kept, run / name, tokenizer=self.tokenizer)
 
     def _spellings(self) -> Iterator[str]:
         """The vocabulary for a model that reads letters."""

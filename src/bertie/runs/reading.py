@@ -8,7 +8,6 @@ from typing import Any
 from filelock import FileLock
 
 from bertie import objectives
-from bertie.config import CorpusShare, PretrainConfig
 from bertie.data import executors, tokens
 from bertie.data.batch import Batch
 from bertie.data.draws import key
@@ -17,6 +16,7 @@ from bertie.errors import UsageError
 from bertie.models.variant import CONFIG
 from bertie.objectives.mixture import Mixture, shares
 from bertie.objectives.source import PretrainingSource
+from bertie.runs.config import CorpusShare, PretrainConfig
 from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.distributed import world_size

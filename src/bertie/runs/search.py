@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 
 from bertie import console
-from bertie.config import FinetuneConfig, build, merge, scalar
 from bertie.errors import BertieError, UsageError
-from bertie.evaluate.charts import Line, line_chart
-from bertie.evaluate.report import Report, Tile
 from bertie.files import alone, new_folder, write_json
+from bertie.report.charts import Line, line_chart
+from bertie.report.page import Report, Tile
+from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import MODEL, finetune
 from bertie.runs.verify import RESULTS
+from bertie.settings import build, merge, scalar
 from bertie.tasks.source import steps_of
 from bertie.train.figures import Diverged
 from bertie.train.resume import FREE, flatten

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 import yaml
 
-from bertie import config as configs
-from bertie import variants
-from bertie.config import FinetuneConfig, PretrainConfig
+from bertie import families
+from bertie import settings as configs
 from bertie.data.shards import Shards, read_manifest
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json
 from bertie.models.folder import fingerprint
+from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.reading import models_named
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
@@ -123,7 +123,7 @@ def _results(run: Path) -> str:
 
 
 def _model(run: Path) -> str:
-    model, report = variants.load(run / "model")
+    model, report = families.load(run / "model")
     if report.fresh:
         raise DataError(f"Weights are missing in {run / 'model'}: {', '.join(sorted(report.fresh)[:3])} ...")
     newest = checkpoint.latest(run)

@@ -189,7 +189,7 @@ class Task(ABC):
         """
         return self
 
-    # Showing where it goes wrong (evaluate/findings.py).
+    # Showing where it goes wrong (infer/findings.py).
 
     def wrongness(self, example: Example, prediction: Prediction) -> float:
         """How wrong an answer is: the worst are shown first; 0 where it could not be better.

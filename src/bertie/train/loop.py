@@ -23,16 +23,17 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from bertie import config as configs
 from bertie import console
-from bertie.config import Config, OptimConfig, TrainConfig
+from bertie import settings as configs
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.files import alone
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
+from bertie.settings import Config
 from bertie.train import checkpoint, distributed, log, precision, sharding
 from bertie.train.base import Learns, Source
 from bertie.train.checkpoint import Checkpoint
+from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.distributed import Replicated
 from bertie.train.figures import Figures, Unseen, Window
 from bertie.train.log import MetricsLog

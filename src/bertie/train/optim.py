@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertie.config import OptimConfig
 from bertie.errors import DataError, UsageError
 from bertie.models.partial import EMBEDDINGS, layer_of
 from bertie.registry import Registry
+from bertie.train.config import OptimConfig
 from bertie.train.sharding import is_cut, joined, own, part_of
 
 FOREVER = 1e9  # a step so late that the moments' correction for their start from zero is exactly 1 in float32

@@ -2,7 +2,7 @@
 
 import math
 
-from bertie.config import OptimConfig
+from bertie.train.config import OptimConfig
 
 
 def warmup_steps(warmup: float, steps: int) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.tables import Bad, Skipped
-from bertie.evaluate.predict import Predictor, Row, TooLongCount
+from bertie.infer.predict import Predictor, Row, TooLongCount
 
 Vector = NDArray[np.float32]
 

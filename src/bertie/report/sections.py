@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from bertie.evaluate.charts import Line, line_chart, scatter_chart
-from bertie.evaluate.report import Html, Report, Tile, bars, interval
 from bertie.metrics.base import undefined, wilson
+from bertie.report.charts import Line, line_chart, scatter_chart
+from bertie.report.page import Html, Report, Tile, bars, interval
 
 HEAT = 20  # labels up to which the whole matrix is shown; of more, the pairs most often confused
 LABELS = 30  # of more, the weakest are shown

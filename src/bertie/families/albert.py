@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
-from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, old_names
 
 BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
     vocab_size=30_000,

@@ -7,10 +7,10 @@ The discriminator is the model one keeps; both are of this family, told apart by
 
 from dataclasses import replace
 
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
-from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names
 
 BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
     embedding_size=128,

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from bertie.families.bert import BASE as BERT_BASE
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, size
+from bertie.families.bert import TABLE as BERT_TABLE
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
-from bertie.variants.bert import BASE as BERT_BASE
-from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, size
-from bertie.variants.bert import TABLE as BERT_TABLE
 
 BASE = replace(
     BERT_BASE,

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from bertie.families.bert import size
+from bertie.families.roberta import PUBLISHED as ROBERTA_PUBLISHED
+from bertie.families.roberta import ROBERTA, architectures
+from bertie.families.roberta import TABLE as ROBERTA_TABLE
 from bertie.models.variant import same
-from bertie.variants.bert import size
-from bertie.variants.roberta import PUBLISHED as ROBERTA_PUBLISHED
-from bertie.variants.roberta import ROBERTA, architectures
-from bertie.variants.roberta import TABLE as ROBERTA_TABLE
 
 # transformers' defaults where config.json says nothing
 BASE = replace(ROBERTA.base, vocab_size=30_522, sep_token_id=2, attention_window=512)

@@ -23,7 +23,7 @@ from torch import Tensor
 from bertie.data.collate import pack, ranges, token_budget
 from bertie.data.tables import Bad, Columns, Example, Skipped, TableFormat
 from bertie.errors import DataError, UsageError, nearest
-from bertie.evaluate.findings import Findings
+from bertie.infer.findings import Findings
 from bertie.metrics.base import Scores
 from bertie.models.model import Model
 from bertie.tasks import Prediction, Task, name_of, task_of

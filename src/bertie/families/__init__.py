@@ -9,6 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import DataError, UsageError, nearest
+from bertie.families.albert import ALBERT
+from bertie.families.bert import BERT
+from bertie.families.bigbird import BIGBIRD
+from bertie.families.camembert import CAMEMBERT
+from bertie.families.distilbert import DISTILBERT
+from bertie.families.electra import ELECTRA
+from bertie.families.elmo import ELMO
+from bertie.families.gpt import GPT2, OPENAI_GPT
+from bertie.families.longformer import LONGFORMER
+from bertie.families.mobilebert import MOBILEBERT
+from bertie.families.roberta import ROBERTA
+from bertie.families.t5 import T5
+from bertie.families.xlmr import XLMR
+from bertie.families.xlnet import XLNET
 from bertie.models import folder as folders
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import Heads, save
@@ -16,20 +30,6 @@ from bertie.models.model import Model
 from bertie.models.variant import CONFIG, Variant, read_public
 from bertie.models.weights import LoadReport
 from bertie.registry import Registry
-from bertie.variants.albert import ALBERT
-from bertie.variants.bert import BERT
-from bertie.variants.bigbird import BIGBIRD
-from bertie.variants.camembert import CAMEMBERT
-from bertie.variants.distilbert import DISTILBERT
-from bertie.variants.electra import ELECTRA
-from bertie.variants.elmo import ELMO
-from bertie.variants.gpt import GPT2, OPENAI_GPT
-from bertie.variants.longformer import LONGFORMER
-from bertie.variants.mobilebert import MOBILEBERT
-from bertie.variants.roberta import ROBERTA
-from bertie.variants.t5 import T5
-from bertie.variants.xlmr import XLMR
-from bertie.variants.xlnet import XLNET
 
 __all__ = ["PRESETS", "VARIANTS", "build", "config", "family", "load", "save"]
 

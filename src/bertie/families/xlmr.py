@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from bertie.variants.bert import size
-from bertie.variants.roberta import PUBLISHED, ROBERTA, architectures
+from bertie.families.bert import size
+from bertie.families.roberta import PUBLISHED, ROBERTA, architectures
 
 BASE = replace(PUBLISHED, vocab_size=250_002)
 

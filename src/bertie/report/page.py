@@ -17,8 +17,8 @@ from typing import Any, Self
 
 from bertie import console
 from bertie.errors import DataError
-from bertie.evaluate.style import STYLE
 from bertie.files import write_bytes
+from bertie.report.style import STYLE
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from bertie.families.bert import BASE as BERT_BASE
+from bertie.families.bert import BUFFERS, LABEL_ROWS, old_names
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
-from bertie.variants.bert import BASE as BERT_BASE
-from bertie.variants.bert import BUFFERS, LABEL_ROWS, old_names
 
 BASE = replace(
     BERT_BASE,

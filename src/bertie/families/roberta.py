@@ -5,10 +5,10 @@ XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model on other languages.
 
 from dataclasses import replace
 
+from bertie.families.bert import BASE as BERT_BASE
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names, size
 from bertie.models.variant import Variant
 from bertie.models.weights import WeightTable
-from bertie.variants.bert import BASE as BERT_BASE
-from bertie.variants.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names, size
 
 BASE = replace(
     BERT_BASE,

@@ -1,0 +1,1 @@
+"""What a trained model is used with: batches by token budget, answers, masks, vectors, generation."""

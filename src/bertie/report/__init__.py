@@ -1,0 +1,1 @@
+"""Charts and self-contained pages: numbers in, HTML out. Knows no run, model or task."""

@@ -1,0 +1,154 @@
+"""Typed run configs: a YAML file with `extends:`, dotted overrides, and one clear answer to an unknown key.
+
+`load(PretrainConfig, "recipes/tiny.yaml", ["optim.lr=3e-4"])` reads the file, what it extends, then the overrides. The
+resolved config is saved with the run as run.yaml and can be run again. Help text is each field's docstring.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from bertie.errors import UsageError, nearest
+from bertie.files import write_bytes
+
+
+class Config(BaseModel):
+    """The base of every run config: frozen, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _over_defaults(cls, given: Any) -> Any:
+        """A section given in part lies over this config's own default: fine-tuning's optim.lr leaves its warm-up."""
+        if not isinstance(given, Mapping):
+            return given
+        sections = {
+            name: field.default for name, field in cls.model_fields.items() if isinstance(field.default, Config)
+        }
+        return {
+            name: merge(sections[name].model_dump(), value)
+            if name in sections and isinstance(value, Mapping)
+            else value
+            for name, value in given.items()
+        }
+
+
+C = TypeVar("C", bound=Config)
+RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
+
+
+def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
+    """A config from a YAML file (optional), then keyword values that are not None, then "dotted.key=value" overrides.
+
+    Raises UsageError: missing or unsafe YAML, an unknown key (the nearest one is named), a value of the wrong type.
+    """
+    tree = read_yaml(Path(path)) if path else {}
+    merge(tree, {k: v for k, v in values.items() if v is not None})
+    for override in overrides:
+        dotted, equals, text = override.partition("=")
+        if not equals:
+            raise UsageError(f"{override!r} is not an override. Write key=value, as in optim.lr=1e-4.")
+        root = dotted.split(".")[0]
+        default = kind.model_fields[root].default if root in kind.model_fields else None
+        if isinstance(default, dict):  # objectives.mlm.rate=0.2 changes the default objectives, not replaces them
+            tree.setdefault(root, copy.deepcopy(default))
+        branch: Any = scalar(text)
+        for part in reversed(dotted.split(".")):
+            branch = {part: branch}
+        merge(tree, branch)
+    return build(kind, tree)
+
+
+def build(kind: type[C], tree: Mapping[str, Any]) -> C:
+    """Validate a tree of values into a config, answering the first fault in one line."""
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        errors = error.errors()  # an unknown key first: it is often why another is missing
+        first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
+        where = [str(part) for part in first["loc"]]
+        if first["type"] == "extra_forbidden":
+            holder = _section(kind, where[:-1])
+            raise UsageError(f"Unknown key {'.'.join(where)!r}. {nearest(where[-1], holder.model_fields)}") from None
+        if first["type"] == "missing":
+            raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
+        given = f"{'.'.join(where)}: {first['msg']} (given: {first['input']!r})."
+        raise UsageError(f"{given} {_help(kind, where)}") from None
+
+
+def _section(kind: type[Config], path: list[str]) -> type[Config]:
+    for part in path:
+        if part.isdigit():  # a place in a list of sections
+            continue
+        annotation = kind.model_fields[part].annotation
+        kind = next(i for i in (annotation, *get_args(annotation)) if isinstance(i, type) and issubclass(i, Config))
+    return kind
+
+
+def _help(kind: type[Config], where: list[str]) -> str:
+    try:
+        return _section(kind, where[:-1]).model_fields[where[-1]].description or ""
+    except (KeyError, StopIteration):  # a key of a mapping: the mapping says what belongs there
+        return _help(kind, where[:-1]) if len(where) > 1 else ""
+
+
+def save(config: Config, path: Path) -> None:
+    """Write the resolved config as YAML that `load` reads back to an equal value."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    write_bytes(path, text.encode())
+
+
+def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A YAML mapping with its `extends:` merged below it. Safe YAML only.
+
+    `extends:` names a file, seen from this one, or a recipe, as `path` may: pretrain-bert-base.
+    """
+    path = next((folder / f"{path}.yaml" for folder in RECIPES if (folder / f"{path}.yaml").is_file()), path)
+    if path.resolve() in _seen:
+        raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
+        raise UsageError(f"{path} is no file, and no recipe. {nearest(path.stem, recipes)}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path} is not readable YAML: {error}") from None
+    if tree is None:
+        tree = {}
+    if not isinstance(tree, dict):
+        raise UsageError(f"{path} holds a {type(tree).__name__}; a run config is a mapping of keys to values.")
+    parent = tree.pop("extends", None)
+    if parent is None:
+        return tree
+    beside = path.parent / str(parent)
+    base = read_yaml(beside if beside.is_file() else Path(str(parent)), _seen=(*_seen, path.resolve()))
+    return merge(base, tree)
+
+
+def merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay `top` over `base`, mappings key by key, and return `base`."""
+    for name, value in top.items():
+        if isinstance(value, Mapping) and isinstance(base.get(name), dict):
+            merge(base[name], value)
+        else:
+            base[name] = dict(value) if isinstance(value, Mapping) else value
+    return base
+
+
+def scalar(text: str) -> Any:
+    """A command-line value as YAML reads it, except that 1e-4 is a number (YAML 1.1 wants 1.0e-4)."""
+    if "e" in text.lower():
+        with suppress(ValueError):
+            return float(text)
+    try:
+        return yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError):
+        return text
