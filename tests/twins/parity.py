@@ -3,7 +3,8 @@
 B sequences · S longest sequence · T real tokens
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,11 @@ from bertie.models.model import Model
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
 
-TOLERANCE = 1e-5  # float32, sums in another order; relative to the largest number of the tensor where that is above 1
+# Sums in another order, as each processor has its own; relative to the largest number of the tensor where that is above
+# 1. A sum of n numbers is off by some eps * sqrt(n): 1e-6 and 2e-15 for the longest ones here, which a badly conditioned
+# layer makes a hundred times larger. What is compared with float64 allows no mistake in a formula to hide.
+TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
+FLOAT32 = 1e-3  # float32 beside float64: enough for rounding that three random layers have made a thousand times larger
 LENGTHS = (11, 3, 8, 1)
 LOGITS = {  # our head -> where `transformers` puts its logits, in one class or another
     "mlm": ("prediction_logits", "logits"),
@@ -40,7 +45,8 @@ TINY: dict[str, Any] = {
 def close(ours: Tensor, theirs: Tensor, what: str, *, least_scale: float = 1.0) -> None:
     """Assert that two tensors are the same numbers."""
     scale = max(least_scale, float(theirs.detach().abs().max()) if theirs.numel() else 1.0)
-    torch.testing.assert_close(ours, theirs, atol=TOLERANCE * scale, rtol=0, msg=lambda text: f"{what}: {text}")
+    atol = TOLERANCE[theirs.dtype] * scale
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=0, msg=lambda text: f"{what}: {text}")
 
 
 def inputs(config: EncoderConfig, *, lengths: tuple[int, ...] = LENGTHS, seed: int = 0) -> dict[str, Tensor]:
@@ -78,11 +84,31 @@ def check(
     assert tuple(ours.heads) == variant.architectures[architecture]
 
     batch = inputs(ours.config, lengths=lengths)
-    _same_encoder(ours, theirs, batch)
-    _same_logits_and_gradients(ours, theirs, batch)
-    _packed_as_padded(ours, batch)
+    with in_float64(ours, theirs):
+        _same_encoder(ours, theirs, batch)
+        _same_logits_and_gradients(ours, theirs, batch)
+        _packed_as_padded(ours, batch)
+        exact = _hidden(ours, batch)
     _same_folder(ours, theirs, folder)
+    quick, scale = _hidden(ours, batch), max(1.0, float(exact.abs().max()))
+    torch.testing.assert_close(quick.double(), exact, atol=FLOAT32 * scale, rtol=0)
     return ours
+
+
+@contextmanager
+def in_float64(*models: torch.nn.Module) -> Iterator[None]:
+    """Compute in float64 while the block runs, so that the order of summation, another on each processor, is no matter."""
+    for model in models:
+        model.double()
+    yield
+    for model in models:
+        model.float()  # the very bits they had
+
+
+def _hidden(ours: Model, batch: Mapping[str, Tensor]) -> Tensor:
+    with torch.no_grad():
+        hidden: Tensor = ours.encoder(**batch).last_hidden_state[batch["attention_mask"].bool()]
+    return hidden
 
 
 def _same_encoder(ours: Model, theirs: Any, batch: Mapping[str, Tensor]) -> None:

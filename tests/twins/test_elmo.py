@@ -60,8 +60,8 @@ def random_layer(**clips: float) -> BiLSTM:
 
 def test_a_layer_is_torchs_lstm_without_clips() -> None:
     """Gradients too; sequences of several lengths."""
-    layer, lengths = random_layer(), [7, 2, 5, 1]
-    theirs = nn.LSTM(6, 10, proj_size=6, bidirectional=True, batch_first=True)
+    layer, lengths = random_layer().double(), [7, 2, 5, 1]
+    theirs = nn.LSTM(6, 10, proj_size=6, bidirectional=True, batch_first=True).double()
     with torch.no_grad():
         for i, end in enumerate(("", "_reverse")):
             getattr(theirs, f"weight_ih_l0{end}").copy_(layer.up.weight.chunk(2)[i])
@@ -69,16 +69,16 @@ def test_a_layer_is_torchs_lstm_without_clips() -> None:
             getattr(theirs, f"weight_hr_l0{end}").copy_(layer.down.weight.chunk(2)[i])
             getattr(theirs, f"bias_ih_l0{end}").copy_(layer.state.bias.chunk(2)[i])
             getattr(theirs, f"bias_hh_l0{end}").zero_()
-    x_TP = torch.randn(sum(lengths), 6, requires_grad=True)
+    x_TP = torch.randn(sum(lengths), 6, dtype=torch.float64, requires_grad=True)
     layout = Packed.from_lengths(torch.tensor(lengths))
     ours = layer(torch.cat([x_TP, x_TP], 1), layout, mirror(layout))
     packed = nn.utils.rnn.pack_sequence(list(x_TP.split(lengths)), enforce_sorted=False)
     other = torch.cat(nn.utils.rnn.unpack_sequence(theirs(packed)[0]))
-    torch.testing.assert_close(ours, other, atol=1e-6, rtol=1e-5)
+    parity.close(ours, other, "states")
     weights = torch.linspace(-1, 1, ours.numel()).view_as(ours)
     (a,) = torch.autograd.grad((ours * weights).sum(), x_TP, retain_graph=True)
     (b,) = torch.autograd.grad((other * weights).sum(), x_TP)
-    torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+    parity.close(a, b, "gradients")
 
 
 def test_cells_and_states_are_clipped_at_every_step() -> None:
