@@ -11,6 +11,7 @@ from typing import Any
 
 TESTS = Path(__file__).parent
 NANO = TESTS / "nano.py"
+_PATH = os.pathsep.join(filter(None, [str(TESTS), os.environ.get("PYTHONPATH")]))
 BOUND_S = 300.0  # in which a few steps are made, and ranks end that lost one; generous, since machines are shared
 
 
@@ -28,7 +29,7 @@ def start_ranks(
         port = str(free.getsockname()[1])
     processes = []
     for rank in range(ranks):
-        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": str(TESTS)}
+        environment = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "PYTHONPATH": _PATH}
         environment |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
         given = options | dict((per_rank or {}).get(rank, {}))
         command = [sys.executable, str(program), str(given.pop("run", run)), json.dumps(given)]

@@ -84,6 +84,11 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path} is not readable JSON ({error}). Was its copy or download cut short?") from None
 
 
+def user_cache() -> Path:
+    """Where this user's machine keeps what can be found out again: $XDG_CACHE_HOME/bertie, or ~/.cache/bertie."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertie"
+
+
 def file_hash(path: Path) -> str:
     """xxh3-128 of a file's bytes as 32 hex digits, read in 1 MiB pieces."""
     digest = xxhash.xxh3_128()

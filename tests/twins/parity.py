@@ -19,8 +19,8 @@ from bertie.models.model import Model
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
 
-# Sums in another order, as each processor has its own; relative to the largest number of the tensor where that is above
-# 1. A sum of n numbers is off by some eps * sqrt(n): 1e-6 and 2e-15 for the longest ones here, which a badly conditioned
+# Sums in another order, as each processor has its own; relative to a tensor's largest number where that is above 1.
+# A sum of n numbers is off by some eps * sqrt(n): 1e-6 and 2e-15 for the longest ones here, which a badly conditioned
 # layer makes a hundred times larger. What is compared with float64 allows no mistake in a formula to hide.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
 FLOAT32 = 1e-3  # float32 beside float64: enough for rounding that three random layers have made a thousand times larger
@@ -97,7 +97,7 @@ def check(
 
 @contextmanager
 def in_float64(*models: torch.nn.Module) -> Iterator[None]:
-    """Compute in float64 while the block runs, so that the order of summation, another on each processor, is no matter."""
+    """Compute in float64 while the block runs: there the order of summation, each processor's own, hardly shows."""
     for model in models:
         model.double()
     yield

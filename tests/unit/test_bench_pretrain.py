@@ -1,11 +1,14 @@
 """What the pre-training benchmark says of a model's work, and what it refuses; its runners are `fit` and the peers."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
-from bertie.bench import harness
+from bertie.bench import finetune, harness, pretrain
 from bertie.bench.pretrain import SIZES, STEPS, Setup, flops_per_token, full_rows, measure, sequences
 from bertie.errors import UsageError
+from bertie.nn import machine
 
 
 @pytest.mark.parametrize(
@@ -36,6 +39,19 @@ def test_a_device_that_is_not_there_is_told():
     if not torch.cuda.is_available():
         with pytest.raises(UsageError, match="cuda"):
             measure(Setup("tiny", device="cuda"))
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_both_sides_are_at_their_best_on_this_machine(bf16: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(machine, "cpu_rates", lambda: machine.Rates(fp32=10, bf16=60 if bf16 else 1))
+    peers = []
+    monkeypatch.setattr(pretrain, "TrainerPeer", lambda *_, **way: peers.append(way.get("bf16", False)))
+    pretrain.TrainerPeer.WARMUP_STEPS = 3
+    made = pretrain.runners(Setup("tiny"), tmp_path)
+    assert ("bertie bf16" in made) == bf16
+    made["transformers"](), made["transformers best"]()
+    assert peers == [False, bf16]
+    assert ("bertie bf16" in finetune.runners()) == bf16
 
 
 def test_the_rate_of_products_is_that_of_the_machine():

@@ -284,7 +284,8 @@ def test_a_wider_model_computes_the_same(preset: str, head: str, size: dict[str,
     again, report = families.load(tmp_path)
     assert report.fresh + report.unused == ()
     stored, state = again.state_dict(), grown.state_dict()
-    assert stored.keys() == state.keys() and all(torch.equal(stored[name], state[name]) for name in state)
+    assert stored.keys() == state.keys()
+    assert all(torch.equal(stored[name], state[name]) for name in state)
 
 
 def test_noise_tells_copies_apart() -> None:

@@ -107,6 +107,15 @@ def wait_for(device: str) -> None:
         torch.cuda.synchronize(device)
 
 
+def bf16_is_quicker(device: str) -> bool:
+    """Whether both sides are at their best in bf16 on this machine, or in float32."""
+    import torch
+
+    from bertie.train.precision import choose_dtype
+
+    return choose_dtype("auto", torch.device(device)) == torch.bfloat16
+
+
 def matrix_flops(device: str, precision: str) -> float:
     """Floating-point operations a second of the machine's own matrix products, the best of ten: what a model can reach.
 

@@ -4,9 +4,9 @@
 
 All runners start from the same weights and read the same sequences, of lengths uniform between a fifth of a row and the
 whole of it, so that padded rows are 60 % full. The Trainer at its best reads the same tokens joined into full rows, in
-bf16, plain and, where there is a C++ compiler, through torch.compile. One batch's loss is compared first, so that a
-quick wrong answer cannot win. Model FLOPs utilisation is what real tokens take by count over what matrix products of
-the same precision reach on the device, measured in the same run.
+bf16 where the machine is quicker in it, plain and, where there is a C++ compiler, through torch.compile. One batch's
+loss is compared first, so that a quick wrong answer cannot win. Model FLOPs utilisation is what real tokens take by
+count over what matrix products of the same precision reach on the device, measured in the same run.
 """
 
 import json
@@ -170,14 +170,15 @@ def runners(setup: Setup, folder: Path) -> dict[str, Callable[[], harness.Runner
     def peer(rows: list[NDArray[np.int64]], **way: bool) -> Callable[[], harness.Runner]:
         return lambda: TrainerPeer(folder, rows, setup.batch_size, setup.steps, device=setup.device, **way)
 
-    compiles = bool(shutil.which("g++") or shutil.which("clang++"))
+    compiles, bf16 = bool(shutil.which("g++") or shutil.which("clang++")), harness.bf16_is_quicker(setup.device)
+    best = "bf16" if bf16 else "fp32"
     return {
-        "bertie bf16": bertie("bf16"),
-        **({"bertie compiled": bertie("bf16", compiled=True)} if compiles and setup.device != "cpu" else {}),
+        **({"bertie bf16": bertie("bf16")} if bf16 else {}),
+        **({"bertie compiled": bertie(best, compiled=True)} if compiles and setup.device != "cpu" else {}),
         "bertie fp32": bertie("fp32"),
         "transformers": peer(rows),
-        "transformers best": peer(full, bf16=True),
-        **({"transformers compiled": peer(full, bf16=True, compile=True)} if compiles else {}),
+        "transformers best": peer(full, bf16=bf16),
+        **({"transformers compiled": peer(full, bf16=bf16, compile=True)} if compiles else {}),
     }
 
 
@@ -227,7 +228,8 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
         console.say(f"{setup.model}: one batch's loss agrees with the peer's to {difference:.0e}")
         made = {runner: make() for runner, make in runners(setup, folder).items()}
         cells = harness.interleave(made, rounds=rounds)
-    products = {precision: harness.matrix_flops(setup.device, precision) for precision in ("bf16", "fp32")}
+    best = "bf16" if harness.bf16_is_quicker(setup.device) else "fp32"
+    products = {precision: harness.matrix_flops(setup.device, precision) for precision in {best, "fp32"}}
     parameters = sum(p.numel() for p in families.build(SIZES[setup.model], heads=MaskedLM().heads).parameters())
     lines = []
     for cell in cells:
@@ -239,7 +241,7 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
             for peer in cells
             if peer.name.startswith("transformers")
         }
-        product = products["fp32" if cell.name in ("bertie fp32", "transformers") else "bf16"]
+        product = products["fp32" if cell.name in ("bertie fp32", "transformers") else best]
         lines.append(
             {
                 "bench": "pretrain",
@@ -249,6 +251,7 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
                 "tokens_per_s": round(cell.median, 1),
                 "spread": round(cell.spread, 3),
                 "rates": [round(rate, 1) for rate in cell.rates],
+                "best_precision": best,
                 "matrix_flops": product,
                 "utilisation": round(cell.median * flops_per_token(setup) / product, 4),
                 "peak_memory_bytes": cell.peak_memory_bytes,

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bertie.infer.predict import Predictor, TooLongCount
     from bertie.models.model import Model
 
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = ("fp32", "bf16", "auto")
 
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt (one a line); - is stdin.")]
 TextColumns = Annotated[
@@ -32,7 +32,12 @@ MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens per 
 TooLong = Annotated[
     str | None, typer.Option("--too-long", help="Longer texts: truncate, window or error. Left out: as in training.")
 ]
-Precision = Annotated[str, typer.Option("--precision", help="fp32, or bf16: quicker, the third digit may differ.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision", help="fp32; bf16: the third digit may differ; auto: bf16 where this machine is quicker in it."
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, mps; auto: the best there is.")]
 
 
@@ -54,14 +59,14 @@ def loaded(model: Path, precision: str, device: str) -> "Model":
     import torch
 
     import bertie
+    from bertie.train.precision import choose_device, choose_dtype
 
-    found = bertie.load(model)
     if precision not in PRECISIONS:
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    found.to(device)
-    found.compute_dtype = torch.bfloat16 if precision == "bf16" else None
+    where = choose_device(device)
+    found = bertie.load(model).to(where)
+    dtype = choose_dtype(precision, where)
+    found.compute_dtype = None if dtype == torch.float32 else dtype
     return found
 
 

@@ -88,7 +88,6 @@ def fit(
     run = Path(run)
     run.mkdir(parents=True, exist_ok=True)
     device = precision.choose_device(train.device)
-    dtype = precision.choose_dtype(train.precision, device)
     if device.type == "cpu":
         keep_memory()
     with ExitStack() as stack:
@@ -101,6 +100,12 @@ def fit(
             raise UsageError(
                 f"train.batch_size {train.batch_size} is less than a sequence for each of {world.size} ranks."
             )
+        found = find(run, resume)
+        dtype = precision.choose_dtype(train.precision, device)
+        if found is not None and train.precision == "auto":  # as it began: the machine may be another
+            dtype = precision.named(found.state["identity"].get("train.precision"), dtype)
+        if world.main:
+            console.say(precision.why(train.precision, dtype, device))
         stack.enter_context(precision.computing_in(model, dtype))
         request = stack.enter_context(stop_on_signals())
         facts = {
@@ -113,7 +118,7 @@ def fit(
         }
         with world.meeting(), sharding.spread(model, world, train.shard, dtype) as ranks:
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, borders)
-            start = loop.start(resume, allow_change)
+            start = loop.start(found, allow_change)
             if world.main and config is not None:
                 configs.save(config, run / "run.yaml")
             loop.go(start, on_step)
@@ -157,9 +162,8 @@ class _Loop:
         self.figures = Figures(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
 
-    def start(self, resume: str, allow_change: Collection[str]) -> int:
+    def start(self, found: Checkpoint | None, allow_change: Collection[str]) -> int:
         """Load what there is to resume; the number of steps already done."""
-        found = find(self.run, resume)
         step, position = 0, 0
         if found is not None:
             check_identity(found, self.identity, allow_change)

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Protocol
 
 import torch
 
 from bertie.errors import UsageError
+from bertie.nn import machine
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -16,35 +17,58 @@ def choose_device(name: str = "auto") -> torch.device:
     Under torchrun, `cuda` is this process's own: cuda:LOCAL_RANK.
     """
     if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = next(kind for kind, count in _counts().items() if count)
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"There is no device {name!r}. Use auto, cpu, cuda, cuda:1 or mps.") from None
+        raise UsageError(f"There is no device {name!r}. {_there_is()}") from None
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    here = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-    if (device.index or 0) >= here.get(device.type, 0):
-        raise UsageError(f"Device {name!r} is not in this machine. train.device=auto takes the best that is.")
+    if (device.index or 0) >= _counts().get(device.type, 0):
+        built = "" if device.type != "cuda" or torch.version.cuda else " This torch is built for the CPU alone."
+        raise UsageError(f"Device {name!r} is not in this machine.{built} {_there_is()}")
     return device
 
 
-def choose_dtype(precision: Literal["auto", "fp32", "bf16"], device: torch.device) -> torch.dtype:
+def _counts() -> dict[str, int]:
+    """How many devices of each kind this machine has, the best kind first."""
+    return {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available()), "cpu": 1}
+
+
+def _there_is() -> str:
+    here = [f"{kind}:{i}" if i else kind for kind, count in _counts().items() for i in range(count)]
+    return f"Use one that is here: {', '.join(here)}; or auto, which takes the best."
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     """The dtype to compute in. auto: bf16 where the hardware multiplies it faster than float32.
 
-    That is asked of the hardware, not measured, so that a resumed run gets the same answer. On a CPU it means AMX (6
-    times the float32 rate of matrix products on a 2-core Xeon) or AVX-512 BF16 (2 times).
+    On a CPU it is measured once and kept (nn/machine.py), so that a resumed run gets the same answer.
     """
     if precision != "auto":
         return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
-    if device.type == "cuda":
-        quick = torch.cuda.is_bf16_supported(including_emulation=False)
-    elif device.type == "cpu":
-        able = torch.cpu.get_capabilities()
-        quick = bool(able.get("amx_bf16") or able.get("avx512_bf16"))
-    else:
-        quick = False
+    if device.type == "cpu":
+        return machine.cpu_rates().quicker
+    quick = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if quick else torch.float32
+
+
+def named(name: object, otherwise: torch.dtype) -> torch.dtype:
+    """The compute dtype of that name, which a checkpoint holds; `otherwise` for what is none."""
+    return {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(str(name), otherwise)
+
+
+def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
+    """One line: in what is computed, and for what reason."""
+    chosen = f"Computing in {str(dtype).removeprefix('torch.')}"
+    if precision != "auto":
+        return f"{chosen}, as train.precision={precision} asks."
+    if dtype != choose_dtype("auto", device):
+        return f"{chosen}, as the run began; train.precision=auto would choose otherwise on this machine."
+    if device.type == "cpu":
+        return f"{chosen}: here {machine.cpu_rates()}."
+    able = "multiplies bfloat16 faster than float32" if dtype == torch.bfloat16 else "has no fast bfloat16"
+    return f"{chosen}: {device.type} {able}."
 
 
 class Computes(Protocol):

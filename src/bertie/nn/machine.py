@@ -1,0 +1,110 @@
+"""What this machine multiplies quickest in, found out by doing it once.
+
+No list of processors tells. bfloat16 is six times as fast as float32 where a processor has AMX, twice where AVX-512
+BF16 is done well, half as fast where it is not, and a hundredth where it is emulated (docs/LOG.md).
+"""
+
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass
+from functools import cache
+from math import isfinite
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from bertie.errors import BertieError
+from bertie.files import read_json, user_cache, write_json
+
+SIZE = 256  # of the product: it fits into a core's second cache, so that a busy neighbour's memory is no matter
+REPEATS, ENOUGH_S = 20, 0.1  # the best of so many, or of as many as fit into the time where bfloat16 is emulated
+DTYPES = torch.float32, torch.bfloat16
+WORTHWHILE = 1.25  # times as fast: below, the casts around a product cost what it gains
+LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "MKL_CBWR", "ATEN_CPU_CAPABILITY")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Billions of floating-point operations a second of one small matrix product in each dtype."""
+
+    fp32: float
+    bf16: float
+
+    @property
+    def quicker(self) -> torch.dtype:
+        """bfloat16 where it clearly is quicker, else float32."""
+        return torch.bfloat16 if self.bf16 >= WORTHWHILE * self.fp32 else torch.float32
+
+    def __str__(self) -> str:
+        return f"a bfloat16 product runs at {self.bf16:,.3g} GFLOP/s, a float32 product at {self.fp32:,.3g}"
+
+
+@cache
+def cpu_rates() -> Rates:
+    """This processor's rates: from the user's cache folder, else measured in some milliseconds and kept there."""
+    path, name = user_cache() / "processors.json", _processor()
+    known = _known(path)
+    if name in known:
+        return known[name]
+    rates = _measured()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, {key: asdict(value) for key, value in {**known, name: rates}.items()})
+    except (OSError, BertieError):  # a home that cannot be written: it is measured again next time
+        pass
+    return rates
+
+
+def _processor() -> str:
+    """What the rates depend on: the processor, torch, and what the environment forbids both."""
+    limits = [f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ]
+    return ", ".join([_model(), torch.backends.cpu.get_cpu_capability(), f"torch {torch.__version__}", *limits])
+
+
+def _model() -> str:
+    """The processor's name, and its instructions, which a virtual machine may hide."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return platform.processor() or platform.machine()
+    facts: dict[str, str] = {}
+    for name, colon, value in (line.partition(":") for line in lines):
+        if colon:
+            facts.setdefault(name.strip(), value.strip())
+    told = {flag for flag in facts.get("flags", "").split() if flag.startswith(("avx", "amx"))}
+    return " ".join([facts.get("model name", platform.machine()), *sorted(told)])
+
+
+def _known(path: Path) -> dict[str, Rates]:
+    """What was measured before; nothing where the file is missing or damaged."""
+    try:
+        rates = {name: Rates(float(row["fp32"]), float(row["bf16"])) for name, row in read_json(path).items()}
+    except (BertieError, OSError, AttributeError, KeyError, TypeError, ValueError):
+        return {}
+    return {name: row for name, row in rates.items() if min(row.fp32, row.bf16) > 0 and isfinite(row.fp32 + row.bf16)}
+
+
+@torch.no_grad()
+def _measured() -> Rates:
+    """On one thread and by its processor time, which a busy neighbour hardly moves; the two in turns."""
+    exact = time.get_clock_info("thread_time").resolution < 1e-5  # not on every system
+    clock = time.thread_time if exact else time.perf_counter
+    pairs = [(torch.ones(SIZE, SIZE, dtype=dtype), torch.ones(SIZE, SIZE, dtype=dtype)) for dtype in DTYPES]
+    best, threads, began = [float("inf")] * len(DTYPES), torch.get_num_threads(), clock()
+    torch.set_num_threads(1)
+    try:
+        for x, weight in pairs:
+            F.linear(x, weight)  # the first one makes the kernel
+        for _ in range(REPEATS):
+            for i, (x, weight) in enumerate(pairs):
+                start = clock()
+                F.linear(x, weight)
+                best[i] = min(best[i], clock() - start)
+            if clock() - began > ENOUGH_S:
+                break
+    finally:
+        torch.set_num_threads(threads)
+    fp32, bf16 = (2e-9 * SIZE**3 / max(seconds, 1e-9) for seconds in best)
+    return Rates(fp32, bf16)
