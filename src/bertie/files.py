@@ -3,7 +3,9 @@
 import errno
 import json
 import os
+import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +15,8 @@ import xxhash
 
 from bertie.errors import DataError, Stopped, UsageError
 
+SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
 RUN_FILES = (".lock", "run.yaml", "metrics.jsonl")  # what a run writes first, in this order
 
 
@@ -74,12 +78,47 @@ def write_json(path: Path, value: Any) -> None:
     write_bytes(path, (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode())
 
 
-def read_json(path: Path) -> Any:
-    """Read a UTF-8 JSON file. Raises DataError naming the file when it is missing, damaged or nested too deep."""
+def read_small(path: Path, *, most: int = SMALL) -> bytes:
+    """All bytes of a file that is to be held in memory: a regular one, of at most `most` bytes.
+
+    A pipe may never end and a device has no end. Raises DataError for both and for a larger file; OSError, as `open`
+    does, for a file that is missing or may not be read.
+    """
+    try:  # opened as usual, a pipe would wait for its writer
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                raise DataError(
+                    f"{path} is a pipe or a device; a regular file was expected. Save the content as one first."
+                )
+            data = file.read(most + 1) if facts.st_size <= most else b""
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder; a file was expected.") from None
+    if max(facts.st_size, len(data)) > most:
+        size = max(facts.st_size, len(data))
+        raise DataError(f"{path} has {size:,} bytes; a file of this kind has at most {most:,}. Is it the right file?")
+    return data
+
+
+def read_json(path: Path, *, most: int = SMALL) -> Any:
+    """Read a UTF-8 JSON file. Raises DataError naming the file when it is missing, damaged or nested too deep.
+
+    Also when it is no regular file, or has more than `most` bytes.
+    """
     try:
-        return json.loads(path.read_bytes())
+        data = read_small(path, most=most)
     except FileNotFoundError:
         raise DataError(f"{path} does not exist.") from None
+    return parse_json(data, path)
+
+
+def parse_json(data: bytes, path: Path) -> Any:
+    """The value of a JSON file that was read. Raises DataError naming the file when it is damaged."""
+    try:
+        value = json.loads(data)
+        if SURROGATE.search(data):
+            json.dumps(value, ensure_ascii=False).encode()  # half of a pair is no character: nothing could write it
+        return value
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not readable JSON ({error}). Was its copy or download cut short?") from None
 

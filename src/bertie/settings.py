@@ -13,8 +13,8 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from bertie.errors import UsageError, nearest
-from bertie.files import write_bytes
+from bertie.errors import DataError, UsageError, nearest
+from bertie.files import read_small, write_bytes
 
 
 class Config(BaseModel):
@@ -40,6 +40,7 @@ class Config(BaseModel):
 
 
 C = TypeVar("C", bound=Config)
+MAX_YAML_BYTES = 1 << 20  # a run config has a few thousand
 RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recipes")  # as installed; in a checkout
 
 
@@ -113,12 +114,14 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if path.resolve() in _seen:
         raise UsageError(f"{path} extends itself, through {' -> '.join(map(str, _seen))}.")
     try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+        tree = yaml.safe_load(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
         raise UsageError(f"{path} is no file, and no recipe. {nearest(path.stem, recipes)}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except DataError as error:
+        raise UsageError(str(error)) from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"{path} is not readable YAML: {error}") from None
     if tree is None:

@@ -145,9 +145,7 @@ def read_public(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder. A model folder holds config.json and model.safetensors.")
-    if path.is_file() and path.stat().st_size > CONFIG_BYTES:
-        raise DataError(f"{path} is {path.stat().st_size:,} bytes long; a config has a few thousand.")
-    public = read_json(path)
+    public = read_json(path, most=CONFIG_BYTES)
     if not isinstance(public, dict):
         raise DataError(f"{path} holds a {type(public).__name__}, not an object of keys and values.")
     if "auto_map" in public:

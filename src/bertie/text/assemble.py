@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import DataError
-from bertie.files import read_json
+from bertie.files import read_json, read_small
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
 from bertie.text.formats import (
     BERT,
@@ -73,10 +73,8 @@ def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[t
         raise DataError(f"{folder / BYTE_VOCABULARY} is not an object of pieces and their ids.")
     if not merges.is_file():
         raise DataError(f"{folder} has {BYTE_VOCABULARY} but no {MERGES}, which says what is joined first.")
-    if merges.stat().st_size > MAX_FILE_BYTES:
-        raise DataError(f"{merges} has {merges.stat().st_size:,} bytes; no list of merges is that large.")
     try:
-        lines = merges.read_bytes().decode().split("\n")
+        lines = read_small(merges, most=MAX_FILE_BYTES).decode().split("\n")
     except UnicodeDecodeError as error:
         raise DataError(f"{merges} is not UTF-8 text ({error}).") from None
     lines = [line.rstrip("\r") for line in lines[lines[0].startswith("#version") :]]

@@ -4,6 +4,7 @@ An engine holds the normalizer, the splitting, the model and the decoder. What i
 every failure of the library, its panics too, becomes a DataError that names the file.
 """
 
+import base64
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,21 +15,23 @@ import tokenizers
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from bertie.errors import DataError
-from bertie.files import read_json
+from bertie.files import parse_json, read_small
+from bertie.text.charsmap import check_charsmap
 from bertie.text.normalize import Normalizer
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
-MAX_FILE_BYTES = 256 << 20  # the largest published tokenizer.json is some 30 MB
+MAX_FILE_BYTES = 128 << 20  # the largest published tokenizer.json is some 60 MB
+MAX_PIECES = 2_000_000  # the largest published vocabulary has 901,629: XLM-V
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
     """vocab.txt: one piece a line, its id the line number from 0. Raises DataError when it is not UTF-8 or too big."""
-    if path.stat().st_size > MAX_FILE_BYTES:
-        raise DataError(f"{path} has {path.stat().st_size:,} bytes; no vocabulary is that large.")
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        text = read_small(path, most=MAX_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text ({error}).") from None
+    if (pieces := text.count("\n")) > MAX_PIECES:
+        raise DataError(f"{path} has {pieces:,} lines; a vocabulary has at most {MAX_PIECES:,}. Is it the right file?")
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -85,12 +88,21 @@ def with_special_tokens(
 
 def read_engine(path: Path) -> tokenizers.Tokenizer:
     """The engine of a tokenizer.json. Raises DataError when it is damaged, too large or no tokenizer."""
-    size = path.stat().st_size
-    if size > MAX_FILE_BYTES:
-        raise DataError(f"{path} has {size:,} bytes; no tokenizer is larger than {MAX_FILE_BYTES:,}.")
-    read_json(path)  # refuses what is no JSON or nested too deep, before the engine sees it
+    data = read_small(path, most=MAX_FILE_BYTES)
+    tree = parse_json(data, path)  # refuses what is no JSON or nested too deep, before the engine sees it
     with guarded(path):
-        return tokenizers.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        for charsmap in _charsmaps(tree.get("normalizer")):
+            check_charsmap(base64.b64decode(charsmap, validate=True))
+        return tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+
+
+def _charsmaps(normalizer: Any) -> Iterator[str]:
+    """The compiled rules in a normalizer of tokenizer.json, as they are written there."""
+    if isinstance(normalizer, dict):
+        if normalizer.get("type") == "Precompiled":
+            yield normalizer["precompiled_charsmap"]
+        for inner in normalizer.get("normalizers") or ():
+            yield from _charsmaps(inner)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Where the special tokens stand around one text or two: [CLS] A [SEP] B [SEP], or <s> A </s></s> B </s>."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +8,10 @@ from typing import Any, TypeVar
 
 import tokenizers
 
+from bertie.errors import DataError
+
 T = TypeVar("T")
+MAX_PARTS, MAX_SEGMENTS = 64, 256  # of a template; the published ones have up to 7 and 3
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,22 @@ class Frame:
 
 
 def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
-    """The frames of one and of two texts, as an engine's post-processor says; where it says nothing, BERT's."""
+    """The frames of one and of two texts, as an engine's post-processor says; where it says nothing, BERT's.
+
+    Raises DataError for one that no model could read.
+    """
+    one, two = found = _frames(engine, cls, sep)
+    for frame, texts in ((one, 1), (two, 2)):
+        if len(frame.text_types) != texts:
+            raise DataError(f"The template for {texts} text(s) has {len(frame.text_types)} of them.")
+        if (most := max([*frame.text_types, *itertools.chain(*frame.gap_types)])) >= MAX_SEGMENTS:
+            raise DataError(f"A template has segment {most:,}; numbers below {MAX_SEGMENTS} were expected.")
+        if unknown := [i for i in itertools.chain(*frame.gaps) if engine.id_to_token(i) is None]:
+            raise DataError(f"A template has the id {unknown[0]:,}, which is not in the vocabulary.")
+    return found
+
+
+def _frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
     post = json.loads(engine.post_processor.__getstate__()) if engine.post_processor else {}
     for part in post.get("processors", [post]):
         if part.get("type") == "TemplateProcessing":
@@ -62,17 +81,22 @@ def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tu
 
 
 def _template(items: Sequence[dict[str, Any]], tokens: dict[str, tuple[int, ...]]) -> Frame:
+    if (size := len(items) + sum(map(len, tokens.values()))) > MAX_PARTS:
+        raise DataError(f"A template has {size:,} parts; at most {MAX_PARTS} were expected.")
     gaps: list[tuple[int, ...]] = [()]
     gap_types: list[tuple[int, ...]] = [()]
     text_types: list[int] = []
     for item in items:
         ((kind, value),) = item.items()
         if kind == "Sequence":
+            if value["id"] != "AB"[len(text_types) : len(text_types) + 1]:
+                raise DataError(f"A template has text {value['id']} in place {len(text_types) + 1}: A, then B.")
             text_types.append(value["type_id"])
             gaps.append(())
             gap_types.append(())
         else:
-            ids = tokens[value["id"]]
+            if (ids := tokens.get(value["id"])) is None:
+                raise DataError(f"A template has {value['id']!r}, of which it does not tell the id.")
             gaps[-1] += ids
             gap_types[-1] += (value["type_id"],) * len(ids)
     return Frame(tuple(gaps), tuple(gap_types), tuple(text_types))

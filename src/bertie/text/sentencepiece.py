@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Literal
 
 from bertie.errors import DataError
+from bertie.files import read_small
+from bertie.text.charsmap import check_charsmap
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
 ALGORITHMS: dict[int, Literal["unigram", "bpe"]] = {1: "unigram", 2: "bpe"}
-MAX_BYTES = 256 << 20  # the largest published ones are some 15 MB
+MAX_BYTES = 128 << 20  # the largest published ones are some 15 MB
 MAX_PIECE_BYTES = 1 << 16
 
 Value = int | bytes
@@ -49,10 +51,9 @@ class SentencePieceModel:
 
 def read_model(path: Path) -> SentencePieceModel:
     """Read a model. Raises DataError: not one, damaged, or of an algorithm other than Unigram and BPE."""
-    if path.stat().st_size > MAX_BYTES:
-        raise DataError(f"{path} has {path.stat().st_size:,} bytes; no SentencePiece model is that large.")
+    data = read_small(path, most=MAX_BYTES)
     try:
-        return _model(path.read_bytes())
+        return _model(data)
     except (ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
         raise DataError(f"{path} is not a whole SentencePiece model ({error}). Was its copy cut short?") from None
 
@@ -72,6 +73,8 @@ def _model(data: bytes) -> SentencePieceModel:
         raise ValueError("it has no pieces")
     if (algorithm := trainer.get(3, 1)) not in ALGORITHMS or not isinstance(algorithm, int):
         raise ValueError("its algorithm is neither Unigram nor BPE")
+    if charsmap:
+        check_charsmap(_message(charsmap))
     names, scores, kinds = zip(*pieces, strict=True)
     if len(set(names)) < len(names):
         raise ValueError("a piece is in it twice")

@@ -20,11 +20,12 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.errors import DataError, UsageError, nearest
-from bertie.files import read_json, write_bytes, write_json
+from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder
 from bertie.text.encoding import Encoding, Pieces, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
+    MAX_FILE_BYTES,
     check_same,
     public_settings,
     read_engine,
@@ -145,7 +146,7 @@ class Tokenizer:
             kept = [name for name in (format.files if format else ()) if name.endswith(".model")]
         else:
             engine, format, kept = build(folder, settings, format)
-        files = {name: (folder / name).read_bytes() for name in kept if (folder / name).is_file()}
+        files = {name: read_small(folder / name, most=MAX_FILE_BYTES) for name in kept if (folder / name).is_file()}
         try:
             return cls(engine, settings=settings, format=format, files=files)
         except DataError as error:

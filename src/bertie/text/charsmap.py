@@ -1,0 +1,40 @@
+"""The compiled normalization rules of a SentencePiece model ("charsmap"), checked before the engine reads them.
+
+The engine trusts them: a damaged one sends it beyond the end of an array, which ends the process. Four bytes say how
+many follow that hold a trie of byte strings (a double array, 32 bits a unit); the replacements come after it, each
+ended by a zero byte. google/sentencepiece, src/normalizer.cc; the engine's reader is the crate spm_precompiled.
+"""
+
+import numpy as np
+
+BYTES = np.arange(1, 256)
+
+
+def check_charsmap(data: bytes) -> None:
+    """Raise ValueError unless every place that any text can lead to is inside the rules."""
+    size = int.from_bytes(data[:4], "little")
+    if len(data) < 4 or not 0 < size <= len(data) - 4 or size % 4:
+        raise ValueError(f"its charsmap of {len(data):,} bytes is cut short")
+    units, replacements = np.frombuffer(data, "<u4", size // 4, 4).astype(np.int64), data[4 + size :]
+    replacements.decode()
+    offsets = (units >> 10) << ((units & 1 << 9) >> 6)
+    labels = units & (1 << 31 | 0xFF)
+    seen = np.zeros(len(units), np.bool_)
+    bases = offsets[:1]  # where the children of the nodes just reached begin: that of byte c at base ^ c
+    while len(bases):
+        if (bases | 0xFF).max() >= len(units):
+            raise ValueError("its charsmap points beyond its end")
+        bases = np.unique(bases[~seen[bases]])
+        seen[bases] = True
+        places = bases[:, None] ^ BYTES
+        reached = places[labels[places] == BYTES]
+        bases = reached ^ offsets[reached]
+        ends = bases[units[reached] >> 8 & 1 == 1]
+        if len(ends) and (ends.max() >= len(units) or not _begin(units[ends] & (1 << 31) - 1, replacements)):
+            raise ValueError("its charsmap has a replacement that is not there")
+
+
+def _begin(starts: np.ndarray, text: bytes) -> bool:
+    """Whether a character, or the end, stands at each of these places of a text in UTF-8."""
+    heads = np.append((np.frombuffer(text, np.uint8) & 0xC0) != 0x80, True)
+    return bool(starts.max() <= len(text)) and bool(heads[starts].all())
