@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -135,6 +135,24 @@ def file_hash(path: Path) -> str:
         while piece := file.read(1 << 20):
             digest.update(piece)
     return digest.hexdigest()
+
+
+def seal(facts: Mapping[str, Any]) -> str:
+    """Hash of what a JSON object says, without its own key "seal"."""
+    rest = {key: value for key, value in facts.items() if key != "seal"}
+    return xxhash.xxh3_128_hexdigest(json.dumps(rest, sort_keys=True).encode())
+
+
+def home_of(name: str, folder: Path, key: str) -> Path:
+    """Where something made from a folder is kept: inside it, or, where it cannot be written to, in the user's cache.
+
+    key: what tells the folder's content from another's. The cache is $XDG_CACHE_HOME/bertie, or ~/.cache/bertie.
+    """
+    inside = folder / name
+    if inside.exists() or os.access(folder, os.W_OK):
+        return inside
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "bertie" / key / name
 
 
 def check_run_folder(path: Path) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -85,6 +86,25 @@ def test_batches_come_in_order_and_faults_in_their_turn():
         assert [next(made) for _ in range(5)] == [2, 3, 4, 5, 6]
         with pytest.raises(DataError, match="shard 7"):
             next(made)
+
+
+def test_workers_have_one_torch_thread_and_others_as_many_as_before():
+    """Torch gives threads that start later what was last set in any thread."""
+    before = torch.get_num_threads()
+
+    def of_a_new_thread():
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(torch.get_num_threads).result()
+
+    torch.set_num_threads(3)
+    try:
+        made = ahead(lambda number: torch.get_num_threads(), 0, 20, 2)
+        assert next(made) == 1
+        assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
+        assert set(made) == {1}
+        assert (torch.get_num_threads(), of_a_new_thread()) == (3, 3)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_the_callers_random_numbers_are_left_alone(tmp_path):

@@ -1,5 +1,6 @@
 """Instances from sentence lengths: the release's algorithm beside ours, and what the corrected one promises."""
 
+import errno
 import random
 
 import numpy as np
@@ -11,7 +12,6 @@ from bertie.data import plans
 from bertie.data.draws import key
 from bertie.data.pairing import FullSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, cached, held_out, walk
-from bertie.errors import DataError
 
 corpora = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=12)
 
@@ -270,7 +270,7 @@ def test_held_out_documents():
     assert not held_out([3, 3], [0, 1, 2]).any()
 
 
-def test_plans_are_kept_and_damage_is_found(tmp_path):
+def test_plans_are_kept_and_a_damaged_one_is_made_again(tmp_path, capsys):
     sentences = random_corpus(documents=20)
     made = []
 
@@ -284,12 +284,40 @@ def test_plans_are_kept_and_damage_is_found(tmp_path):
     np.testing.assert_array_equal(first.rows, again.rows)
     assert dict(first.report) == dict(again.report)
     assert isinstance(again.rows, np.memmap)
+    kept = {path: path.read_bytes() for path in (tmp_path / "plans").iterdir()}
+    assert len(kept) == 2
     cached(make, tmp_path / "plans", "b")
     assert len(made) == 2
-    for path in (tmp_path / "plans").glob("*.npy"):
-        path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match="damaged"):
-        cached(make, tmp_path / "plans", "a")
+    rows = np.array(first.rows)  # apart from the file
+    for path, data in kept.items():
+        changes = [data[: len(data) // 2], b"", *(flipped(data, bit) for bit in range(0, 8 * len(data), 97))]
+        for changed in changes[:40]:
+            path.write_bytes(changed)
+            before = len(made)
+            plan = cached(make, tmp_path / "plans", "a")
+            np.testing.assert_array_equal(plan.rows, rows)
+            assert dict(plan.report) == dict(first.report)
+            if path.suffix == ".npy":
+                assert len(made) == before + 1  # a low bit of a start is no lesser damage
+                assert f"{path} is damaged (it does not match its hash); it is made again" in capsys.readouterr().err
+        assert path.read_bytes() == data
+
+
+def flipped(data, bit):
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_a_plan_that_cannot_be_kept_lives_in_memory(tmp_path, monkeypatch):
+    sentences = random_corpus(documents=20)
+
+    def refuse(*arguments, **options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(plans, "atomic_write", refuse)
+    plan = cached(lambda: NextSentencePairs().plan(sentences, max_length=64, seed=key(0)), tmp_path / "plans", "a")
+    assert len(plan) > 0
 
 
 # Sentence order

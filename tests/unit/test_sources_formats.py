@@ -4,8 +4,10 @@ import bz2
 import gzip
 import json
 import lzma
+import time
 import zipfile
 from collections import Counter
+from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
@@ -247,6 +249,17 @@ def test_a_line_beyond_the_limit_is_dropped_and_its_neighbours_stay(tmp_path, mo
         assert [line for _, line in dropped(found)] == [line]
 
 
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_the_last_line_of_a_table_beyond_the_limit_is_counted(tmp_path, monkeypatch, end):
+    monkeypatch.setattr(records, "LIMIT", 1000)
+    monkeypatch.setattr(records, "READ", 300)
+    (tmp_path / "a.csv").write_text(f"id,text\n1,one\n2,{'x' * 5000}{end}")
+    (tmp_path / "b.csv").write_text(f"id,text{'x' * 5000}{end}")
+    assert texts(read(tmp_path / "a.csv")) == ["one"]
+    assert [line for _, line in dropped(read(tmp_path / "a.csv"))] == [3]
+    assert [line for _, line in dropped(read(tmp_path / "b.csv"))] == [1]
+
+
 def test_a_document_beyond_the_limit_is_cut_at_a_line_and_counted(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "LIMIT", 1000)
     monkeypatch.setattr(records, "READ", 300)
@@ -267,6 +280,39 @@ def test_folders_and_globs_give_known_files_in_order_once(tmp_path):
     assert [name.removeprefix(f"{tmp_path}/") for name in names] == ["a.txt", "b.txt", "sub/c.jsonl"]
     assert passed_over == [str(tmp_path / "d.pdf")]
     assert texts(read(tmp_path)) == ["in a.txt", "in b.txt", "in c"]
+
+
+def seconds_to_plan(folder, count):
+    folder.mkdir()
+    for number in range(count):
+        (folder / f"{number:06d}.txt").write_text("x")
+        if number % 10 == 0:
+            (folder / f"{number:06d}.bin").touch()
+    begun = time.perf_counter()
+    units, passed_over = sources.plan([str(folder)], Reading())
+    elapsed_s = time.perf_counter() - begun
+    assert [Path(item[0]).name for unit in units for item in unit.items] == [f"{n:06d}.txt" for n in range(count)]
+    assert len(passed_over) == -(-count // 10)
+    return elapsed_s
+
+
+def test_many_small_files_are_looked_at_once_each(tmp_path, monkeypatch):
+    looked = Counter()
+    usual = Path.__hash__
+
+    def counted(path):
+        looked["hashes"] += 1
+        return usual(path)
+
+    monkeypatch.setattr(Path, "__hash__", counted)
+    seconds_to_plan(tmp_path / "many", 300)
+    assert looked["hashes"] < 10 * 330
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_small_files_are_planned_in_linear_time(tmp_path):
+    few, many = seconds_to_plan(tmp_path / "few", 10_000), seconds_to_plan(tmp_path / "many", 100_000)
+    assert many < 30 * max(few, 0.1)
 
 
 def test_missing_and_unknown_inputs_are_answered(tmp_path):

@@ -110,10 +110,15 @@ def table(kind: str, item: Item, reading: Reading, counts: Counter[str]) -> Iter
                 yield Dropped(f"no text in column {column!r}", path, line)
             else:
                 yield document
-            while too_long:
-                yield too_long.pop()
+            yield from _taken(too_long)
+        yield from _taken(too_long)  # the last lines of a file end no row
     finally:
         csv.field_size_limit(usual_limit)
+
+
+def _taken(found: list[Dropped]) -> Iterator[Dropped]:
+    while found:
+        yield found.pop(0)
 
 
 def row_groups(path: str, reading: Reading) -> Iterator[tuple[Item, int]]:

@@ -6,6 +6,7 @@ so that making an instance costs two slices, and accounts for every token.
 M sentences · D documents · N instances of the plan
 """
 
+import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,9 +19,10 @@ import numpy as np
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
+from bertie.console import warn
 from bertie.data.draws import U64, key
 from bertie.errors import DataError
-from bertie.files import atomic_write, read_json, write_json
+from bertie.files import atomic_write, file_hash, read_json, seal, write_json
 
 Int = NDArray[np.int64]
 
@@ -253,22 +255,41 @@ def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
 def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan:
     """The plan of that identity from a folder, memory-mapped; made and kept there when it is not yet.
 
-    Without a folder, or one that cannot be written to, the plan lives in memory.
+    One that is damaged is made again, and that is said. Without a folder, or one that cannot be written to, the plan
+    lives in memory.
     """
     if folder is None:
         return make()
     name = xxhash.xxh3_128_hexdigest(f"{VERSION} {identity}".encode())[:16]
-    path, report = folder / f"plan-{name}.npy", folder / f"plan-{name}.json"
-    if not report.exists():  # written last
-        plan = make()
-        try:
-            folder.mkdir(exist_ok=True)
-            with atomic_write(path) as file:
-                np.save(file, plan.rows, allow_pickle=False)
-            write_json(report, plan.report)
-        except PermissionError:
-            return plan
+    path = folder / f"plan-{name}.npy"
+    if (kept := _kept(path)) is not None:
+        return kept
+    plan = make()
     try:
-        return Plan(np.load(path, mmap_mode="r", allow_pickle=False), read_json(report))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path} is damaged ({error}). Delete it; it is made again.") from None
+        folder.mkdir(exist_ok=True)
+        with atomic_write(path) as file:
+            np.save(file, plan.rows, allow_pickle=False)
+        facts = {"bytes": path.stat().st_size, "hash": file_hash(path), "report": dict(plan.report)}
+        write_json(path.with_suffix(".json"), {**facts, "seal": seal(facts)})  # last: without it there is no plan
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        return plan
+    return _kept(path) or plan
+
+
+def _kept(path: Path) -> Plan | None:
+    """The plan in a file, every byte of it checked; None where there is none, or it is damaged."""
+    try:
+        facts = read_json(path.with_suffix(".json"))
+    except (DataError, OSError):
+        facts = None
+    if not isinstance(facts, dict) or "seal" not in facts:  # none, or of a version that did not hash them
+        return None
+    try:
+        if facts["seal"] != seal(facts) or facts["bytes"] != path.stat().st_size or facts["hash"] != file_hash(path):
+            raise ValueError("it does not match its hash")
+        return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
+    except (OSError, ValueError, KeyError) as error:
+        warn(f"{path} is damaged ({error}); it is made again.")
+        return None

@@ -9,7 +9,6 @@ All little-endian. Where shards are cut depends on the documents alone, so the s
 """
 
 import itertools
-import json
 import os
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from bertie.errors import DataError
-from bertie.files import full_disk, read_json, sync_folder, write_json
+from bertie.files import full_disk, read_json, seal, sync_folder, write_json
 
 Array = NDArray[Any]
 Int64 = NDArray[np.int64]
@@ -202,7 +201,7 @@ class ShardWriter:
             **facts,
             "shards": self._shards,
         }
-        manifest["seal"] = _seal(manifest)
+        manifest["seal"] = seal(manifest)
         write_json(self.folder / "manifest.json", manifest)
         return Shards.open(self.folder, verify=False)
 
@@ -309,7 +308,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
         raise DataError(f"{path} is not the manifest of a corpus ({FORMAT!r} is expected, {found!r} found).")
-    if manifest.get("seal") != _seal(manifest):
+    if manifest.get("seal") != seal(manifest):
         raise DataError(f"{path} is damaged: it does not match its own hash. Restore it, or make the corpus again.")
     return manifest
 
@@ -339,9 +338,3 @@ def _fingerprint(dtype: str, shards: Iterable[Mapping[str, Any]]) -> str:
         for kind in KINDS:
             digest.update("".join(shard[kind]["blocks"]).encode() + b"\n")
     return digest.hexdigest()
-
-
-def _seal(manifest: Mapping[str, Any]) -> str:
-    """Hash of the manifest without its seal."""
-    rest = {key: value for key, value in manifest.items() if key != "seal"}
-    return xxhash.xxh3_128_hexdigest(json.dumps(rest, sort_keys=True).encode())

@@ -61,14 +61,17 @@ def plan(inputs: Iterable[str], reading: Reading) -> tuple[list[Unit], list[str]
     except LookupError:
         raise UsageError(f"Unknown encoding {reading.encoding!r}. Examples: utf-8, cp949, latin-1.") from None
     units: list[Unit] = []
+    size = 0  # of the last unit
     names, passed_over = expand(inputs, reading)
     for name in names:
         kind, about = kind_of(name, reading)
-        for item, size in SOURCES[kind].plan(about, reading):
-            if units and units[-1].source == kind and units[-1].size < UNIT:
-                units[-1] = Unit(kind, [*units[-1].items, item], units[-1].size + size)
-            else:
-                units.append(Unit(kind, [item], size))
+        for item, bytes_ in SOURCES[kind].plan(about, reading):
+            if not units or units[-1].source != kind or size >= UNIT:
+                units.append(Unit(kind, [], 0))
+                size = 0
+            units[-1].items.append(item)
+            size += bytes_
+            units[-1] = units[-1]._replace(size=size)
     return units, passed_over
 
 
@@ -129,11 +132,11 @@ def expand(inputs: Iterable[str], reading: Reading) -> tuple[list[str], list[str
         elif Path(name).is_dir():
             inside = sorted(p for p in Path(name).rglob("*") if p.is_file())
             visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(name).parts)]
-            known = [p for p in visible if reading.format or _suffix(p) in SUFFIXES]
+            known = {p: None for p in visible if reading.format or _suffix(p) in SUFFIXES}
             if not known:
                 raise DataError(f"The folder {name} holds no file of a known format ({', '.join(_endings())}).")
             names.update(dict.fromkeys(map(str, known)))
-            passed_over += [str(p) for p in visible if p not in set(known)]
+            passed_over += [str(p) for p in visible if p not in known]
         elif Path(name).is_file():
             names[name] = None
         else:

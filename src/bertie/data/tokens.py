@@ -9,19 +9,20 @@ from weakref import WeakValueDictionary
 import numpy as np
 import safetensors.numpy
 
-from bertie.console import progress
+from bertie.console import progress, say
 from bertie.data import executors
 from bertie.data.records import UNIT
 from bertie.data.shards import Array, Int64, Shards, ShardWriter, decode
 from bertie.errors import DataError
-from bertie.files import write_bytes
+from bertie.files import home_of, write_bytes
 from bertie.text.tokenizer import Tokenizer
 
 
 def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine: str = "processes") -> Shards:
     """The token ids of a corpus, from folder/tokens-<tokenizer>/, made there first when they are not yet.
 
-    The bytes do not depend on `workers` or `engine` (a row of executors.ENGINES); an interrupted call is gone on with.
+    Those of a corpus that may not be written to are made in the user's cache, which is said. The bytes do not depend
+    on `workers` or `engine` (a row of executors.ENGINES); an interrupted call is gone on with.
     Raises DataError when the corpus or the ids are damaged, Stopped (exit 75) when the disk is full.
     """
     folder = Path(folder)
@@ -29,12 +30,14 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
     if text.manifest.get("kind") != "text":
         raise DataError(f"{folder} holds token ids already; encode the corpus they were made from: {folder.parent}.")
     identity = {"corpus": text.fingerprint, "tokenizer": tokenizer.fingerprint}
-    target = folder / f"tokens-{tokenizer.fingerprint[:12]}"
+    target = home(text, tokenizer.fingerprint)
     if (target / "manifest.json").exists():
         shards = Shards.open(target)
         if {key: shards.manifest[key] for key in identity} == identity:
             return shards
         (target / "manifest.json").unlink()  # of a corpus that stood here before
+    if target.parent != folder:
+        say(f"{folder} is read-only: its token ids go to {target}.")
     with executors.working(target) as work:
         executors.go_on(target, work, identity)
         tokenizer.save(work / "tokenizer")
@@ -59,6 +62,11 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
                 unknown=sum(result["unknown"] for result in results),
                 splitter=text.manifest["config"]["splitter"],
             )
+
+
+def home(text: Shards, tokenizer: str) -> Path:
+    """The folder for a corpus' token ids, by the fingerprint of the tokenizer."""
+    return home_of(f"tokens-{tokenizer[:12]}", text.folder, text.fingerprint[:16])
 
 
 def encode_documents(

@@ -25,6 +25,7 @@ from bertie.data.order import Order, places
 from bertie.data.pairing import FullSentences
 from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out, planned
 from bertie.errors import DataError, UsageError
+from bertie.files import home_of
 from bertie.objectives.base import Objective
 from bertie.text.tokenizer import Tokenizer
 
@@ -185,7 +186,8 @@ class PretrainingSource:
             with progress("pairing", len(sentences), unit="sentences") as advance:
                 return planned(self.pairing, sentences, max_length=length, seed=drawn, advance=advance)
 
-        return cached(make, self.shards.folder and self.shards.folder / "plans", identity)
+        folder = self.shards.folder
+        return cached(make, folder and home_of("plans", folder, self.shards.fingerprint[:16]), identity)
 
     def instances(self, places: Int, sample_ids: Int) -> tuple[Batch, Draws]:
         """The instances at some places of this source's order, not corrupted yet, and what to draw their masks from."""

@@ -13,7 +13,8 @@ import yaml
 
 from bertie import families
 from bertie import settings as configs
-from bertie.data.shards import Shards, read_manifest
+from bertie.data.shards import Shards
+from bertie.data.tokens import home
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json
 from bertie.models.folder import fingerprint
@@ -159,12 +160,12 @@ def _corpus(run: Path) -> str:
     said = []
     for path, recorded in zip(paths, expected, strict=True):
         text = Shards.open(path)
-        name = f"tokens-{identity['tokenizer'][:12]}"
-        if not (Path(path) / name / "manifest.json").exists():
+        tokens = home(text, identity["tokenizer"])
+        if not (tokens / "manifest.json").exists():
             said.append(f"{path} is whole; its token ids are gone, and would be made again")
             continue
-        ids = Shards.open(Path(path) / name)
-        if ids.fingerprint != recorded.split()[0] or read_manifest(Path(path) / name)["corpus"] != text.fingerprint:
+        ids = Shards.open(tokens)
+        if ids.fingerprint != recorded.split()[0] or ids.manifest["corpus"] != text.fingerprint:
             raise DataError(f"{path} holds another corpus now: {ids.fingerprint}, the run read {recorded}.")
         said.append(f"{path} is the same: {ids.fingerprint}")
     return "; ".join(said)

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from threading import Barrier
 from typing import TypeVar
 
 import torch
@@ -22,9 +22,13 @@ def ahead(make: Callable[[int], T], start: int, stop: int, workers: int) -> Gene
         return
     # One torch thread each: every Python thread has an OpenMP team of its own, and an idle team spins on the cores the
     # training step needs (a step of a 2x128 model took 53 ms beside such a worker, 30 ms without: docs/LOG.md).
-    one_thread = partial(torch.set_num_threads, 1)  # of the calling thread alone
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="batches", initializer=one_thread)
+    started = Barrier(workers + 1)
+    pool = ThreadPoolExecutor(workers, "batches", _one_thread, (started,))
     try:
+        for _ in range(workers):
+            pool.submit(int)  # each starts a worker, as none is idle before all have started
+        started.wait()
+        torch.set_num_threads(torch.get_num_threads())  # also what threads to come start with, which workers set to 1
         waiting: deque[Future[T]] = deque()
         for number in range(start, stop):
             waiting.append(pool.submit(make, number))
@@ -34,3 +38,10 @@ def ahead(make: Callable[[int], T], start: int, stop: int, workers: int) -> Gene
             yield waiting.popleft().result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _one_thread(started: Barrier) -> None:
+    """Give the calling thread one torch thread for good, and wait for the others."""
+    torch.get_num_threads()  # torch sets a thread up when it first asks: now, or it would undo the next line
+    torch.set_num_threads(1)
+    started.wait()
