@@ -18,6 +18,7 @@ from bertie.infer.predict import Predictor
 from bertie.metrics.answers import Given
 from bertie.metrics.base import wilson
 from bertie.metrics.confusion import Confusion
+from bertie.metrics.intervals import with_intervals
 from bertie.metrics.resample import Reservoir
 from bertie.metrics.tags import TagScores
 from bertie.report import sections
@@ -38,7 +39,16 @@ assert one_thread
 assert run
 assert train  # fixtures
 
-SECTIONS = ("Course", "Figures", "Confusions", "Labels", "Calibration", "Slices", "Worst answers", "Settings")
+SECTIONS = (
+    "Training curves",
+    "Metrics",
+    "Confusion matrix",
+    "Labels",
+    "Calibration",
+    "Performance by subgroup",
+    "Worst answers",
+    "Settings",
+)
 NEEDS = re.compile(r"""(src|href)=["']?(?!#|seed-)""")
 
 
@@ -90,8 +100,8 @@ def test_a_page_can_be_drawn_while_the_run_goes_on(run, model, train, tmp_path):
     assert done.returncode == 0, done.stderr
     html = (out / "report.html").read_text()
     assert "100% done" in html
-    assert "<h2>Course</h2>" in html
-    assert "<h2>Figures</h2>" not in html
+    assert "<h2>Training curves</h2>" in html
+    assert "<h2>Metrics</h2>" not in html
 
 
 @pytest.mark.parametrize("dev", [[("a z b", "has z")], [("a b", "plain"), ("b c", "plain"), ("z", "never seen")]])
@@ -100,7 +110,7 @@ def test_a_dev_set_of_one_example_or_one_class_has_a_page(model, train, tmp_path
     results = finetune(config, tmp_path / "run")
     html = (tmp_path / "run" / "report.html").read_text()
     assert results["dev"]["examples"] == len(dev)
-    assert "<h2>Figures</h2>" in html
+    assert "<h2>Metrics</h2>" in html
     assert "nan" not in unescape(re.sub(r"<svg.*?</svg>|<style>.*?</style>", "", html, flags=re.DOTALL)).lower()
     assert ("never seen" in html) == (len(dev) == 3)
 
@@ -120,8 +130,11 @@ def test_several_seeds_have_a_page_that_leads_to_theirs(run, model, train, tmp_p
     (out / "results.json").write_text(json.dumps(summed))
     assert run("report", out).returncode == 0
     html = (out / "report.html").read_text()
-    assert "seed 1 failed to learn: every dev example was given the answer &#x27;&lt;plain&gt;&#x27;" in html
-    assert "mean of those that learnt" in html
+    assert "1 of 2 seeds failed: the model predicts one label for every dev example" in html
+    assert "seed 1: &#x27;&lt;plain&gt;&#x27;" in html
+    assert html.index('role="alert"') < html.index('class="tiles"')
+    assert "interval of the mean" not in html, "an interval over failed seeds means nothing"
+    assert "mean of the others" in html
 
 
 # The page of a labelled file -----------------------------------------------------------------------------------------
@@ -355,7 +368,9 @@ def test_of_300_labels_the_weakest_and_the_most_confused_are_shown():
         scores.add([label] * 20, [wrong] * (n % 20) + [label] * (20 - n % 20))
     report = Report("t")
     sections.answers(
-        report, scores.report(resamples=20), {"metric": "accuracy", "slices": {}, "worst": [], "points": []}
+        report,
+        with_intervals(scores.report(resamples=20)),
+        {"metric": "accuracy", "slices": {}, "worst": [], "points": []},
     )
     html = report.render()
     assert "&lt;label 19&gt;" in html
@@ -372,7 +387,9 @@ def test_labels_without_an_example_do_not_hide_the_weak_ones():
     scores.add(["label 050"] * 5 + ["label 051"] * 5, ["label 051"] * 4 + ["label 050"] + ["label 051"] * 5)
     report = Report("t")
     sections.answers(
-        report, scores.report(resamples=20), {"metric": "accuracy", "slices": {}, "worst": [], "points": []}
+        report,
+        with_intervals(scores.report(resamples=20)),
+        {"metric": "accuracy", "slices": {}, "worst": [], "points": []},
     )
     html = report.render()
     assert "58 have no example here" in html

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from bertie.cli.app import app
 from bertie.errors import DataError
-from bertie.runs.page import guesses, page
+from bertie.runs.guesses import guesses, masked_text
+from bertie.runs.page import page
 from bertie.runs.pretrain import pretrain
 from bertie.train import log
 
@@ -28,16 +29,16 @@ def run(home, tmp_path_factory):
 
 def test_a_run_draws_itself(run):
     html = (run / "report.html").read_text()
-    for heading in ("Loss", "Course", "Hidden words, filled in over time", "Plan", "Corpus: corpus", "Settings"):
+    for heading in ("Training curves", "Masked-token predictions", "Plan", "Corpus: corpus", "Settings"):
         assert f"<h2>{heading}</h2>" in html
-    assert html.count("<svg") == 5  # two losses, the rate, the norm, the speed
+    assert html.count("<svg") == 5  # two losses, the learning rate, the gradient norm, the speed
     last = [line for line in log.read(run) if line["kind"] == "valid"][-1]
     assert f"{last['loss']:.3f}" in html
     assert "finished" in html
     assert not re.search(r"""(src|href)=["']?(?!#)""", html.replace('xlink:href="#', "")), "it needs something else"
 
 
-def test_hidden_words_are_those_of_the_held_out_text(run):
+def test_masked_tokens_are_those_of_the_held_out_text(run):
     lines = guesses(run)
     assert [line["step"] for line in lines] == [2, 4, 6]
     for line in lines:

@@ -59,7 +59,8 @@ def evaluate(
     from bertie.evaluate import compare
     from bertie.files import check_new_file, write_json
     from bertie.infer.findings import Findings
-    from bertie.metrics.base import summary
+    from bertie.metrics.base import summary, undefined
+    from bertie.metrics.intervals import with_intervals
     from bertie.report import sections
     from bertie.tasks.datasets import DATASETS
 
@@ -90,7 +91,17 @@ def evaluate(
         write_json(output, found)
     if report and findings:
         what = "standard input" if file == "-" else Path(path).name
-        sections.page(f"Evaluation: {what}", f"{model} on {path}", found, findings.as_json(), metrics).save(report)
+        notes = [*found["notes"], *undefined(found)]
+        page = sections.page(
+            f"Evaluation: {what}",
+            f"{model} on {path}",
+            with_intervals(found),
+            findings.as_json(),
+            metrics,
+            notes=notes,
+            source=what,
+        )
+        page.footer(docs="docs/fine-tuning.md").save(report)
         console.say(f"The page is {report}")
     if console.verbosity.json:
         emit(found)
@@ -125,7 +136,7 @@ def show_details(report: dict[str, Any]) -> None:
         if len(occur) < len(per_label):
             console.show(f"and {len(per_label) - len(occur):,} labels without an example")
     if "ece" in report:
-        console.show(f"probabilities are off by {report['ece']:.3f} on average (expected calibration error)")
+        console.show(f"ECE {report['ece']:.3f}")
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels the model never learnt, counted as errors: {unknown}")

@@ -69,8 +69,13 @@ class Columns:
     choices: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        choices = f", choices: {', '.join(self.choices)}" if self.choices else ""
-        return f"text: {' + '.join(self.text)}{choices}, label: {self.label or 'none'}"
+        kinds = (("text", self.text), ("choice", self.choices), ("label", (self.label,) if self.label else ()))
+        found = [
+            f"{kind} column{'s' if len(names) > 1 else ''} {' and '.join(f'`{name}`' for name in names)}"
+            for kind, names in kinds
+            if names
+        ]
+        return ", ".join([*found, *([] if self.label else ["no label column"])])
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Charts as inline SVG, drawn by matplotlib in the colours of the page they stand on, light or dark.
 
 matplotlib draws with stand-in colours; each is then replaced by a CSS variable, and the font by the page's own. So a
-chart is text inside the page: no image files, sharp at any size, and it changes with the reader's colour scheme.
+chart is text inside the page: no image files, sharp at any size, and it changes with the reader's colour scheme. Every
+chart is WIDTH inches wide, so that its text has the same size beside another one and can be read on a phone.
 """
 
 import io
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
+WIDTH = 4.6  # inches of 72 units: on a phone of 390 px a unit is about a pixel
+TEXT, SMALL = 10.5, 10.0  # font sizes, in these units
 INK, SOFT, GRID = "#010101", "#010102", "#010103"
 SERIES = ("#020201", "#020202", "#020203", "#020204", "#020205", "#020206")
 VARIABLES = {INK: "--ink", SOFT: "--soft", GRID: "--grid", **{c: f"--series-{i}" for i, c in enumerate(SERIES, 1)}}
@@ -36,8 +39,8 @@ class Line:
 
 
 def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, percent: bool = False, title: str = "") -> str:
-    """Lines over a shared axis, each named at its right end -> an `<svg>` element."""
-    with _axes(5.2, 3.0) as (axes, svg):
+    """Lines over a shared axis that starts at 0, named in a legend -> an `<svg>` element."""
+    with _axes(2.8) as (axes, svg):
         for place, line in enumerate(lines):
             colour = SERIES[(line.colour or place + 1) - 1]
             if line.low is not None and line.high is not None:
@@ -46,10 +49,12 @@ def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, percent: bo
             style: Any = {"linewidth": 1.2, "linestyle": (0, (4, 3))} if line.dashed else {"linewidth": 1.8}
             axes.plot(line.x, line.y, color=colour, marker=marker, markersize=3.5, label=line.name, **style)
         if len(lines) > 1:
-            axes.legend(frameon=False, fontsize=9, labelcolor=INK, handlelength=1.4)
+            axes.legend(frameon=False, fontsize=SMALL, labelcolor=INK, handlelength=1.4)
         axes.set_xlabel(x_label)
         axes.set_ylabel(y_label)
-        _thousands(axes, x=True)
+        axes.set_xlim(left=0)
+        _ticks(axes.xaxis, whole=all(float(x).is_integer() for line in lines for x in line.x))
+        _ticks(axes.yaxis)
         if percent:
             _percent(axes.yaxis)
         axes.grid(axis="y", color=GRID, linewidth=0.8)
@@ -57,31 +62,41 @@ def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, percent: bo
 
 
 def interval_chart(
-    groups: Mapping[str, tuple[Sequence[float], float, float]],
+    groups: Mapping[str, tuple[Sequence[float], float | None, float | None]],
     *,
     x_label: str,
     title: str = "",
     colours: Sequence[int] = (),
     reference: tuple[str, float] | None = None,
 ) -> str:
-    """One row per group: its values as dots, their mean, and an interval (values, low, high) -> an `<svg>` element."""
-    with _axes(6.0, 0.7 + 0.55 * len(groups)) as (axes, svg):
+    """One row per group: its values as dots, their mean, and an interval (values, low, high) -> an `<svg>` element.
+
+    Without low and high no interval is drawn.
+    """
+    with _axes(0.7 + 0.6 * len(groups)) as (axes, svg):
         for row, (values, low, high) in enumerate(groups.values()):
             colour, y = SERIES[(colours[row] if colours else row + 1) - 1], len(groups) - 1 - row
             mean = sum(values) / len(values)
-            axes.plot([low, high], [y, y], color=colour, linewidth=7, alpha=0.25, solid_capstyle="round")
+            if low is not None and high is not None:
+                axes.plot([low, high], [y, y], color=colour, linewidth=7, alpha=0.25, solid_capstyle="round")
             axes.plot(values, [y] * len(values), "o", color=colour, markersize=4, alpha=0.7, markeredgewidth=0)
             axes.plot([mean, mean], [y - 0.22, y + 0.22], color=colour, linewidth=2.4)
-            axes.annotate(f"{mean:.3f}", (mean, y + 0.26), ha="center", va="bottom", fontsize=9, color=INK)
+            axes.annotate(f"{mean:.3f}", (mean, y + 0.26), ha="center", va="bottom", fontsize=SMALL, color=INK)
         if reference is not None:
             axes.axvline(reference[1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
             axes.annotate(
-                reference[0], (reference[1], -0.55), xytext=(4, 0), textcoords="offset points", fontsize=8, color=SOFT
+                reference[0],
+                (reference[1], -0.6),
+                xytext=(4, 0),
+                textcoords="offset points",
+                fontsize=SMALL,
+                color=SOFT,
             )
         axes.set_yticks(range(len(groups)), list(groups)[::-1])
         axes.set_ylim(-0.7, len(groups) - 0.3)
         axes.set_xlabel(x_label)
-        axes.tick_params(axis="y", length=0, labelcolor=INK, labelsize=10)
+        axes.tick_params(axis="y", length=0, labelcolor=INK)
+        _ticks(axes.xaxis)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x", color=GRID, linewidth=0.8)
     return svg(title or x_label)
@@ -89,12 +104,12 @@ def interval_chart(
 
 def bar_chart(values: Mapping[str, float], *, x_label: str, title: str = "", form: str = "{:,.0f}") -> str:
     """Horizontal bars, each with its number -> an `<svg>` element."""
-    with _axes(6.0, 0.7 + 0.36 * len(values)) as (axes, svg):
+    with _axes(0.7 + 0.36 * len(values)) as (axes, svg):
         places = range(len(values) - 1, -1, -1)
         axes.barh(list(places), list(values.values()), height=0.62, color=SERIES[0])
         for y, value in zip(places, values.values(), strict=True):
             axes.annotate(
-                form.format(value), (value, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=9
+                form.format(value), (value, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=SMALL
             )
         axes.set_yticks(list(places), list(values))
         axes.tick_params(axis="y", length=0, labelcolor=INK)
@@ -102,14 +117,14 @@ def bar_chart(values: Mapping[str, float], *, x_label: str, title: str = "", for
         axes.set_xlim(left=0)
         axes.set_xlabel(x_label)
         axes.spines["left"].set_visible(False)
-        _thousands(axes, x=True)
+        _ticks(axes.xaxis)
         axes.grid(axis="x", color=GRID, linewidth=0.8)
     return svg(title or x_label)
 
 
 def scatter_chart(points: Sequence[tuple[float, float]], *, x_label: str, y_label: str, title: str = "") -> str:
     """A dot for each (x, y), both on the same scale, and the line where they agree -> an `<svg>` element."""
-    with _axes(5.2, 3.6) as (axes, svg):
+    with _axes(3.2) as (axes, svg):
         values = [value for point in points for value in point] or [0.0]
         low, high = min(values), max(values)
         margin = 0.04 * (high - low) or 0.5
@@ -151,8 +166,8 @@ class _Svg:
 
 
 @contextmanager
-def _axes(width: float, height: float) -> "Iterator[tuple[Axes, _Svg]]":
-    """Axes to draw on, `width` by `height` inches; when the block ends the `_Svg` holds the drawing."""
+def _axes(height: float) -> "Iterator[tuple[Axes, _Svg]]":
+    """Axes to draw on, `height` inches high; when the block ends the `_Svg` holds the drawing."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -160,7 +175,9 @@ def _axes(width: float, height: float) -> "Iterator[tuple[Axes, _Svg]]":
         "svg.fonttype": "none",  # text stays text
         "svg.hashsalt": "bertie",  # the same drawing is the same bytes
         "text.parse_math": False,  # a $ is a $
-        "font.size": 9.5,
+        "font.size": TEXT,
+        "xtick.labelsize": SMALL,
+        "ytick.labelsize": SMALL,
         "text.color": INK,
         "axes.edgecolor": GRID,
         "axes.labelcolor": SOFT,
@@ -172,7 +189,7 @@ def _axes(width: float, height: float) -> "Iterator[tuple[Axes, _Svg]]":
     }
     with matplotlib.rc_context(style), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # Hangul is the page's font's to draw; here it is only measured
-        figure = Figure(figsize=(width, height), layout="constrained")
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
         axes = figure.add_subplot()
         svg = _Svg()
         yield axes, svg
@@ -187,7 +204,8 @@ def _restyle(svg: str) -> str:
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", svg, count=1)
-    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 var(--font)", svg)
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font: \1 var(--font)", svg)  # matplotlib up to 3.10
+    svg = re.sub(r"font-family: [^;\"]*", "font-family: var(--font)", svg)  # from 3.11
     for stand_in, variable in VARIABLES.items():
         svg = svg.replace(stand_in, f"var({variable})")
     return svg.strip()
@@ -199,9 +217,16 @@ def _percent(axis: Any) -> None:
     axis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
-def _thousands(axes: "Axes", *, x: bool) -> None:
+def _ticks(axis: Any, *, whole: bool = False) -> None:
+    """A few round numbers, written out: 20,000 and 0.25; below a thousandth 2.5e-5, never an offset in a corner."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    axis = axes.xaxis if x else axes.yaxis
-    axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+
+
+def tick(value: float) -> str:
+    """A number on an axis."""
+    if abs(value) < 1e-12:
+        return "0"
+    return f"{value:.3g}".replace("e-0", "e-") if abs(value) < 1e-3 else f"{value:,.6g}"

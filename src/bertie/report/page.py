@@ -2,16 +2,19 @@
 
     report = Report("Pre-training", "bert-tiny on 2.1 M words")
     report.tiles([Tile("accuracy", "0.61", "5 seeds")])
-    report.section("Loss", "Nats per masked word.").chart(line_chart(...), "Lower is better.")
+    report.section("Loss", "Nats per masked token.").chart(line_chart(...), "Lower is better.")
     report.table(["stage", "seconds"], [["corpus", 12.1]])
+    report.footer(made="2026-11-22", docs="docs/training.md")
     report.save(Path("runs/x/report.html"))
 
 Every method returns the report. Text is escaped; `html`, and a table's cells that are `Html`, take markup as it is.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +22,9 @@ from bertie import console
 from bertie.errors import DataError
 from bertie.files import write_bytes
 from bertie.report.style import STYLE
+from bertie.report.values import number, probability, setting
+
+NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]?\d[\d,.]*)?|not defined|–")
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def bars(scores: Mapping[str, float], label: str = "") -> Html:
     for place, (name, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
         kind = f"prob{' top' if place == 0 else ''}{' true' if name == label else ''}"
         fill = f'<div class="track"><div class="fill" style="width:{score:.1%}"></div></div>'
-        rows.append(f'<div class="{kind}"><span>{escape(name)}</span>{fill}<span>{score:.0%}</span></div>')
+        rows.append(f'<div class="{kind}"><span>{escape(name)}</span>{fill}<span>{probability(score)}</span></div>')
     return Html("".join(rows))
 
 
@@ -68,9 +74,16 @@ def interval(
     def at(x: float) -> str:
         return f"{(x - span[0]) / width:.1%}"
 
+    marks = "".join(f'<s style="left:{place}%"></s>' for place in (0, 50, 100))
     line = "" if reference is None else f'<u style="left:{at(reference)}"></u>'
     bar = f'<i style="left:{at(low)};width:{(high - low) / width:.1%}"></i>'
-    return Html(f'<div class="interval">{bar}{line}<b style="left:{at(value)}"></b></div>')
+    return Html(f'<div class="interval">{marks}{bar}{line}<b style="left:{at(value)}"></b></div>')
+
+
+def scale(name: str, span: tuple[float, float] = (0.0, 1.0)) -> Html:
+    """The header of a column of `interval`s: what it is, and the numbers at its ends and in its middle."""
+    ends = "".join(f"<span>{value:g}</span>" for value in (span[0], sum(span) / 2, span[1]))
+    return Html(f'{escape(name)}<div class="ticks">{ends}</div>')
 
 
 class Report:
@@ -82,6 +95,7 @@ class Report:
         self.lang = lang
         self._parts: list[str] = []
         self._open = False
+        self._footer = ""
 
     def section(self, title: str, text: str = "") -> Self:
         """Begin a section; what is added next belongs to it."""
@@ -93,6 +107,16 @@ class Report:
     def text(self, text: str) -> Self:
         """Add paragraphs of plain text; an empty line parts two."""
         return self.html("".join(f"<p>{escape(part)}</p>" for part in text.split("\n\n")))
+
+    def banner(self, *lines: str) -> Self:
+        """Add a warning nobody overlooks: the run failed, and what to do. Nothing where there are no lines."""
+        text = "".join(f"<p>{escape(line)}</p>" for line in lines)
+        return self.html(f'<div class="banner" role="alert">{text}</div>') if lines else self
+
+    def notes(self, lines: Iterable[str]) -> Self:
+        """Add what a reader should know, as a list; nothing where there is nothing."""
+        items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        return self.section("Notes").html(f"<ul>{items}</ul>") if items else self
 
     def tiles(self, tiles: Iterable[Tile]) -> Self:
         """Add a row of numbers that sum up."""
@@ -112,16 +136,33 @@ class Report:
         figures = (f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>" for svg, caption in charts)
         return self.html(f'<div class="charts">{"".join(figures)}</div>')
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "") -> Self:
-        """Add a table. Numbers stand to the right: floats with 3 digits after the point, integers with commas."""
-        head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-        body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", *, stack: bool = False
+    ) -> Self:
+        """Add a table. Columns of numbers stand to the right. stack: on a phone each row becomes a card."""
+        body = [list(row) for row in rows]
+        kinds = [all(map(_numeric, cells)) for cells in zip(*body, strict=True)] or [False] * len(columns)
+        kinds[0] &= not any(isinstance(row[0], str) for row in body)  # a name stands to the left, be it a number
+        head = "".join(
+            f"<th{_class(kind)}>{column if isinstance(column, Html) else escape(column)}</th>"
+            for column, kind in zip(columns, kinds, strict=True)
+        )
+        names = [column.partition("<")[0] if isinstance(column, Html) else column for column in columns]
+        cells = (
+            "".join(
+                f"<td{_class(kind)}{_label(name, stack)}>{_cell(value)}</td>"
+                for value, kind, name in zip(row, kinds, names, strict=True)
+            )
+            for row in body
+        )
+        lines = "".join(f"<tr>{row}</tr>" for row in cells)
         below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        kind = ' class="stack"' if stack else ""
+        table = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
         return self.html(f'<figure class="table"><div class="scroll">{table}</div>{below}</figure>')
 
     def heat(self, names: Sequence[str], matrix: Sequence[Sequence[int]], caption: str = "") -> Self:
-        """Add a matrix of counts, rows true and columns given, each cell as dark as its share of the row."""
+        """Add a matrix of counts, rows true and columns predicted, each cell as dark as its share of the row."""
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
         body = []
         for i, (name, row) in enumerate(zip(names, matrix, strict=True)):
@@ -134,7 +175,7 @@ class Report:
             )
             body.append(f'<tr><th>{escape(name)}</th>{"".join(cells)}<td class="sum">{sum(row):,}</td></tr>')
         table = (
-            f'<table class="heat"><thead><tr><th>true ↓ given →</th>{head}<th>all</th></tr></thead>'
+            f'<table class="heat"><thead><tr><th>true label</th>{head}<th>total</th></tr></thead>'
             f"<tbody>{''.join(body)}</tbody></table>"
         )
         below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
@@ -145,9 +186,24 @@ class Report:
         return self.html(f'<div class="example"><div>{text}</div><div>{aside}</div></div>')
 
     def pairs(self, pairs: Iterable[tuple[str, Any]]) -> Self:
-        """Add names and their values, one a line: settings, versions, the machine."""
-        rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(_shown(value))}</dd>" for name, value in pairs)
+        """Add names and their values, one a line: facts, versions, the machine."""
+        rows = "".join(f"<dt>{escape(name)}</dt><dd>{_cell(value)}</dd>" for name, value in pairs)
         return self.html(f"<dl>{rows}</dl>")
+
+    def settings(self, settings: Mapping[str, Any]) -> Self:
+        """Add the section of a run's settings, each as the user would type it."""
+        return self.section("Settings").pairs((name, setting(value)) for name, value in settings.items())
+
+    def footer(self, *, docs: str, made: str = "", command: str = "") -> Self:
+        """What made the page, when, the command that repeats the run, and the documentation page that explains it."""
+        try:
+            about = f"Bertie {version('bertie')}"
+        except PackageNotFoundError:  # a source tree that was never installed
+            about = "Bertie"
+        lines = [f"<p>{about}{f' · run of {escape(made)}' if made else ''}</p>"]
+        lines += [f"<p>Repeat this run: <code>{escape(command)}</code></p>"] if command else []
+        self._footer = "".join([*lines, f"<p>How to read this page: <code>{escape(docs)}</code></p>"])
+        return self
 
     def html(self, markup: str) -> Self:
         """Add markup as it is. The caller has escaped what came from outside."""
@@ -163,7 +219,9 @@ class Report:
             f"<title>{escape(self.title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
             f"<header><h1>{escape(self.title)}</h1><p>{escape(self.subtitle)}</p></header>\n<main>\n"
             + "\n".join(self._parts)
-            + "\n</main>\n</body>\n</html>\n"
+            + "\n</main>\n"
+            + (f"<footer>{self._footer}</footer>\n" if self._footer else "")
+            + "</body>\n</html>\n"
         )
 
     def save(self, path: Path) -> None:
@@ -176,14 +234,23 @@ class Report:
             self._open = False
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.3f}" if abs(value) < 1000 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+def _numeric(value: Any) -> bool:
+    if isinstance(value, Html):
+        return False
+    return value in (None, "") or isinstance(value, int | float) or bool(NUMERIC.fullmatch(str(value)))
+
+
+def _class(numeric: bool) -> str:
+    return ' class="number"' if numeric else ""
+
+
+def _label(name: str, wanted: bool) -> str:
+    return f' data-label="{escape(name, quote=True)}"' if wanted else ""
 
 
 def _cell(value: Any) -> str:
     if isinstance(value, Html):
-        return f"<td>{value}</td>"
-    kind = ' class="number"' if isinstance(value, int | float) else ""
-    return f"<td{kind}>{escape(_shown(value))}</td>"
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return number(value)
+    return "–" if value is None else escape(str(value))

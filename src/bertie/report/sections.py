@@ -1,106 +1,123 @@
-"""The sections of a page about a model's answers: figures, confusions, labels, calibration, slices, the worst answers.
+"""The sections of a page about a model's answers: metrics, confusion matrix, labels, calibration, subgroups, errors.
 
-They are drawn from two things: the report of the task's scores (metrics/base.py), of which each section shows what it
-finds there, and what `Findings` found. So a page knows no task by name.
+They are drawn from two things: the report of the task's scores (metrics/base.py) with the intervals of its shares
+(metrics/intervals.py), of which each section shows what it finds there, and what `Findings` found. So a page knows no
+task by name.
 """
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from bertie.metrics.base import undefined, wilson
 from bertie.report.charts import Line, line_chart, scatter_chart
-from bertie.report.page import Html, Report, Tile, bars, interval
+from bertie.report.page import Html, Report, Tile, bars, interval, scale
+from bertie.report.values import interval as between
+from bertie.report.values import metric_name, number, probability
 
 HEAT = 20  # labels up to which the whole matrix is shown; of more, the pairs most often confused
 LABELS = 30  # of more, the weakest are shown
-CAPITALS = {"auprc", "ece", "f1", "map", "mcc", "mrr", "mse", "uas", "las"}
 NEITHER = "(none)"  # an entity that only one side has
 
 
 def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[Tile]:
-    """The main figures, each with its interval."""
+    """The main metrics, each with its interval."""
     unknown = scores.get("undefined", ())
     return [
-        Tile(words(name), "–", "not defined here")
+        Tile(metric_name(name), "–", "not defined for these examples")
         if name in unknown
-        else Tile(words(name), f"{scores[name]:.3f}", _interval(scores, name) or "no interval")
+        else Tile(metric_name(name), number(scores[name]), _interval_note(scores, name))
         for name in metrics
     ]
 
 
 def page(
-    title: str, subtitle: str, scores: Mapping[str, Any], findings: Mapping[str, Any], metrics: Sequence[str]
+    title: str,
+    subtitle: str,
+    scores: Mapping[str, Any],
+    findings: Mapping[str, Any],
+    metrics: Sequence[str],
+    *,
+    notes: Iterable[str] = (),
+    source: str = "",
 ) -> Report:
-    """The page of a model on a labelled file. scores: what Predictor.score returned, with its notes."""
-    report = Report(title, subtitle).tiles(
-        [
-            *tiles(scores, metrics),
-            Tile("examples", f"{scores['examples']:,}", f"{scores['left_out']['total']:,} left out"),
-        ]
-    )
-    notes(report, scores["notes"], scores)
-    answers(report, scores, findings)
+    """The page of a model on a labelled file. source: the file's name, for the lines of the worst answers."""
+    left = scores["left_out"]["total"]
+    counted = Tile("examples", f"{scores['examples']:,}", f"{left:,} left out" if left else "")
+    report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
+    report.notes([*notes, *unknown_labels(scores)])
+    answers(report, scores, findings, source=source)
     return report
 
 
+def failed(scores: Mapping[str, Any]) -> list[str]:
+    """The lines of the banner of a model that tells nothing apart; none of one that does."""
+    if not scores.get("all_given"):
+        return []
+    return [
+        f"The model predicts one label for every example: {scores['all_given']!r}. "
+        "Try more epochs or a higher learning rate (optim.lr)."
+    ]
+
+
+def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
+    """A note on labels of the examples that the model has not learned; none where it knows them all."""
+    if not (unknown := scores.get("unknown_labels")):
+        return []
+    names = ", ".join(f"{label!r} ({n:,})" for label, n in list(unknown.items())[:most])
+    more = f" and {len(unknown) - most:,} more" if len(unknown) > most else ""
+    return [f"Labels that are not among the model's labels count as errors: {names}{more}."]
+
+
 def answers(
-    report: Report, scores: Mapping[str, Any], findings: Mapping[str, Any], *, untuned: Mapping[str, Any] | None = None
+    report: Report,
+    scores: Mapping[str, Any],
+    findings: Mapping[str, Any],
+    *,
+    source: str = "",
+    untuned: Mapping[str, Any] | None = None,
 ) -> None:
     """All there is to show. untuned: the scores before settings were chosen on the same examples."""
-    _figures(report, scores, untuned)
+    _metrics(report, scores, untuned)
     _confusions(report, scores)
     _labels(report, scores)
     _calibration(report, scores, untuned)
     _points(report, findings["points"])
-    _slices(report, findings, scores)
-    _worst(report, findings["worst"])
-
-
-def notes(report: Report, lines: Iterable[str], scores: Mapping[str, Any]) -> None:
-    """What was left out, and what looks odd; nothing where all is well."""
-    found = [*lines, *undefined(scores)]
-    if unknown := scores.get("unknown_labels"):
-        names = ", ".join(f"{label!r} ({n:,})" for label, n in itertools.islice(unknown.items(), 10))
-        more = f" and {len(unknown) - 10:,} more" if len(unknown) > 10 else ""
-        found.append(f"labels the model never learnt, counted as errors: {names}{more}")
-    if scores.get("all_given"):
-        found.append(f"every example was given the answer {scores['all_given']!r}: the model tells nothing apart")
-    if found:
-        items = "".join(f"<li>{escape(line)}</li>" for line in found)
-        report.section("Worth knowing").html(f"<ul>{items}</ul>")
+    _subgroups(report, findings, scores)
+    _worst(report, findings["worst"], source)
 
 
 # Sections -----------------------------------------------------------------------------------------------------------
 
 
-def _figures(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
-    about = f"On {scores['examples']:,} examples. Intervals: where 95 % of the figures lie when they are drawn again."
-    columns, rows = ["metric", "", "95 % interval"], []
+def _metrics(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
+    about = f"On {scores['examples']:,} examples. The interval holds 95% of the values when examples are resampled."
+    columns, rows = ["metric", "value", "95% bootstrap interval"], []
     if untuned:
-        columns.append("before tuning")
-        about += " What was chosen on these very examples (a threshold, a temperature) flatters a little."
+        columns.append("value before tuning")
+        about += (
+            " A threshold or a temperature was tuned on these same examples, so the values are slightly optimistic."
+        )
     for name, value in scores.items():
         if isinstance(value, float) and name not in scores.get("undefined", ()):
-            before = [] if not untuned else [untuned[name]] if name in untuned else [""]
-            rows.append([words(name), value, _interval(scores, name), *before])
-    report.section("Figures", about).table(columns, rows)
+            before = [untuned.get(name, "")] if untuned else []
+            rows.append([metric_name(name, expand=True), value, _interval(scores, name), *before])
+    report.section("Metrics", about).table(columns, rows, stack=True)
 
 
 def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
     matrix, pairs = scores.get("confusion"), scores.get("most_confused")
     if matrix and len(matrix) <= HEAT:
         names = [*scores["labels"], *[NEITHER] * (len(matrix) - len(scores["labels"]))]
-        about = "Blue is right, orange is wrong; the darker, the larger the share of its row."
-        report.section("Confusions", about).heat(names, matrix)
+        about = "Blue is right, orange is wrong. The darker a cell, the larger its share of the row."
+        caption = "Rows: true label. Columns: predicted label."
+        report.section("Confusion matrix", about).heat(names, matrix, caption)
     elif pairs:
         of = {label: row["examples"] for label, row in scores["per_label"].items()}
         rows = [
             [true or NEITHER, given or NEITHER, n, f"{n / of[true]:.0%}" if true else ""] for true, given, n in pairs
         ]
-        report.section("Confusions", f"What is most often taken for what, of {len(of):,} labels.")
-        report.table(["true", "given", "how often", "of the true ones"], rows)
+        report.section("Confusion matrix", f"The most frequent confusions of {len(of):,} labels.")
+        report.table(["true label", "predicted label", "examples", "share of the true label"], rows)
 
 
 def _labels(report: Report, scores: Mapping[str, Any]) -> None:
@@ -111,38 +128,46 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
     weakest = sorted(occur.items(), key=lambda item: item[1]["f1"])
     rows = []
     for label, row in weakest[:LABELS]:
-        low, high = wilson(row["recall"] * row["examples"], row["examples"])
+        low, high = row["interval_95"]
         drawn = interval(row["recall"], low, high, span=(0.0, 1.0))
-        found = f"{row['recall']:.3f} ({low:.3f} to {high:.3f})"
-        rows.append([label, row["examples"], found, drawn, row["precision"], row["f1"]])
+        rows.append([label, row["examples"], row["precision"], row["f1"], row["recall"], between(low, high), drawn])
     left = f" {len(occur) - LABELS:,} more have a higher F1." if len(occur) > LABELS else ""
     left += f" {len(per_label) - len(occur):,} have no example here." if len(occur) < len(per_label) else ""
-    report.section("Labels", f"The weakest first.{left} Found: the share of a label's examples that got it (recall).")
-    report.table(["label", "examples", "found, 95 % interval", "0 to 1", "precision", "F1"], rows)
+    about = f"Lowest F1 first.{left} Recall: the share of a label's examples that the model found."
+    columns = ["label", "examples", "precision", "F1", "recall", "95% interval of the recall", scale("recall (0–1)")]
+    report.section("Labels", about).table(columns, rows, stack=True)
 
 
 def _calibration(report: Report, scores: Mapping[str, Any], untuned: Mapping[str, Any] | None) -> None:
     if not scores.get("calibration"):
         return
-    lines = [Line("as sure as right", [0, 1], [0, 1], colour=5, dashed=True)]
-    for name, found in (("after tuning", scores), ("before", untuned or {})) if untuned else (("answers", scores),):
+    lines = [Line("perfect calibration", [0, 1], [0, 1], colour=5, dashed=True)]
+    for name, found in (("after tuning", scores), ("before", untuned or {})) if untuned else (("model", scores),):
         bins = found.get("calibration", ())
-        bounds = [wilson(one["right"] * one["answers"], one["answers"]) for one in bins]
-        xs, ys = ([one[key] for one in bins] for key in ("probability", "right"))
-        lines.append(Line(f"{name}, ECE {found['ece']:.3f}", xs, ys, [b[0] for b in bounds], [b[1] for b in bounds]))
-    chart = line_chart(lines, x_label="probability of the answer", y_label="answers that are right", percent=True)
-    about = "Of answers given with 0.8, eight in ten should be right. ECE: how far probabilities are off on average."
-    caption = "Dots: the answers in bins by their probability, with 95 % intervals of their share that is right."
+        xs, ys, low, high = ([one[key] for one in bins] for key in ("probability", "right", "low", "high"))
+        lines.append(Line(f"{name}, ECE {found['ece']:.3f}", xs, ys, low, high))
+    about = (
+        "Of answers with a probability of 80%, eight in ten should be right. The expected calibration error (ECE) is "
+        "the mean gap between probability and accuracy."
+    )
+    if all(len(line.x) < 2 for line in lines[1:]):  # one point is no curve
+        (one,) = scores["calibration"]
+        about += f" Here the mean probability is {one['probability']:.1%} and the accuracy {one['right']:.1%}."
+        report.section("Calibration", about)
+        return
+    chart = line_chart(lines, x_label="predicted probability", y_label="accuracy", percent=True)
+    caption = "Dots: the answers in bins by their probability. Bands: 95% intervals of the accuracy in each bin."
     report.section("Calibration", about).chart(chart, caption)
 
 
 def _points(report: Report, points: Sequence[tuple[float, float]]) -> None:
     if points:
         chart = scatter_chart(points, x_label="true", y_label="predicted")
-        report.section("True and predicted").chart(chart, f"{len(points):,} examples; on the line both are the same.")
+        caption = f"{len(points):,} examples. On the dashed line both values are equal."
+        report.section("True and predicted values").chart(chart, caption)
 
 
-def _slices(report: Report, findings: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
+def _subgroups(report: Report, findings: Mapping[str, Any], scores: Mapping[str, Any]) -> None:
     metric, kinds = findings["metric"], findings["slices"]
     whole = scores[metric]
     bounds = [one[end] for parts in kinds.values() for one in parts for end in ("low", "high") if one[end] is not None]
@@ -151,33 +176,34 @@ def _slices(report: Report, findings: Mapping[str, Any], scores: Mapping[str, An
     span = min(0.0, *bounds), max(1.0, *bounds) if max(bounds) <= 1 else max(bounds)
     rows = []
     for kind, parts in kinds.items():
-        for number, one in enumerate(parts):
+        for one in parts:
             low, high = one["low"], one["high"]
-            told, drawn = ("", "") if low is None else (f"{low:.3f} to {high:.3f}", Html(""))
-            if low is not None:
-                drawn = interval(one["value"], low, high, reference=whole, span=span)
-            weak = Html('<span class="weak">weaker</span>') if low is not None and low < high < whole else ""
+            told, drawn = ("", Html(""))
+            if low is not None and low < high:  # a single example has no interval
+                told, drawn = between(low, high), interval(one["value"], low, high, reference=whole, span=span)
+            weak = Html('<span class="weak">below average</span>') if low is not None and low < high < whole else ""
             value = "not defined" if one["value"] is None else one["value"]
-            rows.append([kind if number == 0 else "", one["name"], one["examples"], value, told, drawn, weak])
-    name = words(metric)
-    about = f"The {name} of parts of the examples; the dashed line is that of all ({whole:.3f})."
-    report.section("Slices", f"{about} Weaker: the whole interval lies below it.")
-    report.table(["", "slice", "examples", name, "95 % interval", f"{span[0]:.3g} to {span[1]:.3g}", ""], rows)
+            rows.append([f"{kind}: {one['name']}", one["examples"], value, told, drawn, weak])
+    name = metric_name(metric)
+    about = f"The {name} of subgroups of the examples. The dashed line is the {name} of all examples ({number(whole)})."
+    about += " Below average: the whole interval lies below that line."
+    columns = ["subgroup", "examples", name, "95% bootstrap interval", scale(f"{name} ({span[0]:g}–{span[1]:g})", span)]
+    report.section("Performance by subgroup", about).table([*columns, "note"], rows, stack=True)
 
 
-def _worst(report: Report, worst: Sequence[Mapping[str, Any]]) -> None:
+def _worst(report: Report, worst: Sequence[Mapping[str, Any]], source: str) -> None:
     if not worst:
         return
-    about = "The answers that are furthest from the truth, the worst first. Underlined: true; coloured: given."
+    about = "The answers that are furthest from the truth, the worst first. Underlined: true. Coloured: predicted."
     report.section("Worst answers", about)
     for one in worst:
         texts = "".join(f"<p>{''.join(map(_stretch, text))}</p>" for text in one["texts"])
-        where = f"{one['id']}, line {one['line']:,}" if one["id"] else f"line {one['line']:,}"
-        meta = " · ".join(filter(None, (where, one["note"])))
-        sure = "" if one["probability"] is None else f" <small>{one['probability']:.0%}</small>"
+        where = f"{source}:{one['line']}" if source else f"line {one['line']:,}"
+        meta = " · ".join(filter(None, (one["id"], where, one["note"])))
+        sure = "" if one["probability"] is None else f" ({probability(one['probability'])})"
         kind = "right" if one["truth"] == one["given"] else "wrong"
         said = (
-            f'<p><span class="{kind}">given: {escape(one["given"])}</span>{sure}</p><p>true: {escape(one["truth"])}</p>'
+            f'<p><span class="{kind}">predicted: {escape(one["given"])}{sure}</span>, true: {escape(one["truth"])}</p>'
         )
         report.example(
             Html(f'{texts}<p class="meta">{escape(meta)}</p>'), Html(said + bars(one["scores"], one["truth"]))
@@ -192,9 +218,9 @@ def _stretch(part: Mapping[str, str]) -> str:
 
 def _interval(scores: Mapping[str, Any], name: str) -> str:
     bounds = scores["interval_95"].get(name)
-    return f"{bounds[0]:.3f} to {bounds[1]:.3f}" if bounds else ""
+    return between(*bounds) if bounds and bounds[0] < bounds[1] else ""
 
 
-def words(name: str) -> str:
-    """macro_f1 -> macro F1"""
-    return " ".join(word.upper() if word in CAPITALS else word for word in name.split("_"))
+def _interval_note(scores: Mapping[str, Any], name: str) -> str:
+    told = _interval(scores, name)
+    return f"95% interval {told}" if told else "no interval"

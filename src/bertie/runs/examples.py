@@ -89,7 +89,7 @@ def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple
         seen = len(found)
         more, skipped = collect(kind.rows(path, format, on_columns=found.append), str(path))
         examples += more
-        notes += [f"{path.name} is read as {columns}" for columns in found[seen:]]
+        notes += [f"{path.name}: {columns}" for columns in found[seen:]]
         notes += [f"{path.name}: {skipped}"] if skipped.total else []
     return examples, len(found[0].text) if found else 1, notes
 

@@ -193,7 +193,7 @@ class _Run:
         """Train, measure, save."""
         config = self.config
         for note in self.notes:
-            console.say(f"note: {escape(note)}")
+            console.say(escape(note))
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self._measure(FIRST_LOOK)
         fit(

@@ -1,6 +1,6 @@
-"""RUN/report.html of a fine-tuning run: what its folder holds, as one page that needs nothing else.
+"""RUN/report.html of a fine-tuning run: what its folder holds, gathered for one self-contained page.
 
-run.yaml   the settings     metrics.jsonl   losses and dev figures     results.json, findings.json   once it is finished
+run.yaml   the settings     metrics.jsonl   losses and dev metrics     results.json, findings.json   once it is finished
 
 Of several seeds: a page over all of them, with links to theirs.
 """
@@ -12,16 +12,24 @@ from typing import Any
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import Seeds, over_seeds
 from bertie.files import read_json
+from bertie.metrics.base import undefined
+from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
-from bertie.report.charts import Line, interval_chart, line_chart, smooth
+from bertie.report.charts import Line, interval_chart, smooth
 from bertie.report.page import Report, Tile, link
+from bertie.report.training import Curve, curves
+from bertie.report.values import duration, metric_name, number
+from bertie.report.values import interval as between
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.page import made
 from bertie.runs.verify import CONFIG, RESULTS, run_config
+from bertie.tasks.datasets import DATASETS
 from bertie.train import log
 from bertie.train.resume import flatten
 
 FINDINGS, REPORT = "findings.json", "report.html"
-DRAWN = 3  # metrics whose course on dev is drawn
+DRAWN = 3  # metrics whose values on dev are drawn
+DOCS = "docs/fine-tuning.md"
 
 
 def is_finetuning(run: Path) -> bool:
@@ -33,7 +41,7 @@ def page(run: Path | str) -> Report:
     """The report of a run, finished or not, or of several seeds. Raises DataError: no run, no metrics yet."""
     run = Path(run)
     if not is_finetuning(run):
-        raise UsageError(f"{run} is no fine-tuning run.")
+        raise UsageError(f"{run} is not a fine-tuning run.")
     if not (run / CONFIG).exists():
         return _over_seeds(run, read_json(run / RESULTS))
     config = run_config(run)
@@ -47,80 +55,96 @@ def page(run: Path | str) -> Report:
     what = config.data or Path(config.train_file).name
     title = f"Fine-tuning: {run.resolve().name}"
     report = Report(title, f"{what}, from {config.model}: step {done:,} of {config.train.steps:,}, {state}")
+    scores = with_intervals(results["dev"]) if results else {}
     if results:
-        scores, train = results["dev"], [line for line in lines if line["kind"] == "train"]
-        trained = f"{results['train_examples']:,} to learn from"
-        more = [Tile("examples", f"{scores['examples']:,}", trained)]
-        more += [Tile("time", f"{train[-1]['elapsed_s'] / 60:,.1f} min", "training, over all resumes")] if train else []
-        report.tiles([*sections.tiles(scores, results["metrics"]), *more])
-        sections.notes(report, results["notes"], scores)
-    _course(report, lines, results["metrics"] if results else ())
+        train = [line for line in lines if line["kind"] == "train"]
+        more = [Tile("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
+        more += [Tile("time", duration(train[-1]["elapsed_s"]), "training, all resumes included")] if train else []
+        report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
+        report.notes([*results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
+    _curves(report, lines, results["metrics"] if results else ())
     if results:
-        findings = read_json(run / FINDINGS)
-        sections.answers(report, results["dev"], findings, untuned=results.get("untuned", {}).get("dev"))
-    report.section("Settings").pairs(flatten(config.model_dump(mode="json")).items())
-    return report
+        before = results.get("untuned", {}).get("dev")
+        untuned = with_intervals(before) if before else None
+        sections.answers(report, scores, read_json(run / FINDINGS), source=_source(config), untuned=untuned)
+    report.settings(flatten(config.model_dump(mode="json")))
+    return report.footer(made=made(run), command=f"bertie finetune -c {run / CONFIG} -o NEW_FOLDER", docs=DOCS)
 
 
-def _course(report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> None:
+def _source(config: FinetuneConfig) -> str:
+    """The name of the file the dev examples are lines of; "" where a published set has several."""
+    if not config.data:
+        return Path(config.dev_file or config.train_file).name
+    splits = DATASETS[config.data].splits
+    split = splits["dev" if "dev" in splits else "train"]
+    return "" if split.more or "*" in split.file else Path(split.file).name
+
+
+def _curves(report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequence[str]) -> None:
     train, dev = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     losses = [Line("training", _column(train, "step"), smooth(_column(train, "loss")))] if train else []
     losses += [Line("dev", _column(dev, "step"), _column(dev, "loss"))] if dev else []
-    charts = [
-        (
-            line_chart(losses, x_label="step", y_label="loss"),
-            "The loss. On dev it rises again where the model overfits.",
-        )
-    ]
+    charts = [Curve(losses, "loss", "The loss. On dev it rises again when the model overfits.")]
     names = [name for name in metrics or (dev[-1] if dev else ()) if dev and name in dev[-1]]
     names = [name for name in names if name not in ("kind", "step", "loss") and not name.endswith("_s")][:DRAWN]
     if names:
-        drawn = [Line(name.replace("_", " "), _column(dev, "step"), _column(dev, name)) for name in names]
-        charts.append((line_chart(drawn, x_label="step", y_label="on dev"), "The metrics on dev along the way."))
+        drawn = [Line(metric_name(name), _column(dev, "step"), _column(dev, name)) for name in names]
+        label = metric_name(names[0]) if len(names) == 1 else "value on dev"
+        charts.append(Curve(drawn, label, "The metrics on the dev set during training."))
     if train:
         rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
-        charts.append((line_chart([rate], x_label="step", y_label="learning rate"), "The learning rate."))
-    report.section("Course").charts(charts)
+        charts.append(Curve([rate], "learning rate", "The learning rate."))
+    curves(report, charts)
 
 
 def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     seeds, metrics, degenerate = results["seeds"], results["metrics"], results["degenerate"]
     report = Report(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
     summed = {name: Seeds(**results["over_seeds"][name]) for name in metrics}
-    report.tiles(Tile(sections.words(name), f"{one.mean:.3f}", _spread(one)) for name, one in summed.items())
-    failed = "failed to learn: every dev example was given the answer"
-    sections.notes(report, [f"seed {seed} {failed} {answer!r}" for seed, answer in degenerate.items()], results)
+    failed = f"{len(degenerate)} of {len(seeds)} seeds failed" if degenerate else ""
+    if degenerate:
+        each = "; ".join(f"seed {seed}: {answer!r}" for seed, answer in degenerate.items())
+        report.banner(
+            f"{failed}: the model predicts one label for every dev example ({each}). "
+            "Try more epochs or a higher learning rate (optim.lr)."
+        )
+    report.tiles(Tile(metric_name(name), number(one.mean), failed or _spread(one)) for name, one in summed.items())
+    report.notes(undefined(results))
     groups = {
-        sections.words(name): (
+        metric_name(name): (
             [values[name] for values in seeds.values()],
-            one.mean if one.low is None else one.low,
-            one.mean if one.high is None else one.high,
+            None if failed else one.low,
+            None if failed else one.high,
         )
         for name, one in summed.items()
     }
-    about = "Every dot is one seed: another new head, another order. Bars: 95 % intervals of the mean."
-    report.section("Seeds", about).chart(interval_chart(groups, x_label="on dev"))
-    rows = [
+    about = "Each dot is one seed: another random head and another order of the training examples."
+    about += "" if failed else " Bars: 95% confidence intervals of the mean (t distribution)."
+    report.section("Seeds", about).chart(interval_chart(groups, x_label="value on dev"))
+    rows: list[list[Any]] = [
         [
             link(f"seed {seed}", f"seed-{seed}/{REPORT}"),
             *(values[name] for name in metrics),
-            "failed to learn" if seed in degenerate else "",
+            "failed" if seed in degenerate else "",
         ]
         for seed, values in seeds.items()
     ]
-    learnt = [values for seed, values in seeds.items() if seed not in degenerate]
+    learned = [values for seed, values in seeds.items() if seed not in degenerate]
     rows.append(["mean", *(one.mean for one in summed.values()), ""])
-    if degenerate and learnt:
-        without = [over_seeds([values[name] for values in learnt]).mean for name in metrics]
-        rows.append(["mean of those that learnt", *without, f"{len(learnt)} of {len(seeds)} seeds"])
-    report.table(["", *map(sections.words, metrics), ""], rows)
-    return report
+    if degenerate and learned:
+        without = [over_seeds([values[name] for values in learned]).mean for name in metrics]
+        rows.append(["mean of the others", *without, f"{len(learned)} of {len(seeds)} seeds"])
+    columns = ["seed", *map(metric_name, metrics), "note"]
+    report.table(columns if degenerate else columns[:-1], rows if degenerate else [row[:-1] for row in rows])
+    first = run / f"seed-{next(iter(seeds))}"
+    command = f"bertie finetune -c {first / CONFIG} --seeds {len(seeds)} -o NEW_FOLDER"
+    return report.footer(made=made(first), command=command, docs=DOCS)
 
 
 def _spread(one: Seeds) -> str:
-    if one.sd is None:
+    if one.sd is None or one.low is None or one.high is None:
         return "one seed"
-    return f"± {one.sd:.3f} over seeds; 95 % interval of the mean {one.low:.3f} to {one.high:.3f}"
+    return f"± {number(one.sd)} over seeds; 95% interval of the mean {between(one.low, one.high)}"
 
 
 def _column(lines: Sequence[Mapping[str, Any]], name: str) -> list[float]:

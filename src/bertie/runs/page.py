@@ -1,84 +1,30 @@
-"""RUN/report.html: what a pre-training run's folder holds, as one page that needs nothing else.
+"""RUN/report.html of a pre-training run: what its folder holds, gathered for one self-contained page.
 
-metrics.jsonl   losses, learning rate, speed      guesses.jsonl   hidden words of held-out text, filled in over time
+metrics.jsonl   losses, learning rate, speed      guesses.jsonl   masked tokens of held-out text, filled in
 run.yaml        the settings                      results.json    once it has finished
 """
 
-import json
 from collections.abc import Mapping, Sequence
-from html import escape
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertie.data import card
-from bertie.data.batch import Batch
 from bertie.errors import BertieError, DataError, UsageError
-from bertie.files import read_json, write_bytes
-from bertie.models.heads import MaskedLMHead
-from bertie.models.model import Model
-from bertie.report.charts import Line, line_chart, smooth
+from bertie.files import read_json
+from bertie.report.charts import Line, smooth
 from bertie.report.page import Report, Tile
+from bertie.report.training import Curve, curves, masked_tokens
+from bertie.report.values import count, duration, flops, number
 from bertie.runs.config import PretrainConfig
-from bertie.runs.verify import RESULTS, run_config
-from bertie.text.tokenizer import Tokenizer
+from bertie.runs.guesses import guesses
+from bertie.runs.verify import CONFIG, RESULTS, run_config
 from bertie.train import log
-from bertie.train.distributed import is_main
 from bertie.train.resume import flatten
 
-GUESSES, REPORT = "guesses.jsonl", "report.html"
-EXAMPLES, TOP, AROUND = 6, 2, 10  # hidden words looked at; guesses for each; tokens shown to either side
-NAMES = {"mlm": "masked words", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
-
-
-@torch.no_grad()
-def look(model: Model, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Path) -> None:
-    """Fill in some hidden words of a corrupted batch as the model would now, and write it down in guesses.jsonl.
-
-    Lines of later steps, of what a resume takes back, go. Nothing is done for a model without a masked-LM head.
-    """
-    head = dict(model.heads).get("mlm")
-    if not isinstance(head, MaskedLMHead) or "mlm_positions" not in batch.labels:
-        return
-    ids, starts = batch.input_ids.tolist(), torch.cumsum(batch.layout.mask().sum(1), 0).tolist()
-    chosen: dict[int, tuple[int, int]] = {}  # sequence -> the first place that shows the mask, and what stood there
-    for place, target in zip(batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist(), strict=True):
-        sequence = next(i for i, end in enumerate(starts) if place < end)
-        if ids[place] == tokenizer.mask_id:
-            chosen.setdefault(sequence, (place, target))
-    some = sorted(chosen.items())[:EXAMPLES]
-    if not some:
-        return
-    device = model.word_embeddings.device
-    hidden = model.encode(batch.to(device)).last_hidden_state[[place for _, (place, _) in some]]
-    top = head(hidden, model.word_embeddings).float().softmax(-1).topk(TOP)
-    if not is_main():  # which only helped to look: a model in parts takes all ranks
-        return
-    rows = []
-    for (sequence, (place, target)), p, best in zip(some, top.values.tolist(), top.indices.tolist(), strict=True):
-        first, end = [0, *starts][sequence], starts[sequence]
-        before, after = ids[max(first, place - AROUND) : place], ids[place + 1 : min(end, place + 1 + AROUND)]
-        rows.append(
-            {
-                "before": _text(before, tokenizer),
-                "after": _text(after, tokenizer),
-                "answer": tokenizer.id_to_token(target),
-                "guesses": [[tokenizer.id_to_token(i), round(q, 4)] for i, q in zip(best, p, strict=True)],
-            }
-        )
-    kept = [line for line in guesses(run) if line["step"] < step]
-    lines = [json.dumps(line, ensure_ascii=False) + "\n" for line in [*kept, {"step": step, "examples": rows}]]
-    write_bytes(run / GUESSES, "".join(lines).encode())
-
-
-def guesses(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's guesses.jsonl; none where there is no such file. Raises DataError for a broken line."""
-    path = run / GUESSES
-    try:
-        return [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
-    except ValueError as error:
-        raise DataError(f"{path} has a line that is not JSON ({error}).") from None
+REPORT = "report.html"
+NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
+REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a random token, the original
 
 
 def page(run: Path | str) -> Report:
@@ -86,7 +32,7 @@ def page(run: Path | str) -> Report:
     run = Path(run)
     config = run_config(run)
     if not isinstance(config, PretrainConfig):
-        raise UsageError(f"{run} is no pre-training run.")
+        raise UsageError(f"{run} is not a pre-training run.")
     lines = log.read(run)
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     if not train:
@@ -97,97 +43,104 @@ def page(run: Path | str) -> Report:
     report = Report(
         f"Pre-training: {run.resolve().name}", f"{config.model}, step {done:,} of {config.train.steps:,}, {state}"
     )
-    report.tiles(_tiles(train, valid))
-    _losses(report, train, valid)
-    _progress(report, train)
-    _guesses(report, guesses(run))
+    report.banner(*_failed(train)).tiles(_tiles(train, valid))
+    curves(report, [*_losses(train, valid), *_progress(train)])
+    masked_tokens(report, _last_phase(guesses(run)), _about_masks(config))
     if plan := results.get("plan"):
-        _phases(report, plan)
+        _plan(report, plan)
     if found := results.get("pseudo_perplexity"):
         rows = [
             [name, both["before"]["per_word"], both["after"]["per_word"], both["after"]["words"]]
             for name, both in found.items()
         ]
-        report.section("Pseudo-perplexity", "How well held-out sentences are expected, per word. Lower is better.")
-        report.table(["corpus", "before", "after", "words"], rows)
+        about = "How well the model predicts each word of held-out sentences from the others. Lower is better."
+        report.section("Pseudo-perplexity", about).table(["corpus", "before", "after", "words"], rows)
     _corpora(report, config)
-    report.section("Settings").pairs(flatten(config.model_dump(mode="json")).items())
-    return report
+    report.settings(flatten(config.model_dump(mode="json")))
+    command = f"bertie pretrain -c {run / CONFIG} -o NEW_FOLDER"
+    return report.footer(made=made(run), command=command, docs="docs/training.md")
+
+
+def made(run: Path) -> str:
+    """When a run wrote its last metrics, or results, in UTC."""
+    path = next(path for path in (run / log.METRICS, run / RESULTS) if path.exists())
+    return f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def _failed(train: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The banner's lines where the loss rose in place of falling."""
+    first, last = train[0]["loss"], train[-1]["loss"]
+    if len(train) < 2 or last <= first:
+        return []
+    return [
+        f"The model did not learn: the training loss rose from {number(first)} to {number(last)}. "
+        "Try a lower learning rate (optim.lr) or a longer warmup (optim.warmup)."
+    ]
 
 
 def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Tile]:
     last, where = (valid[-1], "held-out text") if valid else (train[-1], "training text")
-    tiles = [Tile("loss", f"{last['loss']:.3f}", f"{where}, step {last['step']:,}")]
-    tiles += [Tile(f"right, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")]
+    tiles = [Tile("loss", number(last["loss"]), f"{where}, step {last['step']:,}")]
+    tiles += [Tile(f"accuracy, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")]
     tokens, seconds = sum(line["tokens"] for line in train), train[-1]["elapsed_s"]
-    tiles.append(Tile("tokens read", f"{tokens / 1e6:,.1f} M", f"{tokens / max(seconds, 1e-9):,.0f} a second in all"))
-    return [*tiles, Tile("time", f"{seconds / 3600:,.2f} h", "over all resumes, validation included")]
+    tiles.append(Tile("tokens read", count(tokens), f"{tokens / max(seconds, 1e-9):,.0f} per second"))
+    return [*tiles, Tile("time", duration(seconds), "all resumes and validation included")]
 
 
-def _losses(report: Report, train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> None:
+def _losses(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Curve]:
+    """A chart for each part of the objective; of several corpora a line for each."""
     charts = []
     for key in [key for key in train[-1] if key.endswith("_loss")]:
         lines = [Line("training text", _steps(train), smooth([line[key] for line in train]))]
-        held = [key, *(k for k in (valid[-1] if valid else {}) if k.startswith(f"{key}/"))]
-        for name in held:
-            rows = [line for line in valid if name in line]
-            if rows:
-                label = "held-out text" if name == key else f"held out, {name.partition('/')[2]}"
+        for name in [key, *(k for k in (valid[-1] if valid else {}) if k.startswith(f"{key}/"))]:
+            if rows := [line for line in valid if name in line]:
+                label = "held-out text" if name == key else f"held-out text, {name.partition('/')[2]}"
                 lines.append(Line(label, _steps(rows), [line[name] for line in rows]))
-        svg = line_chart(lines, x_label="step", y_label="nats per prediction", title=f"{_name(key)}: loss")
-        charts.append((svg, f"{_name(key).capitalize()}: the loss. Lower is better."))
-    report.section("Loss", "Of each part of the objective, as the model learns.").charts(charts)
+        about = f"{_name(key).capitalize()}: the loss, in nats per prediction. Lower is better."
+        charts.append(Curve(lines, f"loss, {_name(key)}", about))
+    return charts
 
 
-def _progress(report: Report, train: Sequence[Mapping[str, Any]]) -> None:
+def _progress(train: Sequence[Mapping[str, Any]]) -> list[Curve]:
     rows = {
         "lr": ("learning rate", "The learning rate."),
-        "grad_norm": ("norm", "The gradients' norm before clipping; a spike is a step to look at."),
-        "tokens_per_s": ("tokens a second", "Speed; real tokens, never padding."),
+        "grad_norm": ("gradient norm", "The norm of the gradients before clipping. A spike points to an unusual step."),
+        "tokens_per_s": ("tokens per second", "The training speed. Padding is not counted."),
     }
-    charts = [
-        (
-            line_chart([Line(label, _steps(train), [line[key] for line in train])], x_label="step", y_label=label),
-            caption,
-        )
+    return [
+        Curve([Line(label, _steps(train), [line[key] for line in train])], label, caption)
         for key, (label, caption) in rows.items()
     ]
-    report.section("Course").charts(charts)
 
 
-def _guesses(report: Report, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Those of the last phase, whose texts stay the same; at most six looks, from first to last."""
-    texts = [e["before"] for e in rows[-1]["examples"]] if rows else []
-    rows = [row for row in rows if [e["before"] for e in row["examples"]] == texts]
-    if not rows:
-        return
-    rows = [rows[i] for i in sorted({round(j * (len(rows) - 1) / 5) for j in range(6)})]
-    head = "".join(f"<th>step {row['step']:,}</th>" for row in rows)
-    body = []
-    for number, example in enumerate(rows[-1]["examples"]):
-        cells = "".join(f"<td>{_cell(row['examples'][number])}</td>" for row in rows)
-        text = f'{escape(example["before"])}<span class="blank"></span>{escape(example["after"])}'
-        body.append(f"<tr><td>{text}<br><small>written: {escape(example['answer'])}</small></td>{cells}</tr>")
-    about = "The best guesses for hidden words of held-out text. Green is what was written; others may be as good."
-    table = f"<table><thead><tr><th>text</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    report.section("Hidden words, filled in over time", about).html(f'<div class="scroll">{table}</div>')
+def _last_phase(looks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The looks of the last phase, whose texts stay the same."""
+    texts = [example["text"] for example in looks[-1]["examples"]] if looks else []
+    return [line for line in looks if [example["text"] for example in line["examples"]] == texts]
 
 
-def _cell(example: Mapping[str, Any]) -> str:
-    return "<br>".join(
-        f'<span class="guess{" hit" * (token == example["answer"])}">{escape(token)} <small>{p:.0%}</small></span>'
-        for token, p in example["guesses"]
+def _about_masks(config: PretrainConfig) -> str:
+    """What the corrupted positions of the run's masked language modelling show."""
+    options = config.objectives.get("mlm") or {}
+    mask, random, same = options.get("replace", REPLACE)
+    return (
+        f"Of the positions to predict, {mask:.0%} show [MASK], {random:.0%} a random token (dotted underline) and "
+        f"{same:.0%} the original token. The table shows one blank for each text of the held-out set, and the two most "
+        "probable tokens for it."
     )
 
 
-def _phases(report: Report, plan: Mapping[str, Any]) -> None:
-    facts = ("parameters", "objective", "documents", "tokens_per_epoch", "epochs", "flops", "device", "precision")
-    beside = [(f"flops, {name} alone", flops) for name, flops in plan.get("flops_beside", {}).items()]
-    report.section("Plan").pairs([*((name.replace("_", " "), plan[name]) for name in facts), *beside])
+def _plan(report: Report, plan: Mapping[str, Any]) -> None:
+    facts = [(name.replace("_", " "), plan[name]) for name in ("parameters", "objective", "documents")]
+    facts += [("tokens per epoch", plan["tokens_per_epoch"]), ("epochs", f"{plan['epochs']:.2g}")]
+    facts += [("floating-point operations", flops(plan["flops"]))]
+    facts += [(f"of these, {name}", flops(value)) for name, value in plan.get("flops_beside", {}).items()]
+    report.section("Plan").pairs([*facts, ("device", plan["device"]), ("precision", plan["precision"])])
     for kind in ("phases", "corpora"):
         if rows := plan.get(kind):
-            columns = list(rows[0])
-            report.table([c.replace("_", " ") for c in columns], [list(row.values()) for row in rows], caption=kind)
+            columns = [column.replace("_", " ") for column in rows[0]]
+            values = [[flops(v) if name == "flops" else v for name, v in row.items()] for row in rows]
+            report.table(columns, values, caption=kind.capitalize())
 
 
 def _corpora(report: Report, config: PretrainConfig) -> None:
@@ -202,16 +155,11 @@ def _corpora(report: Report, config: PretrainConfig) -> None:
         report.table(list(sizes), [[found[name] for name in sizes]])
         records = found["records"]
         rows = [["read", records["in"]], *map(list, records["dropped"].items()), ["kept", records["kept"]]]
-        report.table(["records", ""], rows)
-
-
-def _text(ids: Sequence[int], tokenizer: Tokenizer) -> str:
-    """Pieces as a reader would have them: ##ing is put to what stands before it."""
-    return " ".join(tokenizer.id_to_token(i) for i in ids).replace(" ##", "").replace("▁", "") + " "
+        report.table(["records", "count"], rows)
 
 
 def _name(key: str) -> str:
-    """mlm_loss -> masked words"""
+    """Returns mlm_loss as "masked tokens"."""
     part = key.rpartition("_")[0].partition("/")[0]
     return NAMES.get(part, part)
 

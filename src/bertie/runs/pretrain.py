@@ -26,7 +26,8 @@ from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after, held_out_sentences
-from bertie.runs.page import REPORT, look, page
+from bertie.runs.guesses import look
+from bertie.runs.page import REPORT, page
 from bertie.runs.phases import phases
 from bertie.runs.reading import Reading, is_folder, models_named
 from bertie.runs.verify import RESULTS, same_data

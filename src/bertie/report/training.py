@@ -1,0 +1,85 @@
+"""The sections every page about training has: training curves, and masked tokens filled in along the way."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from bertie.report.charts import Line, line_chart, tick
+from bertie.report.page import Report
+from bertie.report.values import number, probability
+
+BLANK, MASKED, RANDOM = "blank", "masked", "random"  # kinds of a stretch of masked text; plain text has none
+LOOKS = 6  # columns of the table of masked tokens, at most
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One chart of a run's course: lines over steps, the axis, and the caption below."""
+
+    lines: Sequence[Line]
+    y_label: str
+    caption: str
+    percent: bool = False
+
+
+def curves(report: Report, charts: Iterable[Curve], about: str = "") -> None:
+    """Add the section of training curves. What has a single point is no curve: its values are printed."""
+    drawn, values = [], []
+    for chart in charts:
+        if any(len(line.x) > 1 for line in chart.lines):
+            svg = line_chart(
+                chart.lines, x_label="step", y_label=chart.y_label, percent=chart.percent, title=chart.caption
+            )
+            drawn.append((svg, chart.caption))
+            continue
+        for line in chart.lines:
+            name = chart.y_label if len(chart.lines) == 1 else f"{chart.y_label}, {line.name}"
+            shown = (tick if 0 < line.y[0] < 1e-3 else number)(line.y[0])
+            values.append((f"{name}, step {line.x[0]:,.0f}", f"{line.y[0]:.1%}" if chart.percent else shown))
+    if not drawn and not values:
+        return
+    report.section("Training curves", about)
+    if drawn:
+        report.charts(drawn)
+    if values:
+        report.pairs(values)
+
+
+def masked_tokens(report: Report, looks: Sequence[Mapping[str, Any]], about: str) -> None:
+    """Add the section of masked-token predictions; nothing where nobody looked.
+
+    looks: {"step", "examples"} each; an example: {"text": [[text, kind, note], ...] with one BLANK, "answer",
+    "guesses": [[token, probability], ...]}. The texts are those of the last look.
+    """
+    if not looks:
+        return
+    looks = [looks[i] for i in sorted({round(j * (len(looks) - 1) / (LOOKS - 1)) for j in range(LOOKS)})]
+    head = "".join(f"<th>step {look['step']:,}</th>" for look in looks)
+    body = []
+    for place, example in enumerate(looks[-1]["examples"]):
+        cells = "".join(f"<td>{_guesses(look['examples'][place])}</td>" for look in looks)
+        text = "".join(_stretch(*part) for part in example["text"])
+        body.append(f"<tr><td>{text}<br><small>original: {escape(example['answer'])}</small></td>{cells}</tr>")
+    table = f"<table><thead><tr><th>text</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    about = f"{about} Green: the original token. Other predictions may be as good."
+    report.section("Masked-token predictions", about).html(f'<div class="scroll masked">{table}</div>')
+
+
+def _stretch(text: str, kind: str = "", note: str = "") -> str:
+    """A stretch of masked text; its spaces stand outside its mark."""
+    word = text.strip()
+    before, after = (text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]) if word else (text, "")
+    if kind == BLANK:
+        return f'{before}<span class="blank" role="img" aria-label="blank"></span>{after}'
+    if kind == RANDOM:
+        return f'{before}<mark class="random" title="{escape(note, quote=True)}">{escape(word)}</mark>{after}'
+    return escape(text)
+
+
+def _guesses(example: Mapping[str, Any]) -> str:
+    return "<br>".join(
+        f'<span class="guess{" hit" * (token == example["answer"])}">{escape(token)} '
+        f"<small>{probability(p)}</small></span>"
+        for token, p in example["guesses"]
+    )

@@ -1,0 +1,90 @@
+"""Numbers as people read them: settings, metrics, counts, durations, probabilities."""
+
+import math
+from typing import Any
+
+UNSET = "(not set)"
+NAMES = {
+    "auprc": "area under the precision-recall curve (AUPRC)",
+    "ece": "expected calibration error (ECE)",
+    "f1": "F1",
+    "las": "labeled attachment score (LAS)",
+    "map": "mean average precision (MAP)",
+    "mcc": "Matthews correlation coefficient (MCC)",
+    "mrr": "mean reciprocal rank (MRR)",
+    "mse": "mean squared error (MSE)",
+    "uas": "unlabeled attachment score (UAS)",
+}
+CAPITALS = frozenset(NAMES)
+
+
+def metric_name(name: str, *, expand: bool = False) -> str:
+    """Returns macro_f1 as "macro F1"; expand: what the abbreviation stands for, as a page needs it once."""
+    if expand and name in NAMES:
+        return NAMES[name]
+    return " ".join(word.upper() if word in CAPITALS else word for word in name.split("_"))
+
+
+def setting(value: Any) -> str:
+    """Returns a setting as the user would type it: 0.0001 is 0.0001, never 0.000; nothing is "(not set)"."""
+    if value is None or value == "" or (isinstance(value, list | tuple | dict) and not value):
+        return UNSET
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(setting, value))
+    return str(value)
+
+
+def number(value: float) -> str:
+    """Returns a metric or another measured number with the digits it deserves: 0.913, 2.85, 412.5, 3,505,000."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    size = abs(value)
+    if not math.isfinite(value) or value == 0 or 0.0005 <= size < 100:
+        return f"{value:.3f}"
+    if size < 0.0005:
+        return f"{value:.2g}"
+    return f"{value:,.1f}" if size < 1000 else f"{float(f'{value:.4g}'):,.0f}"
+
+
+def count(value: float) -> str:
+    """Returns a count at its own scale: 870, 12.3 K, 4.1 M, 2.0 B."""
+    for scale, unit in ((1e9, " B"), (1e6, " M"), (1e3, " K")):
+        if value >= scale * 0.99995:
+            return f"{value / scale:.1f}{unit}"
+    return f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """Returns a time at its own scale: 0.4 s, 3 s, 12 min, 1 h 20 min, 2 d 3 h."""
+    if seconds < 0.95:
+        return f"{seconds:.1f} s"
+    if seconds < 59.5:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 10 and (rest := round(seconds) % 60):
+        return f"{int(round(seconds) // 60)} min {rest} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def flops(value: float) -> str:
+    """Returns 134,000,000,000 as "1.3e+11 FLOPs"."""
+    return f"{value:.2g} FLOPs"
+
+
+def probability(value: float) -> str:
+    """Returns a probability in percent, with a decimal where a whole number would hide which side of a half it is."""
+    return f"{value:.1%}" if 0.45 <= value <= 0.55 or 0 < value < 0.01 else f"{value:.0%}"
+
+
+def interval(low: float, high: float) -> str:
+    """Returns "0.560 to 0.713"."""
+    return f"{number(low)} to {number(high)}"
