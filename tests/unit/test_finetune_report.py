@@ -115,6 +115,16 @@ def test_a_dev_set_of_one_example_or_one_class_has_a_page(model, train, tmp_path
     assert ("never seen" in html) == (len(dev) == 3)
 
 
+def test_a_model_of_one_answer_has_a_banner_at_the_top(model, train, tmp_path):
+    finetune(settings(model, train, epochs=0.2, optim={"lr": 1e-9}), tmp_path / "run")
+    html = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert html.index('role="alert"') < html.index('class="tiles"')
+    assert "predicts one label for every example" in html
+    assert "<dd>1e-09</dd>" in html
+    assert not re.search(r"<th[^>]*></th>", html)
+    assert "train.tsv:" in html  # where a wrong answer stands
+
+
 def test_several_seeds_have_a_page_that_leads_to_theirs(run, model, train, tmp_path):
     out = tmp_path / "run"
     done = run("finetune", model, "--train", train, "-o", out, "--seeds", 2, "--json", "epochs=1", *FAST)

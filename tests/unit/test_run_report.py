@@ -13,6 +13,7 @@ from bertie.errors import DataError
 from bertie.runs.guesses import guesses, masked_text
 from bertie.runs.page import page
 from bertie.runs.pretrain import pretrain
+from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
 
 assert home
@@ -47,6 +48,53 @@ def test_masked_tokens_are_those_of_the_held_out_text(run):
             assert len(example["guesses"]) == 2
             assert 1 >= example["guesses"][0][1] >= example["guesses"][1][1] >= 0
     assert [e["answer"] for e in lines[1]["examples"]] == [e["answer"] for e in lines[2]["examples"]]
+
+
+def test_masked_text_keeps_its_spaces_and_marks_what_is_random(tmp_path):
+    words = "the bees hum ##med all day , ."
+    tokens = f"[PAD] [UNK] [CLS] [SEP] [MASK] {words}".split()
+    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in tokens))
+    tokenizer = Tokenizer.load(tmp_path)
+    ids = tokenizer.encode("the bees hummed all day, the bees.").ids
+    hum, day = (ids.index(tokenizer.token_to_id(token)) for token in ("hum", "day"))
+    corrupted, bees = list(ids), tokenizer.token_to_id("bees")
+    corrupted[hum], corrupted[day] = tokenizer.mask_id, bees
+    targets = {hum: ids[hum], day: ids[day]}
+    assert masked_text(corrupted, targets, range(len(ids)), hum, tokenizer) == [
+        ["the bees", "", ""],
+        [" ", "blank", ""],
+        ["med all", "", ""],
+        [" bees", "random", "random token; original: day"],
+        [", the bees. [SEP]", "", ""],
+    ]
+
+
+def test_a_page_shows_settings_and_units_and_has_no_empty_header(run):
+    html = (run / "report.html").read_text()
+    assert "<dt>optim.lr</dt><dd>0.000<" not in html
+    assert "0.0 M" not in html
+    assert not re.search(r"<th[^>]*></th>", html)
+    assert "bertie pretrain -c" in html.partition("<footer>")[2]
+
+
+def test_a_run_whose_loss_rose_says_so_first(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    lines = [json.loads(line) for line in (copy / "metrics.jsonl").read_text().splitlines()]
+    [line for line in lines if line["kind"] == "train"][-1]["loss"] = 99.0
+    (copy / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    html = page(copy).render()
+    assert "The model did not learn" in html
+    assert html.index('role="alert"') < html.index('class="tiles"')
+    assert 'role="alert"' not in page(run).render()
+
+
+def test_a_run_of_an_older_version_can_be_drawn(run, tmp_path):
+    copy = shutil.copytree(run, tmp_path / "run")
+    old = {"before": "[CLS] the ", "after": "hum ", "answer": "bees", "guesses": [["bees", 0.5], ["birds", 0.2]]}
+    (copy / "guesses.jsonl").write_text(json.dumps({"step": 2, "examples": [old]}) + "\n")
+    html = page(copy).render()
+    assert "[CLS] the " in html
+    assert 'class="blank"' in html
 
 
 def test_it_is_drawn_again_by_command_and_while_the_run_goes_on(run, tmp_path):
