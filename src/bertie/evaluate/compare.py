@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.errors import DataError, UsageError
@@ -47,6 +46,8 @@ def over_seeds(values: Sequence[float]) -> Seeds:
     if len(values) == 1:
         return Seeds(1, mean, None, None, None)
     sd = float(np.std(values, ddof=1))
+    from scipy import stats
+
     half = float(stats.t.ppf(0.975, len(values) - 1)) * sd / len(values) ** 0.5
     return Seeds(len(values), mean, sd, mean - half, mean + half)
 

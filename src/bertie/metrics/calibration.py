@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from bertie.metrics.base import Float
 
@@ -43,6 +41,9 @@ def temperature(logits: ArrayLike, truth: ArrayLike) -> float:
 
     The minimum of the negative log-likelihood, between 0.05 and 20. Guo et al. 2017, 4.2.
     """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
+
     logits_NL, truth_N = np.asarray(logits, np.float64), np.asarray(truth, np.int64)
     right_N = logits_NL[np.arange(len(truth_N)), truth_N]
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from bertie.metrics.base import RESAMPLES, Float, percent_points
 from bertie.metrics.calibration import Calibration
@@ -139,6 +138,8 @@ def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) ->
 
 def sums(truth: Int, predicted: Int, counts: Int, labels: int) -> tuple[Float, Float, Float]:
     """How often each label is right, true and predicted. truth, predicted (C,), counts (R, C) -> 3 x (R, L)"""
+    from scipy import sparse
+
     cells = np.arange(len(truth))
 
     def per_label(of: Int, cells: Int) -> Float:

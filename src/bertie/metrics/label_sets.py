@@ -6,15 +6,17 @@ N examples · L labels
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from bertie.metrics.base import Float
 from bertie.metrics.confusion import per_label, ratio
 from bertie.metrics.resample import intervals
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 
 @dataclass
@@ -72,8 +74,10 @@ class LabelSets:
             "undefined": {} if true_L.any() else dict.fromkeys(("micro_f1", "macro_f1"), "no example has a label"),
         }
 
-    def _counts(self, names: Sequence[str]) -> sparse.csr_array:
+    def _counts(self, names: Sequence[str]) -> "sparse.csr_array":
         """Per example and label: right, true, predicted; then whether the set is right, and 1. -> (N, 3 L + 2)"""
+        from scipy import sparse
+
         number, width = {name: i for i, name in enumerate(names)}, len(names)
         columns = []
         for truth, predicted in zip(self.truth, self.predicted, strict=True):

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 
 from bertie.metrics.base import RESAMPLES, Float, percent_points
 from bertie.metrics.confusion import ratio
@@ -69,6 +68,8 @@ class Numbers:
 
 def figures(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
     """truth, predicted (N,) -> each metric. A correlation with what does not vary is 0."""
+    from scipy.stats import rankdata
+
     found: dict[str, Float] = {
         "pearson": correlation(truth, predicted),
         "spearman": correlation(rankdata(truth), rankdata(predicted)),  # ties have their mean rank

@@ -5,22 +5,26 @@ N examples · K sums · R resamples
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from bertie.metrics.base import RESAMPLES, Float, percent_points
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 BLOCK = 2_000_000  # draws, or sums, held at once
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
-Counts: TypeAlias = ArrayLike | sparse.csr_array
+Counts: TypeAlias = "ArrayLike | sparse.csr_array"
 
 
 def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Float]:
     """The column sums of N examples drawn again with replacement, R times, in blocks. counts (N, K) -> (R, K) in all"""
+    from scipy import sparse
+
     counts_NK = counts if isinstance(counts, sparse.csr_array) else np.asarray(counts, np.float64)
     examples, width = counts_NK.shape
     rng = np.random.default_rng(seed)
@@ -34,7 +38,7 @@ def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> I
 
 def intervals(counts: Counts, figures: Callable[[Float], Mapping[str, Float]]) -> dict[str, list[float]]:
     """The 95 % interval of every metric. counts (N, K); figures: sums (..., K) -> metrics (...) each"""
-    if not (counts.shape[0] if isinstance(counts, sparse.csr_array) else len(np.asarray(counts))):
+    if not (counts if hasattr(counts, "shape") else np.asarray(counts)).shape[0]:
         return {}
     found: dict[str, list[Float]] = {}
     for sums in resampled(counts):
@@ -43,8 +47,10 @@ def intervals(counts: Counts, figures: Callable[[Float], Mapping[str, Float]]) -
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 
 
-def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) -> sparse.csr_array:
+def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) -> "sparse.csr_array":
     """Three counts under each key of each example, as a sparse matrix: most examples have few of the keys. (N, 3 K)"""
+    from scipy import sparse
+
     column = {key: 3 * i for i, key in enumerate(keys)}
     cells = [
         (row, column[key] + i, count)
