@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertie.data.collate import pack, pad, ranges, token_budget
+from bertie.data.collate import pack, pad
+from bertie.data.ids import ranges, token_budget
 
 
 @dataclass

@@ -18,7 +18,7 @@ from bertie.data.tagged import Tagged, spaced
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.metrics.parsing import ParseScores
-from bertie.models.parsing import RANK, SPACE, arc_scores, relation_scores
+from bertie.models.biaffine import RANK, SPACE, arc_scores, relation_scores
 from bertie.tasks.datasets import DATASETS, check
 from bertie.tasks.parse import LAST, ParsePrediction, ParseTask
 from bertie.text.tokenizer import Tokenizer
@@ -173,11 +173,11 @@ def test_words_are_their_first_and_last_piece(folder: Path) -> None:
     encoded = task.encode([example], tokenizer, max_length=32, too_long="truncate")
     assert tokenizer.engine.decode(encoded.ids.tolist(), skip_special_tokens=False).startswith("[CLS] abc d ef")
     #                                      [CLS] a ##b ##c  d  e ##f  . [SEP]
-    assert encoded.beside[LAST].tolist() == [0, 2, -1, -1, 0, 2, -1, -1, -1]
+    assert encoded.extra[LAST].tolist() == [0, 2, -1, -1, 0, 2, -1, -1, -1]
     targets = task.targets([example], encoded).token
     assert targets["head"].tolist() == [0, 4, 0, 0, 0, 4, 0, 0, 0]
     assert targets["weighs"].tolist() == [0, 1, 0, 0, 1, 1, 0, 0, 0]
-    assert encoded.part(0, 1).beside[LAST].tolist() == encoded.beside[LAST].tolist()
+    assert encoded.part(0, 1).extra[LAST].tolist() == encoded.extra[LAST].tolist()
 
 
 def test_a_sentence_that_does_not_fit_teaches_what_is_there(folder: Path) -> None:
@@ -186,7 +186,7 @@ def test_a_sentence_that_does_not_fit_teaches_what_is_there(folder: Path) -> Non
     encoded = task.encode([example], tokenizer, max_length=5, too_long="truncate")  # [CLS] a b c [SEP]
     assert encoded.too_long.tolist() == [0]
     assert task.targets([example], encoded).token["weighs"].tolist() == [0, 1, 1, 0, 0]  # c hangs on d, which is cut
-    (answer,) = task.decode(torch.zeros(5, 2 * SPACE + 1 + 2 * RANK), encoded, [example])
+    (answer,) = task.decode(torch.zeros(5, 2 * SPACE + 1 + 2 * RANK).numpy(), encoded, [example])
     assert answer.label[3] == (None, None)
     assert answer.as_json()["words"][3]["head"] is None
     with pytest.raises(UsageError, match="windows"):

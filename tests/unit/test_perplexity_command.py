@@ -67,10 +67,10 @@ def test_a_stream_is_not_held(folder, monkeypatch):
 
     score = pseudo._score
 
-    def watched(model, head, rows, mask_id):
+    def watched(engine, rows, mask_id):
         nonlocal most
         most = max(most, sum(len(row.ids) for row in rows))
-        return score(model, head, rows, mask_id)
+        return score(engine, rows, mask_id)
 
     monkeypatch.setattr(pseudo, "_score", watched)
     with one_thread():

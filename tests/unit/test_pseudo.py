@@ -31,12 +31,15 @@ def start(home, tmp_path_factory):
 
 
 def by_hand(model, text):
-    """-> nats, tokens: a forward pass of the rectangle for every token."""
+    """-> nats, tokens: a forward pass of the rectangle for every token; 8 bits a byte for what [UNK] stands for."""
     encoding = model.tokenizer.encode(text)
     nats, tokens = 0.0, 0
-    for i, token in enumerate(encoding.ids):
-        if token in model.tokenizer.special_ids:
+    for i, (token, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets, strict=True)):
+        name = model.tokenizer.id_to_token(token)
+        if name in ("[CLS]", "[SEP]"):
             continue
+        if name == "[UNK]":
+            nats += math.log(256) * len(text[start:end].encode())
         ids = torch.tensor([encoding.ids])
         ids[0, i] = model.tokenizer.mask_id
         with torch.no_grad():
@@ -56,7 +59,22 @@ def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
     assert found.words == sum(len(text.split()) for text in TEXTS)
     assert found.per_token == pytest.approx(math.exp(nats / tokens), rel=1e-4)
     assert found.per_word == pytest.approx(math.exp(nats / found.words), rel=1e-4)
-    assert found.per_token < 60  # better than guessing
+    assert pseudo_perplexity(model, ["over and near a river."]).per_token < 60  # better than guessing
+
+
+def test_words_the_vocabulary_does_not_know_make_it_worse(start):
+    model = bertie.load(start)
+    known = "over a river and near a red river"
+    words = known.split()
+    figures = []
+    for count in (0, 1, 3, 6):
+        text = " ".join(["\u4e00\u9f8d" if i < count else word for i, word in enumerate(words)])
+        found = pseudo_perplexity(model, [text])
+        figures.append(found.per_word)
+        assert (found.words, found.unknown) == (8, 2 * count)  # each of the two characters is an [UNK]
+    assert figures == sorted(figures)
+    assert figures[1] > figures[0] * math.exp(6 * math.log(256) / 8 - 3)  # its 6 bytes, less what the word had cost
+    assert pseudo_perplexity(model, ["q" * 200]).per_word == math.exp(700)  # which JSON can say
 
 
 def test_what_cannot_be_scored_is_left_out_and_counted(start):

@@ -13,6 +13,7 @@ from bertie.errors import DataError, UsageError
 from bertie.metrics.answers import Given
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
+from bertie.models.facts import facts_of
 from bertie.models.model import Model
 from bertie.nn.init import initialize
 from bertie.tasks import SpanTask, task_of
@@ -198,7 +199,9 @@ def test_answers_are_the_best_spans_of_all_windows(tokenizer, seed):
     task = SpanTask(stride=8, max_answer=5, threshold=0.3)
     found = encoded(task, examples, tokenizer, 26)
     logits = torch.randn(len(found.ids), 2, generator=torch.Generator().manual_seed(seed)) * 2
-    for number, (example, answer) in enumerate(zip(examples, task.decode(logits, found, examples), strict=True)):
+    for number, (example, answer) in enumerate(
+        zip(examples, task.decode(logits.numpy(), found, examples), strict=True)
+    ):
         score, first, last = max(plain_spans(task, logits, found, number))
         start, end = int(found.places["start"][first]), int(found.places["end"][last])
         none = min(float(logits[s].sum()) for s in found.starts[found.windows[number] : found.windows[number + 1]])
@@ -235,8 +238,8 @@ def test_no_answer_only_where_it_is_allowed(tokenizer):
     found = encoded(SpanTask(), [example], tokenizer, 48)
     logits = torch.zeros(len(found.ids), 2)
     logits[0] = 9.0
-    (always,) = SpanTask().decode(logits, found, [example])
-    (sometimes,) = SpanTask(threshold=0.0).decode(logits, found, [example])
+    (always,) = SpanTask().decode(logits.numpy(), found, [example])
+    (sometimes,) = SpanTask(threshold=0.0).decode(logits.numpy(), found, [example])
     assert always.label.text
     assert sometimes.label.text == ""
     record = sometimes.as_json()
@@ -249,7 +252,7 @@ def test_no_answer_only_where_it_is_allowed(tokenizer):
 def test_a_context_without_a_single_piece_has_no_answer(tokenizer):
     example = Example((QUESTION, "\u200b"))
     found = encoded(SpanTask(), [example], tokenizer, 24)
-    (answer,) = SpanTask().decode(torch.zeros(len(found.ids), 2), found, [example])
+    (answer,) = SpanTask().decode(torch.zeros(len(found.ids), 2).numpy(), found, [example])
     assert answer.label == Given("", "", float("inf"))
     assert answer.as_json()["n_best"] == []
 
@@ -265,13 +268,13 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     logits[found.starts[:-1]] += 6.0
     logits[found.starts[:-1] + targets["start"], 0] += 4.0
     logits[found.starts[:-1] + targets["end"], 1] += 4.0
-    answers = task.decode(logits, found, examples)
+    answers = task.decode(logits.numpy(), found, examples)
     tuned = task.tuned(zip(examples, answers, strict=True))
     assert tuned.threshold != 0.0
 
     def f1(chosen: SpanTask) -> float:
         scores = chosen.scores()
-        scores.add([e.label for e in examples], [a.label for a in chosen.decode(logits, found, examples)])
+        scores.add([e.label for e in examples], [a.label for a in chosen.decode(logits.numpy(), found, examples)])
         return scores.figures()["f1"]
 
     best = max(f1(SpanTask(threshold=a.label.no_answer)) for a in answers)
@@ -288,7 +291,7 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     initialize(model, std=0.2)
     model.tokenizer = tokenizer
     tokenizer.settings["bertie"] = {"task": {"name": "span", **tuned.settings()}}
-    assert task_of(model) == tuned
+    assert task_of(facts_of(model), tokenizer) == tuned
 
 
 # Files --------------------------------------------------------------------------------------------------------------

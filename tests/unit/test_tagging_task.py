@@ -101,7 +101,7 @@ def test_right_answers_are_right_for_every_word(tokenizer, max_length):
     rng = random.Random(0)
     examples = [spaced(["ab" * rng.randint(1, 4) for _ in range(40)], rng.choices(TAGS, k=40), i) for i in range(10)]
     encoded = encode(TASK, examples, tokenizer, max_length)
-    predicted = TASK.decode(answers_of(encoded, TASK.targets(examples, encoded)), encoded, examples)
+    predicted = TASK.decode(answers_of(encoded, TASK.targets(examples, encoded)).numpy(), encoded, examples)
     assert [answer.label for answer in predicted] == [example.label for example in examples]
     scores = TASK.scores()
     scores.add([e.label for e in examples], [a.label for a in predicted])
@@ -117,24 +117,24 @@ def test_characters_go_on_with_the_piece_they_are_in(tokenizer):
     assert task.unit == "character"
     encoded = encode(task, [example], tokenizer)
     assert [tokenizer.id_to_token(i) for i in encoded.ids][1:-1] == ["한나", "##가", "왔", "##다", "x", "##y", "[UNK]"]
-    (answer,) = task.decode(answers_of(encoded, task.targets([example], encoded)), encoded, [example])
+    (answer,) = task.decode(answers_of(encoded, task.targets([example], encoded)).numpy(), encoded, [example])
     assert answer.label == tags
     raw = Example((text,))
     assert words_of(raw, task.unit) == spans
     unknown = Tagged(("한국이",), ("B-PER", "I-PER", "O"), spans=((0, 1), (1, 2), (2, 3)))  # one [UNK]
     encoded = encode(task, [unknown], tokenizer)
-    (answer,) = task.decode(answers_of(encoded, task.targets([unknown], encoded)), encoded, [unknown])
+    (answer,) = task.decode(answers_of(encoded, task.targets([unknown], encoded)).numpy(), encoded, [unknown])
     assert answer.label == ("B-PER", "I-PER", "I-PER")
 
 
 def test_words_without_a_piece_are_kept(tokenizer):
     example = spaced(["ab", "\u200b", "ab", "\u200d"], ("B-PER", "O", "B-PER", "O"), 1)
     encoded = encode(TASK, [example], tokenizer)
-    (answer,) = TASK.decode(answers_of(encoded, TASK.targets([example], encoded)), encoded, [example])
+    (answer,) = TASK.decode(answers_of(encoded, TASK.targets([example], encoded)).numpy(), encoded, [example])
     assert answer.label == ("B-PER", "O", "B-PER", "O")
     only = spaced(["\u200b"], ("O",), 1)
     encoded = encode(TASK, [only], tokenizer)
-    (answer,) = TASK.decode(torch.zeros(len(encoded.ids), 3), encoded, [only])
+    (answer,) = TASK.decode(torch.zeros(len(encoded.ids), 3).numpy(), encoded, [only])
     assert answer.label == ("O",)
 
 
@@ -168,7 +168,7 @@ def test_a_scheme_is_learnt_and_scored(tokenizer):
     task = TaggingTask.of([example], (), {"scheme": "bioes"})
     assert task.labels == ("O", "B-PER", "E-PER")
     encoded = encode(task, [example], tokenizer)
-    (answer,) = task.decode(answers_of(encoded, task.targets([example], encoded)), encoded, [example])
+    (answer,) = task.decode(answers_of(encoded, task.targets([example], encoded)).numpy(), encoded, [example])
     assert answer.label == ("B-PER", "E-PER", "O")
     scores = task.scores()
     scores.add([example.label], [answer.label])
@@ -180,7 +180,7 @@ def test_what_is_told_of_a_text(tokenizer):
     encoded = encode(TASK, [Example((text,))], tokenizer)
     logits = torch.zeros(len(encoded.ids), 3)
     logits[1, 1] = logits[2, 2] = 5.0  # ab cd
-    (answer,) = TASK.decode(logits, encoded, [Example((text,))])
+    (answer,) = TASK.decode(logits.numpy(), encoded, [Example((text,))])
     record = answer.as_json()
     assert [text[w["start"] : w["end"]] for w in record["words"]] == ["ab", "cd", ".", "ef"]
     assert record["words"][0]["label"] == "B-PER"

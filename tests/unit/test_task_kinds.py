@@ -99,7 +99,7 @@ def test_the_loss_is_squared_error_with_windows_weighing_one_together(pretrained
     plain = sum((i - 2.0) ** 2 for i in range(windows)) / windows + (windows + 1.0) ** 2
     part = task.losses(logits, batch)["number"]
     assert (part.count, float(part.total)) == (2, pytest.approx(plain))
-    assert task.decode(logits, encoded, examples)[0].label == pytest.approx(sum(range(windows)) / windows)
+    assert task.decode(logits.numpy(), encoded, examples)[0].label == pytest.approx(sum(range(windows)) / windows)
 
 
 # Sets of labels -----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_the_choice_loss_is_the_cross_entropy_of_each_question(pretrained):
     assert part.count == 2  # one has no label
     assert float(part.total) == pytest.approx(float(plain), rel=1e-5)
     assert float(part.correct) == 2
-    first = task.decode(logits, encoded, examples)[0]
+    first = task.decode(logits.numpy(), encoded, examples)[0]
     assert first.scores["2"] == pytest.approx(float(torch.softmax(logits[:3], 0)[2]))
 
 

@@ -186,7 +186,7 @@ def test_labels_are_names_in_an_order_that_rows_do_not_decide():
 def test_decode_gives_names_and_probabilities_that_sum_to_one(tokenizer):
     examples = [Example(("a",)), Example(("b",))]
     encoded = encode(examples, tokenizer, max_length=16)
-    first, second = TASK.decode(torch.tensor([[2.0, 0.0], [0.0, 0.0]]), encoded, examples)
+    first, second = TASK.decode(np.array([[2, 0], [0, 0]], np.float32), encoded, examples)
     assert first.label == "no"
     assert first.probability == pytest.approx(0.880797, abs=1e-6)
     assert sum(first.scores.values()) == pytest.approx(1)

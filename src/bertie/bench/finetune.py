@@ -27,6 +27,7 @@ from bertie.bench import harness
 from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, Way, require
 from bertie.errors import BertieError
 from bertie.evaluate.compare import over_seeds
+from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
 from bertie.models.model import Model
 from bertie.runs.config import FinetuneConfig
@@ -78,7 +79,7 @@ class Prepared:
         model.tokenizer, model.labels, model.problem_type = self.tokenizer, task.labels, task.problem_type
         return model
 
-    def quality(self, logits: torch.Tensor) -> float:
+    def quality(self, logits: Array) -> float:
         """The set's main metric on dev, what is chosen on dev chosen. logits: float32, of all dev sequences"""
         task, dev = self.examples.task, self.examples.dev
         task = task.tuned(zip(dev, task.decode(logits, self.dev, dev), strict=True))
@@ -146,7 +147,7 @@ def peer_run(way: Way) -> Callable[[Prepared, int], tuple[float, float]]:
         peer = FinetunePeer(prepared.model(seed), way=way)
         sizes = {"batch_size": config.train.batch_size, "steps": config.train.steps, "warmup": WARMUP_STEPS}
         seconds = peer.train(prepared.train, prepared.targets, optim=config.optim, seed=seed, **sizes)
-        return seconds, prepared.quality(peer.logits(prepared.dev))
+        return seconds, prepared.quality(peer.logits(prepared.dev).numpy())
 
     return run
 

@@ -12,7 +12,7 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 from bertie.errors import DataError
 
 if TYPE_CHECKING:
-    from bertie.infer.predict import Filled
+    from bertie.infer.fill import Filled
 
 
 @app.command("fill-mask")

@@ -33,7 +33,8 @@ def perplexity(
     """Pseudo-perplexity: each token is hidden in turn, and the model says what it was. Lower is better, 1 is certainty.
 
     A text is read as often as it has tokens, so a few hundred sentences are enough. Compare models of different
-    vocabularies per word. The file is streamed; rows that cannot be read are counted.
+    vocabularies per word: a word the vocabulary does not know costs 8 bits a byte. The file is streamed; rows that
+    cannot be read are counted.
 
     [bold]Examples[/]
 
@@ -63,6 +64,11 @@ def perplexity(
     found = pseudo_perplexity(tables.loaded(model, precision, device), texts(), max_length=max_length)
     if skipped.total:
         console.warn(str(skipped))
+    if found.unknown:
+        console.warn(
+            f"{found.unknown:,} of {found.tokens:,} tokens are unknown to the vocabulary. Each is charged 8 bits a "
+            "byte, so that models stay comparable per word."
+        )
     if found.left_out:
         console.warn(f"{found.left_out:,} texts left out: without a word, or too long for the model")
     if console.verbosity.json:

@@ -1,4 +1,4 @@
-"""Sequences of token ids -> `Batch`: packed end to end, or padded to a rectangle; and batches of a bounded size.
+"""Sequences of token ids -> `Batch`: packed end to end, or padded to a rectangle.
 
 B sequences · T real tokens of the batch · S longest sequence
 """
@@ -8,12 +8,11 @@ from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from bertie.data.batch import Batch
+from bertie.data.ids import Ids, Int
 from bertie.nn.layout import Packed, Padded
-
-Int = NDArray[np.int64]
 
 
 class HasIds(Protocol):
@@ -58,28 +57,8 @@ def pad(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None, *, pad
     return Batch(input_ids_BS, batch.layout.rectangle(batch.token_type_ids), Padded(mask_BS), batch.sample_ids)
 
 
-def ranges(starts: Int, stops: Int) -> Int:
-    """All of range(starts[0], stops[0]), range(starts[1], stops[1]) ... in one array."""
-    lengths = stops - starts
-    ends = np.cumsum(lengths)
-    numbers: Int = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
-    return numbers
-
-
-def token_budget(lengths: ArrayLike, *, max_tokens: int, max_sequences: int | None = None) -> list[Int]:
-    """Batches of sequences of like length whose rectangle, count x longest, holds at most `max_tokens` tokens.
-
-    Longest first, so that memory runs out at once or never. A sequence longer than the budget stands alone. Returns
-    the sequence numbers of each batch; a pure function of the lengths.
-    """
-    lengths = np.asarray(lengths, np.int64)
-    order = np.argsort(-lengths, kind="stable")
-    batches = []
-    start = 0
-    while start < len(order):
-        count = max(1, max_tokens // max(1, int(lengths[order[start]])))
-        if max_sequences is not None:
-            count = min(count, max_sequences)
-        batches.append(order[start : start + count])
-        start += count
-    return batches
+def batch_of(ids: Ids, sample_ids: ArrayLike | None = None) -> Batch:
+    """The same from `Ids`, whose extra arrays become labels. sample_ids (B,): 0, 1, 2 ... unless given."""
+    numbers = np.arange(len(ids)) if sample_ids is None else sample_ids
+    batch = packed(ids.input_ids, ids.token_type_ids, ids.lengths, numbers)
+    return batch.with_labels(**{name: torch.from_numpy(array) for name, array in ids.extra.items()})

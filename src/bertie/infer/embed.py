@@ -54,7 +54,7 @@ def write_npy(
     predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: Skipped, long: TooLongCount | None = None
 ) -> None:
     """One float32 array (N, H); how many rows it has is written into its header at the end."""
-    size, count = predictor.model.config.hidden_size, 0
+    size, count = predictor.engine.facts.hidden_size, 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):
         out.write((np.full(size, np.nan, np.float32) if isinstance(found, Bad) else found).tobytes())

@@ -1,51 +1,37 @@
 """A model at work: answers for texts, words for masks, metrics for a labelled file.
 
-    rows -> chunks -> Encoded -> packed batches of like length -> logits -> Prediction, in the order of the rows
+    rows -> chunks -> Encoded -> Engine, by batches of like length -> logits -> Prediction, in the order of the rows
 
-What examples, answers and metrics are, the model's task says (tasks/base.py).
+What examples, answers and metrics are, the model's task says (tasks/base.py); what runs the model is an engine.
 
 Everything streams in bounded memory, and a row that cannot be used yields its reason in its own place. In float32 (the
 default) a text's probabilities do not depend on its neighbours beyond a few millionths, the rounding of sums.
 
-W sequences · T tokens · L outputs of the head · N masks · V vocabulary
+W sequences · T tokens · L outputs of the head
 """
 
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-import torch
-from torch import Tensor
-
-from bertie.data.collate import pack, ranges, token_budget
 from bertie.data.tables import Bad, Columns, Example, Skipped, TableFormat
 from bertie.errors import DataError, UsageError, nearest
-from bertie.infer.findings import Findings
+from bertie.infer.batching import CHUNK, as_they_come, chunks, run
+from bertie.infer.engine import Array, Engine
+from bertie.infer.fill import Filled, fill
 from bertie.metrics.base import Scores
-from bertie.models.model import Model
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
-CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbours of like length
-TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
+if TYPE_CHECKING:
+    from bertie.infer.findings import Findings
+    from bertie.models.model import Model
 
 LABELLED = TableFormat()
-T = TypeVar("T")
 Row = Example | Bad
 Text = str | tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Filled:
-    """One proposal for a mask: the token, its probability, and the text with the token in the mask's place."""
-
-    token: str
-    probability: float
-    text: str
 
 
 @dataclass
@@ -67,19 +53,34 @@ class TooLongCount:
 class Predictor:
     """A model with what it takes to use it; what is not given is as the model was trained.
 
-    Raises UsageError: a model without a tokenizer, or a max_length beyond its positions.
+    model: one in torch, which has its tokenizer, or any engine with a tokenizer beside it. Raises UsageError: a model
+    without a tokenizer, or a max_length beyond its positions.
     """
 
-    def __init__(self, model: Model, *, max_length: int | None = None, too_long: TooLong | None = None) -> None:
-        if model.tokenizer is None:
+    def __init__(
+        self,
+        model: "Model | Engine",
+        tokenizer: Tokenizer | None = None,
+        *,
+        max_length: int | None = None,
+        too_long: TooLong | None = None,
+    ) -> None:
+        self.engine: Engine
+        if isinstance(model, Engine):
+            self.engine = model
+        else:
+            from bertie.infer.torch_engine import TorchEngine
+
+            self.engine, tokenizer = TorchEngine(model), tokenizer or model.tokenizer
+        if tokenizer is None:
             raise UsageError(
                 "The model has no tokenizer, so it cannot read text. Put the files of its tokenizer (tokenizer.json, "
                 "or vocab.txt) into its folder, and open that with bertie.load."
             )
-        self.model, self.tokenizer = model, model.tokenizer
-        self._task = task_of(model)
-        trained = training_facts(self.tokenizer)
-        positions = model.config.max_length
+        self.tokenizer, facts = tokenizer, self.engine.facts
+        self._task = task_of(facts, tokenizer)
+        trained = training_facts(tokenizer)
+        positions = facts.max_length
         if max_length is not None and not 3 < max_length <= positions:
             raise UsageError(
                 f"max_length {max_length:,} does not lie between 4 and the model's {positions:,} positions."
@@ -114,11 +115,6 @@ class Predictor:
         """The names it can answer with."""
         return self.task.labels
 
-    @property
-    def device(self) -> torch.device:
-        """Where the model's weights are."""
-        return self.model.word_embeddings.device
-
     def predict(self, texts: Sequence[Text]) -> list[Prediction]:
         """One Prediction per text, or per tuple of texts. Raises DataError for an empty text."""
         rows = [_row(text, number) for number, text in enumerate(texts, 1)]
@@ -143,14 +139,15 @@ class Predictor:
         self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
     ) -> Iterator[tuple[list[Row], list[Prediction | Bad], Encoded]]:
         """Chunks of rows with their answers, and what was read of those that are examples."""
-        for chunk in _as_they_come(rows, CHUNK) if eager else _chunks(rows, CHUNK):
+        for chunk in as_they_come(rows, CHUNK) if eager else chunks(rows, CHUNK):
             good = [row for row in chunk if isinstance(row, Example)]
             encoded = self._encode(good)
             refused = set(encoded.too_long.tolist()) if self.too_long == "error" else set()
             if long is not None:
                 long.rows += len(good)
                 long.long += len(encoded.too_long)
-            found = enumerate(self.task.decode(self.logits(encoded), encoded, good))
+            decoded = self.task.decode(self.logits(encoded), encoded, good) if good else []
+            found = enumerate(decoded)
             answers: list[Prediction | Bad] = []
             for row in chunk:
                 if isinstance(row, Bad):
@@ -161,21 +158,9 @@ class Predictor:
                 answers.append(Bad(row.line, f"longer than {self.max_length} tokens") if long_row else answer)
             yield chunk, answers, encoded
 
-    def logits(self, encoded: Encoded) -> Tensor:
-        """The head's output for all sequences in their order, float32. -> (W, L), or (T, L) for a task of tokens"""
-        starts_W, lengths_W = encoded.starts[:-1], encoded.lengths
-        logits: Tensor | None = None
-        with torch.inference_mode():
-            for sequences in token_budget(lengths_W, max_tokens=TOKENS):
-                batch = encoded.batch(sequences).to(self.device)
-                found = self.task.logits(self.model, self.task.forward(self.model, batch)).float().cpu()
-                if logits is None:
-                    rows = len(encoded.ids) if self.task.per_token else len(lengths_W)
-                    logits = found.new_zeros(rows, *found.shape[1:])
-                starts = starts_W[sequences]
-                places = ranges(starts, starts + lengths_W[sequences]) if self.task.per_token else sequences
-                logits[torch.from_numpy(places)] = found
-        return torch.zeros(0, len(self.labels)) if logits is None else logits
+    def logits(self, encoded: Encoded) -> Array:
+        """What the task decodes, for all sequences in their order. -> (W, L), or (T, L) for a task of tokens"""
+        return run(self.engine, encoded.packed(), (self.task.output,))[self.task.output]
 
     def evaluate(
         self,
@@ -183,7 +168,7 @@ class Predictor:
         *,
         skipped: Skipped | None = None,
         long: TooLongCount | None = None,
-        findings: Findings | None = None,
+        findings: "Findings | None" = None,
     ) -> Scores:
         """Count true and predicted labels over labelled rows; bad rows go to `skipped`, as no model can answer.
 
@@ -215,7 +200,7 @@ class Predictor:
         format: TableFormat = LABELLED,
         *,
         on_columns: Callable[[Columns], None] = lambda columns: None,
-        findings: Findings | None = None,
+        findings: "Findings | None" = None,
     ) -> dict[str, Any]:
         """The metrics of a labelled file (Scores.report), with what was left out and what did not fit."""
         skipped, long = Skipped(), TooLongCount(self.too_long, self.max_length)
@@ -227,40 +212,8 @@ class Predictor:
         return report
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filled]]:
-        """The most probable tokens for each mask in `text`, best first; the other masks stay masks.
-
-        Raises DataError when the text has no mask or does not fit; UsageError when the model has no masked-LM head.
-        """
-        if "mlm" not in self.model.heads:
-            raise UsageError("This model has no masked-LM head: it was saved without one. Use a pre-trained model.")
-        mask = self.tokenizer.special_tokens["mask"]
-        encoding = self.tokenizer.encode(text)
-        if len(encoding) > self.max_length:
-            raise DataError(
-                f"The text has {len(encoding):,} tokens; {self.max_length:,} fit. Give the part around {mask}."
-            )
-        batch = pack([encoding]).to(self.device)
-        places_N = (batch.input_ids == self.tokenizer.mask_id).nonzero()[:, 0]
-        if not len(places_N):
-            raise DataError(f"The text has no {mask}. Write {mask} where the model shall fill in: 'The {mask} sat.'")
-        with torch.inference_mode():
-            hidden_NH = self.model.encode(batch).last_hidden_state[places_N]
-            logits_NV = self.model.heads["mlm"](hidden_NH, self.model.word_embeddings).float()
-        top_N = logits_NV.softmax(-1).topk(min(top, logits_NV.shape[1]))
-        spots = [encoding.offsets[place] for place in places_N.tolist()]
-        return [
-            [self._filled(text, spot, int(i), p) for p, i in zip(probabilities, ids, strict=True)]
-            for spot, probabilities, ids in zip(spots, top_N.values.tolist(), top_N.indices.tolist(), strict=True)
-        ]
-
-    def _filled(self, text: str, spot: tuple[int, int], token_id: int, probability: float) -> Filled:
-        token = self.tokenizer.id_to_token(token_id)
-        before, masked, after = text[: spot[0]], text[slice(*spot)], text[spot[1] :]
-        written = self.tokenizer.written(token_id)
-        if self.tokenizer.continues_word(token_id):
-            return Filled(token, probability, before.rstrip() + written + after)
-        space = masked[: len(masked) - len(masked.lstrip())]  # a mask may have taken the space before it
-        return Filled(token, probability, before + space + written + after)
+        """The most probable tokens for each mask in `text`, best first (fill.py)."""
+        return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:
         return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
@@ -269,17 +222,17 @@ class Predictor:
 # What people call ----------------------------------------------------------------------------------------------------
 
 
-def predict(model: Model, texts: Sequence[Text], **options: Any) -> list[Prediction]:
+def predict(model: "Model | Engine", texts: Sequence[Text], **options: Any) -> list[Prediction]:
     """One Prediction per text, or per tuple of texts; `options` are Predictor's. Raises DataError for an empty text."""
     return Predictor(model, **options).predict(texts)
 
 
-def fill_mask(model: Model, text: str, *, top: int = 5) -> list[list[Filled]]:
+def fill_mask(model: "Model | Engine", text: str, *, top: int = 5, **options: Any) -> list[list[Filled]]:
     """The most probable tokens for each [MASK] in `text`, best first. Raises DataError when it has none."""
-    return Predictor(model).fill_mask(text, top=top)
+    return Predictor(model, **options).fill_mask(text, top=top)
 
 
-def score(model: Model, path: Path | str, format: TableFormat = LABELLED, **options: Any) -> dict[str, Any]:
+def score(model: "Model | Engine", path: Path | str, format: TableFormat = LABELLED, **options: Any) -> dict[str, Any]:
     """Every metric of a labelled file with its interval, as the model's task has them; `options` are Predictor's."""
     return Predictor(model, **options).score(path, format)
 
@@ -310,49 +263,3 @@ def set_training_facts(tokenizer: Tokenizer, task: Task, *, max_length: int, too
 def _row(text: Text, number: int) -> Row:
     texts = (text,) if isinstance(text, str) else tuple(text)
     return Example(texts, None, number) if all(t.strip() for t in texts) else Bad(number, "empty text")
-
-
-def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    chunk: list[T] = []
-    for item in items:
-        chunk.append(item)
-        if len(chunk) == size:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk
-
-
-def _as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of what has arrived since the last one: at least one item, at most `size`. A thread does the waiting."""
-    arrived: queue.Queue[T | _End] = queue.Queue(maxsize=size)
-
-    def read() -> None:
-        error = None
-        try:
-            for item in items:
-                arrived.put(item)
-        except BaseException as caught:
-            error = caught
-        arrived.put(_End(error))
-
-    threading.Thread(target=read, daemon=True).start()
-    while True:
-        chunk: list[T] = []
-        item = arrived.get()
-        while not isinstance(item, _End):
-            chunk.append(item)
-            if len(chunk) == size or arrived.empty():
-                break
-            item = arrived.get()
-        if chunk:
-            yield chunk
-        if isinstance(item, _End):
-            if item.error:
-                raise item.error
-            return
-
-
-@dataclass(frozen=True)
-class _End:
-    error: BaseException | None

@@ -2,27 +2,28 @@
 
     word -> what it looks for in a head, what it is as a head; the score of a pair is the product of the two
 
-Dozat and Manning 2017, 3.2. The head gives each word its vectors once; `arc_scores` and `relation_scores` compare any
-of them, so that what leaves the head grows with the words of a sentence and not with its pairs.
+Dozat and Manning 2017, 3.2. The head gives each word its vectors once; `arc_scores` and `relation_scores`
+(biaffine.py) compare any of them, so that what leaves the head grows with the words of a sentence and not with its
+pairs.
 
-... any dimensions · N words · M words that may be their heads · H hidden size · L relations · F what a word has
+... any dimensions · H hidden size · L relations · F what a word has
 """
+
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertie.models.biaffine import RANK, SPACE
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.nn.dropout import dropout
 from bertie.nn.linear import Linear
 
-SPACE = 256  # width of what is compared; KLUE-baseline has 512 for arcs and 256 for relations
-RANK = 8  # of each relation's matrix: 38 whole ones of 256 x 256 would weigh more than a small encoder
-
 
 class ParseHead(nn.Module):
-    """What `arc_scores` and `relation_scores` compare, for each word. F = 2 SPACE + L + 2 RANK L"""
+    """What `arc_scores` and `relation_scores` compare, for each word."""
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
@@ -47,16 +48,8 @@ class ParseHead(nn.Module):
         return torch.cat([*arcs, self.classifier(dependent), self.query(dependent), self.key(head)], -1)
 
 
-def arc_scores(dependents: Tensor, heads: Tensor) -> Tensor:
-    """How well each word hangs on each. dependents (..., N, F), heads (..., M, F) -> (..., N, M)"""
-    return dependents[..., :SPACE] @ heads[..., SPACE : 2 * SPACE].mT
-
-
-def relation_scores(dependents: Tensor, heads: Tensor) -> Tensor:
-    """How well each relation fits a word and its head. dependents, heads (..., F) -> (..., L)"""
-    labels = (dependents.shape[-1] - 2 * SPACE) // (1 + 2 * RANK)
-    sizes = [labels, RANK * labels, RANK * labels]
-    alone, query, _ = torch.split(dependents[..., 2 * SPACE :], sizes, -1)
-    key = heads[..., -RANK * labels :]
-    products = torch.unflatten(query * key, -1, (labels, RANK))
-    return alone + products.sum(-1)
+def with_last_pieces(output: EncoderOutput, last_T: Tensor) -> EncoderOutput:
+    """What the head reads: with each token the last piece of its word. last_T: how far that is (below 0: none)."""
+    hidden_TH = output.last_hidden_state
+    rows_T = torch.arange(len(hidden_TH), device=hidden_TH.device) + last_T.clamp(min=0)
+    return replace(output, last_hidden_state=torch.cat([hidden_TH, hidden_TH[rows_T]], -1))

@@ -15,17 +15,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import xxhash
 from rich.markup import escape
-from torch import Tensor
 
 from bertie import console, families
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
 from bertie.files import check_run_folder, new_folder, read_json, write_json
+from bertie.infer.batching import CHUNK
+from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
-from bertie.infer.predict import CHUNK, Predictor, TooLongCount, set_training_facts
+from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
 from bertie.metrics.base import Scores
 from bertie.models.folder import check_vocabulary
 from bertie.models.model import Model
@@ -278,14 +280,14 @@ class _Run:
         scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
         for examples, encoded, logits in self._dev_logits(most):
             batch = encoded.batch(np.arange(len(encoded.lengths)), self.task.targets(examples, encoded))
-            for name, part in self.task.losses(logits, batch).items():
+            for name, part in self.task.losses(torch.from_numpy(logits), batch).items():
                 totals[name] = totals.get(name, 0.0) + float(part.total)
                 counts[name] += part.count
             self.task.count(scores, examples, self.task.decode(logits, encoded, examples))
         self.model.train(was_training)
         return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.figures()}
 
-    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Encoded, Tensor]]:
+    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Encoded, Array]]:
         """The (first) dev examples with what the head says of them, as many at once as predicting takes."""
         total = min(most or len(self.dev), len(self.dev))
         for start in range(0, total, CHUNK):

@@ -3,8 +3,10 @@
 from typing import TYPE_CHECKING
 
 from bertie.errors import DataError, UsageError
+from bertie.models.facts import Facts
 from bertie.registry import Registry
-from bertie.tasks.base import Prediction, Task
+from bertie.tasks.answerer import Prediction
+from bertie.tasks.base import Task
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.multilabel import MultiLabelTask
@@ -17,7 +19,7 @@ from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from bertie.text.tokenizer import Tokenizer
 
 __all__ = ["TASKS", "Prediction", "SequenceTask", "SpanTask", "TaggingTask", "Task", "name_of", "task_of"]
 
@@ -44,19 +46,20 @@ def name_of(task: Task) -> str:
     return next(name for name, kind in TASKS.items() if kind is type(task))
 
 
-def task_of(model: "Model") -> Task | None:
+def task_of(facts: Facts, tokenizer: "Tokenizer | None") -> Task | None:
     """The task a model was fine-tuned for: the one its folder names, else the first that knows its head; or None.
 
-    Raises DataError when the folder names a task that is not its own, or settings that the task has not.
+    tokenizer: the model's own, whose settings say what its folder names. Raises DataError when the
+    folder names a task that is not its own, or settings that the task has not.
     """
-    ours = model.tokenizer.settings.get("bertie") if model.tokenizer else None
+    ours = tokenizer.settings.get("bertie") if tokenizer else None
     saved = ours.get("task") if isinstance(ours, dict) else None
     if not isinstance(saved, dict) or str(saved.get("name")) not in TASKS:
-        found = (kind.of_model(model, {}) for _, kind in TASKS.items())
+        found = (kind.of_model(facts, {}) for _, kind in TASKS.items())
         return next((task for task in found if task is not None), None)
     try:
         task = TASKS[str(saved["name"])].of_model(
-            model, {name: value for name, value in saved.items() if name != "name"}
+            facts, {name: value for name, value in saved.items() if name != "name"}
         )
     except UsageError as error:
         raise DataError(f"tokenizer_config.json, bertie.task: {error}") from None

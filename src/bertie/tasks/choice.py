@@ -8,24 +8,29 @@ E examples · W sequences · B sequences of a batch · G questions of a batch ·
 """
 
 import itertools
+import math
 import re
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bertie.data.batch import Batch
 from bertie.data.tables import LABELS, Bad, Columns, Example, Fields, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.ranking import Accuracy
-from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.arrays import softmax
+from bertie.tasks.base import Task
 from bertie.tasks.shown import GIVEN, TRUE, Shown, Stretch, plain
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.loss import LossReport
 
 SINGLE = ("question", "context", "ctx", "text", "premise")
 CONTEXTS = (("premise", "question"), ("context", "question"), *((name,) for name in SINGLE))
@@ -116,12 +121,14 @@ class ChoiceTask(Task):
         right_W = (choice_W == label_E[encoded.example]).astype(np.float32)
         return Targets(sequence={"choice": choice_W, "right": right_W})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Questions."""
         return {"choice": int(batch.labels["right"].sum())}
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Cross-entropy over each question's choices. logits (B,); reads labels "choice" and "right"."""
+        from bertie.models.loss import Part
+
         choice_B, right_B = batch.labels["choice"], batch.labels["right"]
         question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question stand together
         table_GC = _table(logits, question_B, choice_B)
@@ -129,13 +136,11 @@ class ChoiceTask(Task):
         correct = (right_B * (choice_B == table_GC.argmax(-1)[question_B])).sum()
         return {"choice": Part((right_B * loss_B).sum(), self.counts(batch)["choice"], correct.detach())}
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The most probable choice; among equals the first."""
-        question_W = torch.from_numpy(encoded.example)
-        choice_W = torch.arange(len(logits)) - torch.from_numpy(encoded.windows)[question_W]
         predictions = []
-        for example, row in zip(examples, _table(logits, question_W, choice_W).softmax(-1).tolist(), strict=True):
-            row = row[: len(example.texts) - 1]
+        for part in np.split(logits, encoded.windows[1:-1]):
+            row = softmax(part).tolist()
             best = max(range(len(row)), key=row.__getitem__)
             predictions.append(Prediction(str(best), row[best], {str(i): p for i, p in enumerate(row)}))
         return predictions
@@ -159,9 +164,9 @@ class ChoiceTask(Task):
         return Accuracy()
 
 
-def _table(logits: Tensor, question: Tensor, choice: Tensor) -> Tensor:
+def _table(logits: "Tensor", question: "Tensor", choice: "Tensor") -> "Tensor":
     """Logits of sequences (W,) with the question and choice of each -> (G, C), minus infinity where there is none."""
     if not len(logits):
         return logits.new_zeros(0, 1)
-    table_GC = logits.new_full((int(question[-1]) + 1, int(choice.max()) + 1), -torch.inf)
+    table_GC = logits.new_full((int(question[-1]) + 1, int(choice.max()) + 1), -math.inf)
     return table_GC.index_put((question, choice), logits)

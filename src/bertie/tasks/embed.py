@@ -15,25 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.metrics.base import Scores
 from bertie.metrics.numbers import Numbers
 from bertie.models.config import EncoderConfig
-from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task
+from bertie.models.facts import Facts
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.arrays import unit
+from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.shown import Shown, numbers
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
+    from bertie.models.loss import LossReport
     from bertie.models.model import Model
 
 MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
@@ -72,7 +75,12 @@ class EmbedTask(Task):
             raise DataError("No pair has a label above 0: nothing says which texts belong together.")
         return cls.make((), {"highest": highest, **options})
 
-    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+    @property
+    def output(self) -> str:
+        """The vectors, pooled by the engine."""
+        return self.pooling
+
+    def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
         """None: the vector is the encoder's."""
         return {}
 
@@ -91,18 +99,24 @@ class EmbedTask(Task):
         alike_E = np.array([float(example.label or 0) / self.highest for example in examples], np.float32)
         return Targets(sequence={"alike": alike_E[encoded.example]})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Pairs that teach."""
         alike_P = batch.labels["alike"][::2]
         return {self.loss_kind: int((alike_P >= 0.8).sum()) if self.loss_kind == "contrastive" else len(alike_P)}
 
-    def logits(self, model: "Model", output: "EncoderOutput") -> Tensor:
+    def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
         """The texts' vectors. -> (B, H)"""
-        vector_BH = pool(output, self.pooling)
-        return nn.functional.normalize(vector_BH, dim=-1) if self.normalize else vector_BH
+        from bertie.models.pooling import pool
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+        return pool(output, self.pooling)
+
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """logits (B, H), the texts of a pair one after the other; reads the label "alike"."""
+        import torch
+        from torch import nn
+
+        from bertie.models.loss import Part
+
         if len(logits) == 0:
             return {self.loss_kind: Part(logits.sum(), 0)}
         first_PH, second_PH = nn.functional.normalize(logits, dim=-1).view(-1, 2, logits.shape[-1]).unbind(1)
@@ -117,14 +131,14 @@ class EmbedTask(Task):
         right = (together_P * (scores_PP.argmax(-1) == own_P)).sum()
         return {"contrastive": Part((together_P * loss_P).sum(), count, right.detach())}
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The cosine of each pair; of a single text its vector."""
-        unit = nn.functional.normalize(logits, dim=-1)
-        answers = []
+        unit_WH = unit(logits)
+        vectors_WH, answers = unit_WH if self.normalize else logits, []
         for number, example in enumerate(examples):
             at = int(encoded.windows[number])
             pair = len(example.texts) == 2
-            answers.append(Prediction(float(unit[at] @ unit[at + 1]) if pair else logits[at].tolist()))
+            answers.append(Prediction(float(unit_WH[at] @ unit_WH[at + 1]) if pair else vectors_WH[at].tolist()))
         return answers
 
     def scores(self) -> Scores:
@@ -144,9 +158,9 @@ class EmbedTask(Task):
         return float(example.label) / self.highest, float(prediction.label)
 
     @classmethod
-    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """Only where the folder says so: any encoder has vectors, few have good ones."""
-        return cls.make((), settings) if settings and not model.heads else None
+        return cls.make((), settings) if settings and not facts.heads else None
 
     def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
         """What `sentence-transformers` reads beside the model."""
@@ -164,17 +178,6 @@ class EmbedTask(Task):
             },
             LENGTH: {"max_seq_length": max_length, "do_lower_case": False},
         }
-
-
-def pool(output: "EncoderOutput", pooling: Pooling) -> Tensor:
-    """One vector a sequence. -> (B, H)"""
-    layout = output.layout
-    if pooling == "cls":
-        return layout.first(output.last_hidden_state)
-    hidden_BSH, mask_BS1 = layout.rectangle(output.last_hidden_state.float()), layout.mask()[..., None]
-    if pooling == "max":
-        return hidden_BSH.masked_fill(~mask_BS1, -torch.inf).amax(1)
-    return (hidden_BSH * mask_BS1).sum(1) / mask_BS1.sum(1)
 
 
 def of_folder(folder: Path) -> tuple[EmbedTask, int | None]:

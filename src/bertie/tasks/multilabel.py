@@ -9,23 +9,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.tables import Bad, Columns, Example, Fields, TableFormat, example, find_columns
 from bertie.errors import DataError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
 from bertie.metrics.resample import Reservoir
-from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task
-from bertie.tasks.sequence import KEPT, label_names, outputs_of, vote
+from bertie.models.facts import Facts
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.arrays import sigmoid, vote
+from bertie.tasks.base import Task
+from bertie.tasks.sequence import KEPT, label_names
 from bertie.tasks.shown import Shown, nats
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.loss import LossReport
 
 YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 
@@ -110,20 +112,24 @@ class MultiLabelTask(Task):
             has_EL[row, [number[label] for label in labelled.label if label in number]] = 1
         return Targets(sequence={"has": has_EL[encoded.example], "weight": encoded.weight})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Decisions: each of an example's labels is one."""
         return {"label": round(float(batch.labels["weight"].sum())) * len(self.labels)}
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
-        loss_BL = nn.functional.binary_cross_entropy_with_logits(logits, batch.labels["has"], reduction="none")
+        from torch.nn.functional import binary_cross_entropy_with_logits
+
+        from bertie.models.loss import Part
+
+        loss_BL = binary_cross_entropy_with_logits(logits, batch.labels["has"], reduction="none")
         return {"label": Part((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch)["label"])}
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Windows of one text vote with their probabilities' mean."""
         cuts = self.thresholds or [0.5 if self.threshold is None else self.threshold] * len(self.labels)
         predictions = []
-        for row in vote(torch.sigmoid(logits), encoded).tolist():
+        for row in vote(sigmoid(logits), encoded).tolist():
             label = tuple(name for name, p, cut in zip(self.labels, row, cuts, strict=True) if p >= cut)
             predictions.append(Prediction(label, None, dict(zip(self.labels, row, strict=True))))
         return predictions
@@ -160,12 +166,12 @@ class MultiLabelTask(Task):
         return {**super().slices(example, prediction, tokens, long), "labels": str(len(example.label))}
 
     @classmethod
-    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """A head that config.json calls multi-label."""
-        outputs = outputs_of(model)
-        if not outputs or model.problem_type != cls.problem_type:
+        outputs = facts.heads.get(cls.head)
+        if not outputs or facts.problem_type != cls.problem_type:
             return None
-        task = cls.make(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)), settings)
+        task = cls.make(facts.label_names(cls.head), settings)
         if task.thresholds and len(task.thresholds) != outputs:
             raise DataError(f"The model has {outputs:,} labels but {len(task.thresholds):,} thresholds.")
         return task

@@ -16,32 +16,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import numpy as np
-import torch
 from pydantic import Field
-from torch import Tensor
 
-from bertie.data.batch import Batch
+from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
 from bertie.data.tables import Bad, Columns, Example, TableFormat
 from bertie.data.tagged import Span
 from bertie.errors import DataError, UsageError
 from bertie.metrics.parsing import Arc, ParseScores
-from bertie.models.encoder import EncoderOutput
-from bertie.models.loss import LossReport, Part
-from bertie.models.parsing import arc_scores, relation_scores
-from bertie.tasks.base import Prediction, Task
+from bertie.models.biaffine import LAST, arc_scores, relation_scores
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL, encode_places
 from bertie.tasks.shown import GIVEN, MOST, Shown, marked
-from bertie.tasks.source import Encoded, Int, Targets, TooLong
+from bertie.tasks.source import Encoded, Targets, TooLong
 from bertie.tasks.tagging import cut, words_of
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.loss import LossReport
     from bertie.models.model import Model
 
 NONE = -1
-LAST = "last"
-"""What batches hold for each token that begins a word: how far the word's last piece is; for others NONE."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ class ParseTask(Task):
 
     head = "parse"
     metrics = ("las", "uas")
-    per_token = True
     most_labels = 500
     csv_columns = ("words", "tree")
 
@@ -123,7 +122,7 @@ class ParseTask(Task):
         first_N, end_N = pieces_of(examples, found, self.unit)
         read = first_N != NONE
         last_T[first_N[read]] = (end_N - first_N)[read]
-        return replace(found, beside={LAST: last_T})
+        return replace(found, extra={LAST: last_T})
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """ "head" (T,) int64: where in its sequence a word's head begins; "relation" (T,) int64; and their weights,
@@ -148,22 +147,25 @@ class ParseTask(Task):
         """The token that stands for the root: the first special one that a word may hang on."""
         start, end = encoded.starts[sequence : sequence + 2]
         special = encoded.places["text"][start:end] == SPECIAL
-        return int(start + np.flatnonzero(special & (encoded.beside[LAST][start:end] == 0))[0])
+        return int(start + np.flatnonzero(special & (encoded.extra[LAST][start:end] == 0))[0])
 
-    def forward(self, model: "Model", batch: Batch) -> EncoderOutput:
-        """What the encoder finds, the last piece of a token's word beside each token."""
-        output = super().forward(model, batch)
-        hidden_TH = output.last_hidden_state
-        last_T = torch.arange(len(hidden_TH), device=hidden_TH.device) + batch.labels[LAST].clamp(min=0)
-        return replace(output, last_hidden_state=torch.cat([hidden_TH, hidden_TH[last_T]], -1))
+    def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
+        """What the encoder finds in a batch, the last piece of a token's word beside each token."""
+        from bertie.models.parsing import with_last_pieces
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+        return with_last_pieces(super().forward(model, batch), batch.labels[LAST])
+
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Words that learn their head, and those that learn their relation."""
         heads, relations = batch.labels["weighs"].sum(), batch.labels["relation_weighs"].sum()
         return {"head": round(float(heads)), "relation": round(float(relations))}
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Cross-entropy of heads among a sentence's words, and of relations to the true heads. logits (T, F)"""
+        import torch
+
+        from bertie.models.loss import Part
+
         square = batch.layout.rectangle
         labels = {name: square(label) for name, label in batch.labels.items()}
         logits_BSF = square(logits)
@@ -185,7 +187,7 @@ class ParseTask(Task):
             parts[name] = Part(loss, counts[name], (scores_NX.argmax(-1) == target_N).sum().detach())
         return parts
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The best head of each word, and the best relation to it. logits (T, F)"""
         answers: list[Prediction] = []
         first_N, _ = pieces_of(examples, encoded, self.unit)
@@ -195,10 +197,10 @@ class ParseTask(Task):
             rows_N = first_N[at : at + len(spans)]
             at += len(spans)
             read = np.flatnonzero(rows_N != NONE)
-            words_NF = logits[torch.from_numpy(rows_N[read])]
-            root_and_words = torch.cat([logits[self._root(encoded, sequence)][None], words_NF])
+            words_NF = logits[rows_N[read]]
+            root_and_words = np.concatenate([logits[self._root(encoded, sequence)][None], words_NF])
             scores_NM = arc_scores(words_NF, root_and_words)
-            scores_NM[:, 1:].fill_diagonal_(-torch.inf)
+            np.fill_diagonal(scores_NM[:, 1:], -np.inf)
             best_N = scores_NM.argmax(-1)
             relations = relation_scores(words_NF, root_and_words[best_N]).argmax(-1).tolist()
             arcs: list[Arc] = [(None, None)] * len(spans)

@@ -14,8 +14,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bertie.data.ids import Int
 from bertie.data.tables import Example
-from bertie.tasks.source import Encoded, Int, TooLong
+from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = -1

@@ -11,7 +11,7 @@ from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.metrics.base import Scores
 from bertie.metrics.ranking import Ranking
-from bertie.tasks.base import Prediction
+from bertie.tasks.answerer import Prediction
 from bertie.tasks.sequence import SequenceTask
 
 

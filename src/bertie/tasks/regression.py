@@ -9,19 +9,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from torch import Tensor
 
-from bertie.data.batch import Batch
 from bertie.data.tables import Bad, Columns, Example, Fields, example
 from bertie.metrics.numbers import Numbers
-from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task
-from bertie.tasks.sequence import outputs_of, vote
+from bertie.models.facts import Facts
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.arrays import vote
+from bertie.tasks.base import Task
 from bertie.tasks.shown import Shown, numbers
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.loss import LossReport
 
 
 @dataclass(frozen=True)
@@ -62,16 +64,18 @@ class RegressionTask(Task):
         number_E = np.array([example.label for example in examples], np.float32)
         return Targets(sequence={"number": number_E[encoded.example], "weight": encoded.weight})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Examples, not windows."""
         return {"number": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Squared error. logits (B, 1); reads labels "number" and "weight"."""
+        from bertie.models.loss import Part
+
         error_B = (logits[:, 0] - batch.labels["number"]) ** 2
         return {"number": Part((batch.labels["weight"] * error_B).sum(), self.counts(batch)["number"])}
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The mean over windows."""
         return [Prediction(number) for number in vote(logits, encoded)[:, 0].tolist()]
 
@@ -92,8 +96,8 @@ class RegressionTask(Task):
         return float(example.label), float(prediction.label)
 
     @classmethod
-    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """A head with one output that config.json does not call something else."""
-        if outputs_of(model) != 1 or model.problem_type not in (None, cls.problem_type):
+        if facts.heads.get(cls.head) != 1 or facts.problem_type not in (None, cls.problem_type):
             return None
-        return cls.make(model.labels or ("score",), settings)
+        return cls.make(facts.labels or ("score",), settings)

@@ -16,7 +16,7 @@ from bertie.data.tables import Bad, Columns, Example, Fields
 from bertie.data.tables import example as table_example
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
-from bertie.tasks.base import Prediction
+from bertie.tasks.answerer import Prediction
 from bertie.tasks.sequence import SHOWN, SequenceTask
 from bertie.tasks.shown import ASKED, Shown, noted
 from bertie.tasks.source import Encoded, TooLong

@@ -12,23 +12,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
-from bertie.data.batch import Batch
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.metrics.base import Scores
 from bertie.metrics.calibration import temperature
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.resample import Reservoir
-from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task
+from bertie.models.facts import Facts
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.arrays import softmax, vote
+from bertie.tasks.base import Task
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
-    from bertie.models.model import Model
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.loss import LossReport
 
 SHOWN = 1000  # labels of which a prediction tells the probability: with more, the most probable ones
 KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more examples some are drawn
@@ -86,28 +88,33 @@ class SequenceTask(Task):
         of_W = encoded.example
         return Targets(sequence={"label": label_E[of_W], "weight": encoded.weight * known_E[of_W]})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Examples, not sequences: the windows of one long text weigh 1 together."""
         return {"label": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Cross-entropy. logits (B, L); reads labels "label" and "weight"."""
+        from torch.nn.functional import cross_entropy
+
+        from bertie.models.loss import Part
+
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
-        loss_B = nn.functional.cross_entropy(logits, target_B, reduction="none")
+        loss_B = cross_entropy(logits, target_B, reduction="none")
         correct = (weight_B * (logits.argmax(-1) == target_B)).sum()
         return {"label": Part((weight_B * loss_B).sum(), self.counts(batch)["label"], correct.detach())}
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Windows of one text vote with their probabilities' mean; among equals the label that comes first."""
         predictions = []
-        probability_EL = vote(torch.softmax(logits / self.temperature, -1), encoded)
+        probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)
         if len(self.labels) <= SHOWN:
             for row in probability_EL.tolist():
                 best = max(range(len(row)), key=row.__getitem__)
                 predictions.append(Prediction(self.labels[best], row[best], dict(zip(self.labels, row, strict=True))))
             return predictions
-        top = probability_EL.topk(SHOWN)
-        for row, numbers in zip(top.values.tolist(), top.indices.tolist(), strict=True):
+        top_ES = np.argsort(-probability_EL, axis=-1, kind="stable")[:, :SHOWN]
+        values_ES = np.take_along_axis(probability_EL, top_ES, -1)
+        for row, numbers in zip(values_ES.tolist(), top_ES.tolist(), strict=True):
             scores = {self.labels[number]: p for number, p in zip(numbers, row, strict=True)}
             predictions.append(Prediction(self.labels[numbers[0]], row[0], scores))
         return predictions
@@ -140,25 +147,11 @@ class SequenceTask(Task):
         return replace(self, calibrate=False, temperature=self.temperature * found)
 
     @classmethod
-    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """A head with two outputs or more that config.json calls single-label, or nothing."""
-        outputs = outputs_of(model)
-        if outputs < 2 or model.problem_type not in (None, cls.problem_type):
+        if facts.heads.get(cls.head, 0) < 2 or facts.problem_type not in (None, cls.problem_type):
             return None
-        return cls.make(model.labels or tuple(f"LABEL_{i}" for i in range(outputs)), settings)  # the public default
-
-
-def vote(values: Tensor, encoded: Encoded) -> Tensor:
-    """The mean over each example's windows. values (W, L) -> (E, L)"""
-    if len(values) == len(encoded):
-        return values
-    mean_EL = values.new_zeros(len(encoded), values.shape[1])
-    return mean_EL.index_add_(0, torch.from_numpy(encoded.example), values * torch.from_numpy(encoded.weight)[:, None])
-
-
-def outputs_of(model: "Model") -> int:
-    """How many outputs a model's head on whole sequences has; 0 without one."""
-    return len(model.get_parameter("heads.sequence.classifier.weight")) if "sequence" in model.heads else 0
+        return cls.make(facts.label_names(cls.head), settings)
 
 
 def label_names(labels: set[str]) -> tuple[str, ...]:

@@ -10,22 +10,22 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.batch import Batch
-from bertie.data.collate import packed, ranges
+from bertie.data.ids import Ids, Int, ranges
 from bertie.data.order import Order
 from bertie.data.tables import Example
 from bertie.text.encoding import longest_first
 from bertie.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from bertie.data.batch import Batch
+
 TooLong = Literal["truncate", "window", "error"]
-Int = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -46,8 +46,8 @@ class Encoded:
 
     ids (T,) int32. types (T,) uint8: the segment of each token. starts (W + 1,): where each sequence begins.
     windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit. places: arrays of T
-    rows that say where tokens came from (words, characters), for tasks that answer in the text. beside: arrays of T
-    rows that the model's head reads with the tokens; they stand in every batch's labels.
+    rows that say where tokens came from (words, characters), for tasks that answer in the text. extra: arrays of T
+    rows that the model's head reads with the tokens (`Ids.extra`).
     """
 
     ids: NDArray[np.int32]
@@ -56,7 +56,7 @@ class Encoded:
     windows: Int
     too_long: Int
     places: Arrays = field(default_factory=dict)
-    beside: Arrays = field(default_factory=dict)
+    extra: Arrays = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -125,17 +125,27 @@ class Encoded:
             windows - first,
             long - start,
             {name: array[tokens] for name, array in self.places.items()},
-            {name: array[tokens] for name, array in self.beside.items()},
+            {name: array[tokens] for name, array in self.extra.items()},
         )
 
-    def batch(self, sequences: Int, targets: Targets = Targets()) -> Batch:
-        """The packed batch of some sequences, in the order given; its sample_ids say which example each is part of."""
-        lengths = self.lengths[sequences]
-        tokens = ranges(self.starts[sequences], self.starts[sequences + 1])
+    def packed(self, sequences: Int | None = None) -> Ids:
+        """Some of the sequences, in the order given, or all of them, as an engine reads them."""
+        chosen = np.arange(len(self.lengths)) if sequences is None else sequences
+        tokens = ranges(self.starts[chosen], self.starts[chosen + 1])
         ids, types = self.ids[tokens].astype(np.int64), self.types[tokens].astype(np.int64)
+        extra = {name: array[tokens] for name, array in self.extra.items()}
+        return Ids(ids, types, self.lengths[chosen], extra=extra)
+
+    def batch(self, sequences: Int, targets: Targets = Targets()) -> "Batch":
+        """The packed batch of some sequences, in the order given; its sample_ids say which example each is part of."""
+        import torch
+
+        from bertie.data.collate import batch_of
+
+        tokens = ranges(self.starts[sequences], self.starts[sequences + 1])
         labels = {name: array[sequences] for name, array in targets.sequence.items()}
-        labels |= {name: array[tokens] for name, array in {**self.beside, **targets.token}.items()}
-        batch = packed(ids, types, lengths, self.example[sequences])
+        labels |= {name: array[tokens] for name, array in targets.token.items()}
+        batch = batch_of(self.packed(sequences), self.example[sequences])
         return batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
 
 
@@ -230,7 +240,7 @@ class TaskSource:
         source.targets = Targets(self.targets.sequence, {**self.targets.token, **token})
         return source
 
-    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
+    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> "list[Batch]":
         """The micro-batches of step `step` (from 0) on one of `world` ranks."""
         ids = self.order.sample_ids(step, self.batch_size, rank=rank, world=world)
         first, end = self.encoded.windows[ids], self.encoded.windows[ids + 1]

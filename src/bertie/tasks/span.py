@@ -13,26 +13,30 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from pydantic import Field
-from torch import Tensor
 
-from bertie.data.batch import Batch
 from bertie.data.questions import MISPLACED, questions
 from bertie.data.rows import kind_of
 from bertie.data.tables import Bad, Columns, Example, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold
-from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task, length_slice
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.shown import GIVEN, TRUE, Shown, marked, plain
 from bertie.tasks.source import Encoded, Targets, TooLong
+from bertie.tasks.view import length_slice
 from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.loss import LossReport
 
 Float = NDArray[np.float32]
 CONTEXT = 1  # the second text
@@ -92,7 +96,6 @@ class SpanTask(Task):
 
     head = "span"
     metrics = ("f1", "exact_match")
-    per_token = True
     too_long = "window"
     csv_columns = ("answer", "start", "end", "score", "no_answer_score")
 
@@ -192,12 +195,16 @@ class SpanTask(Task):
                     start_W[window], end_W[window] = inside[0] - begin, inside[-1] - begin
         return Targets(sequence={"start": start_W, "end": end_W, "weight": weight_W})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Windows that teach something."""
         return {"span": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Half of each cross-entropy, of the start's place and of the end's. logits (T, 2)"""
+        import torch
+
+        from bertie.models.loss import Part
+
         mask_BS = batch.layout.mask()
         scores_BS2 = batch.layout.rectangle(logits).masked_fill(~mask_BS[..., None], -torch.inf)
         weight_B, right_B = batch.labels["weight"], torch.ones_like(batch.labels["weight"], dtype=torch.bool)
@@ -209,12 +216,12 @@ class SpanTask(Task):
         correct = (weight_B * right_B).sum()
         return {"span": Part((weight_B * total_B).sum(), self.counts(batch)["span"], correct.detach())}
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The best spans of each example over all its windows, or no answer. logits (T, 2)"""
-        start_T, end_T = logits.float().numpy().T
+        start_T, end_T = logits.T
         cls_W = encoded.starts[:-1]
         none_E: Float = (start_T + end_T)[cls_W]
-        none_E = np.minimum.reduceat(none_E, encoded.windows[:-1]) if len(encoded) else none_E
+        none_E = np.minimum.reduceat(none_E, encoded.windows[:-1])
         rows_P = fullest(encoded, CONTEXT)
         example_P = encoded.example[np.searchsorted(encoded.starts, rows_P, side="right") - 1]
         cuts = np.searchsorted(example_P, np.arange(len(encoded) + 1))

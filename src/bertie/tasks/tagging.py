@@ -18,29 +18,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from bertie import console
-from bertie.data.batch import Batch
-from bertie.data.collate import ranges, token_budget
+from bertie.data.ids import Int, ranges, token_budget
 from bertie.data.tables import Bad, Columns, Example, TableFormat
 from bertie.data.tagged import FORMATS, Span, Tagged, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, rewrite
-from bertie.models.config import EncoderConfig
-from bertie.models.encoder import EncoderOutput
-from bertie.models.features import PREFIX, FeatureHead, reads_features
-from bertie.models.heads import HEADS
-from bertie.models.loss import LossReport, Part
-from bertie.tasks.base import Prediction, Task
+from bertie.models.facts import FEATURES, Facts
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.arrays import softmax
+from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
 from bertie.tasks.shown import GIVEN, MOST, Shown, noted
-from bertie.tasks.source import Arrays, Encoded, Int, Targets, TooLong
+from bertie.tasks.source import Arrays, Encoded, Targets, TooLong
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.features import FeatureHead
+    from bertie.models.loss import LossReport
     from bertie.models.model import Model
 
 WORDS = {"word": re.compile(r"\w+|[^\w\s]"), "character": re.compile(r"\S"), "space": re.compile(r"\S+")}
@@ -88,7 +89,6 @@ class TaggingTask(Task):
 
     head = "token"
     metrics = ("f1", "accuracy")
-    per_token = True
     too_long = "window"
     most_labels = 10_000
     csv_columns = ("words", "entities")
@@ -134,21 +134,14 @@ class TaggingTask(Task):
         return [f"dev has tags that do not occur in training and count as errors: {shown}"] if unknown else []
 
     @property
-    def head_name(self) -> str:
-        """Its head in `Model.heads`."""
-        return f"{PREFIX}{self.features}" if self.features else self.head
-
-    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+    def output(self) -> str:
         """A linear layer over the last hidden states, or the BiLSTM over features."""
-        return {self.head_name: HEADS[self.head_name](config, len(self.labels))}
+        return f"{FEATURES}{self.features}" if self.features else self.head
 
-    def logits(self, model: "Model", output: EncoderOutput) -> Tensor:
-        """The head's output. -> (T, L)"""
-        logits: Tensor = model.heads[self.head_name](output)
-        return logits
-
-    def forward(self, model: "Model", batch: Batch) -> EncoderOutput:
+    def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
         """What the encoder finds in a batch, or what it found before."""
+        from bertie.models.encoder import EncoderOutput
+
         if COMPUTED in batch.labels:
             return EncoderOutput(batch.labels[COMPUTED], batch.layout)
         return super().forward(model, batch)
@@ -157,7 +150,9 @@ class TaggingTask(Task):
         """ "features" (T, F) float32 of an encoder that is not trained, once for all epochs; in a temporary file."""
         if self.features is None:
             return {}
-        head = cast(FeatureHead, model.heads[self.head_name])
+        import torch
+
+        head = cast("FeatureHead", model.heads[self.output])
         found: NDArray[np.float32] | None = None
         with torch.inference_mode(), console.progress("features", len(encoded.lengths), unit="sequences") as advance:
             for sequences in token_budget(encoded.lengths, max_tokens=TOKENS):
@@ -188,22 +183,26 @@ class TaggingTask(Task):
         tag_T[rows_N[teaches]], weight_T[rows_N[teaches]] = tag_N[teaches], 1.0
         return Targets(token={"tag": tag_T, "weight": weight_T})
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def counts(self, batch: "Batch") -> dict[str, int]:
         """Tokens that are asked."""
         return {"tag": round(float(batch.labels["weight"].sum()))}
 
-    def losses(self, logits: Tensor, batch: Batch) -> LossReport:
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Cross-entropy of the tokens that are asked. logits (T, L)"""
+        from torch.nn.functional import cross_entropy
+
+        from bertie.models.loss import Part
+
         target_T, weight_T = batch.labels["tag"], batch.labels["weight"]
-        loss_T = torch.nn.functional.cross_entropy(logits, target_T, reduction="none")
+        loss_T = cross_entropy(logits, target_T, reduction="none")
         correct = (weight_T * (logits.argmax(-1) == target_T)).sum()
         return {"tag": Part((weight_T * loss_T).sum(), self.counts(batch)["tag"], correct.detach())}
 
-    def decode(self, logits: Tensor, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The most probable tag of each word. logits (T, L)"""
         rows_N, before_N = asked(examples, encoded, self.unit)
-        probabilities, best = torch.softmax(logits, -1).max(-1)
-        tag_T, p_T = best.tolist(), probabilities.tolist()
+        probability_TL = softmax(logits)
+        tag_T, p_T = probability_TL.argmax(-1).tolist(), probability_TL.max(-1).tolist()
         outside = OUTSIDE if OUTSIDE in self.labels else self.labels[0]
         answers: list[Prediction] = []
         at = 0
@@ -248,15 +247,13 @@ class TaggingTask(Task):
         return TagScores(self.labels, self.strict, self.scheme)
 
     @classmethod
-    def of_model(cls, model: "Model", settings: Mapping[str, Any]) -> Self | None:
+    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """A head on tokens, with the tags' public names where config.json has none."""
-        name = next((name for name in model.heads if name == cls.head or reads_features(name)), None)
+        name = next((name for name in facts.heads if name == cls.head or name.startswith(FEATURES)), None)
         if name is None:
             return None
-        outputs = len(model.get_parameter(f"heads.{name}.classifier.weight"))
-        labels = model.labels or tuple(f"LABEL_{i}" for i in range(outputs))
-        features = name.removeprefix(PREFIX) if reads_features(name) else None
-        return cls.make(labels, {**settings, "features": features})
+        features = name.removeprefix(FEATURES) if name.startswith(FEATURES) else None
+        return cls.make(facts.label_names(name), {**settings, "features": features})
 
 
 def words_of(example: Example, unit: str) -> tuple[Span, ...]:

@@ -1,0 +1,100 @@
+"""Any number of sequences through an engine, in batches of bounded size and like length; rows of a stream in chunks.
+
+    Ids -> batches by token budget, longest first -> Engine.run -> arrays in the order of the sequences
+
+What a batch costs is the rectangle around it, count x longest. A server asks `cost` before it admits a request, and
+`batches` which of those admitted go together.
+"""
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bertie.data.ids import Ids, Int, token_budget
+from bertie.infer.engine import Array, Engine
+
+CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbours of like length
+TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
+
+T = TypeVar("T")
+
+
+def cost(lengths: ArrayLike) -> int:
+    """What sequences of these lengths cost in one batch: the tokens of the rectangle around them."""
+    lengths = np.asarray(lengths)
+    return int(lengths.size * lengths.max(initial=0))
+
+
+def batches(lengths: ArrayLike, *, max_tokens: int = TOKENS, max_sequences: int | None = None) -> list[Int]:
+    """Which sequences go together: like lengths, none of more than `max_tokens` unless one sequence is longer alone."""
+    return token_budget(lengths, max_tokens=max_tokens, max_sequences=max_sequences)
+
+
+def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int = TOKENS) -> dict[str, Array]:
+    """The arrays of all sequences, each row in the order of `ids`, whatever batches they went through.
+
+    What is held is the arrays asked for, and one batch. Without a sequence the arrays are empty, of no known width.
+    """
+    found: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
+    rows = {name: engine.facts.outputs[name] for name in outputs}
+    whole = {"token": len(ids.input_ids), "sequence": len(ids), "place": len(ids.places)}
+    for sequences in batches(ids.lengths, max_tokens=max_tokens):
+        arrays = engine.run(ids.take(sequences), outputs)
+        at = {"token": ids.tokens, "sequence": lambda chosen: chosen, "place": ids.asked}
+        for name, array in arrays.items():
+            if not found[name].size:
+                found[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)
+            found[name][at[rows[name]](sequences)] = array
+    return found
+
+
+def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of `size` items, the last one shorter."""
+    chunk: list[T] = []
+    for item in items:
+        chunk.append(item)
+        if len(chunk) == size:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    """Lists of what has arrived since the last one: at least one item, at most `size`. A thread does the waiting."""
+    arrived: queue.Queue[T | _End] = queue.Queue(maxsize=size)
+
+    def read() -> None:
+        error = None
+        try:
+            for item in items:
+                arrived.put(item)
+        except BaseException as caught:
+            error = caught
+        arrived.put(_End(error))
+
+    threading.Thread(target=read, daemon=True).start()
+    while True:
+        chunk: list[T] = []
+        item = arrived.get()
+        while not isinstance(item, _End):
+            chunk.append(item)
+            if len(chunk) == size or arrived.empty():
+                break
+            item = arrived.get()
+        if chunk:
+            yield chunk
+        if isinstance(item, _End):
+            if item.error:
+                raise item.error
+            return
+
+
+@dataclass(frozen=True)
+class _End:
+    error: BaseException | None

@@ -1,0 +1,58 @@
+"""Words for masks: what a masked language model would put in the gaps of a text.
+
+N masks · V vocabulary
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertie.data.ids import Ids
+from bertie.errors import DataError, UsageError
+from bertie.infer.batching import run
+from bertie.infer.engine import Engine
+from bertie.tasks.arrays import softmax
+from bertie.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Filled:
+    """One proposal for a mask: the token, its probability, and the text with the token in the mask's place."""
+
+    token: str
+    probability: float
+    text: str
+
+
+def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_length: int) -> list[list[Filled]]:
+    """The most probable tokens for each mask in `text`, best first; the other masks stay masks.
+
+    Raises DataError when the text has no mask or does not fit; UsageError when the model has no masked-LM head.
+    """
+    if "mlm" not in engine.facts.heads:
+        raise UsageError("This model has no masked-LM head: it was saved without one. Use a pre-trained model.")
+    mask = tokenizer.special_tokens["mask"]
+    encoding = tokenizer.encode(text)
+    if len(encoding) > max_length:
+        raise DataError(f"The text has {len(encoding):,} tokens; {max_length:,} fit. Give the part around {mask}.")
+    ids = np.array(encoding.ids, np.int64)
+    places_N = np.flatnonzero(ids == tokenizer.mask_id)
+    if not len(places_N):
+        raise DataError(f"The text has no {mask}. Write {mask} where the model shall fill in: 'The {mask} sat.'")
+    types = np.array(encoding.type_ids, np.int64)
+    probability_NV = softmax(run(engine, Ids(ids, types, np.array([len(ids)]), places_N), ("mlm",))["mlm"])
+    best_NK = np.argsort(-probability_NV, axis=-1, kind="stable")[:, :top]
+    return [
+        [_filled(tokenizer, text, encoding.offsets[place], i, float(row[i])) for i in best.tolist()]
+        for place, row, best in zip(places_N.tolist(), probability_NV, best_NK, strict=True)
+    ]
+
+
+def _filled(tokenizer: Tokenizer, text: str, spot: tuple[int, int], token_id: int, probability: float) -> Filled:
+    token = tokenizer.id_to_token(token_id)
+    before, masked, after = text[: spot[0]], text[slice(*spot)], text[spot[1] :]
+    written = tokenizer.written(token_id)
+    if tokenizer.continues_word(token_id):
+        return Filled(token, probability, before.rstrip() + written + after)
+    space = masked[: len(masked) - len(masked.lstrip())]  # a mask may have taken the space before it
+    return Filled(token, probability, before + space + written + after)

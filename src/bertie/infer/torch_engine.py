@@ -1,0 +1,58 @@
+"""The engine in torch: a `Model` as it is loaded, on its own device, in its own precision."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from bertie.data.collate import batch_of
+from bertie.infer.engine import Array, Facts, Ids
+from bertie.models.biaffine import LAST
+from bertie.models.facts import POOLED, facts_of
+from bertie.models.heads import VOCABULARY
+from bertie.models.parsing import with_last_pieces
+from bertie.models.pooling import pool
+
+if TYPE_CHECKING:
+    from bertie.data.batch import Batch
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.model import Model
+
+
+class TorchEngine:
+    """Runs a model without dropout and without gradients, whether or not it is being trained."""
+
+    def __init__(self, model: "Model") -> None:
+        self.model = model
+
+    @property
+    def facts(self) -> Facts:
+        """Those of the model as it is now: training moves it from device to device."""
+        return facts_of(self.model)
+
+    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+        """The arrays of one batch, as `Engine.run` has them."""
+        model, was_training = self.model, self.model.training
+        if was_training:
+            model.eval()
+        try:
+            with torch.inference_mode():
+                batch = batch_of(ids).to(next(model.parameters()).device)
+                output = model.encode(batch)
+                return {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in outputs}
+        finally:
+            if was_training:
+                model.train()
+
+    def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Ids) -> torch.Tensor:
+        if name in POOLED:
+            return pool(output, name)
+        if name in VOCABULARY:
+            places = torch.from_numpy(ids.places).to(output.last_hidden_state.device)
+            found = self.model.heads[name](output.last_hidden_state[places], self.model.word_embeddings)
+        elif name in self.model.heads:
+            found = self.model.heads[name](with_last_pieces(output, batch.labels[LAST]) if ids.extra else output)
+        else:
+            found = getattr(output, name)
+        assert isinstance(found, torch.Tensor), f"the model has no {name}"
+        return found

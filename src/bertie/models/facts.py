@@ -1,0 +1,69 @@
+"""`Facts`: what one must know of a model to use it, whatever runs it. Imports no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+Rows = Literal["token", "sequence", "place"]
+"""What a row of an array answers for: each token, each sequence, or each place that was asked."""
+
+POOLED = ("mean", "cls", "max")
+"""A sequence's hidden states in one vector (models/pooling.py)."""
+FEATURES = "features_"
+"""What the names of heads begin with that read the features of a frozen encoder."""
+PER_TOKEN = ("last_hidden_state", "token", "span", "parse", "rtd", "bilm")
+PER_PLACE = ("mlm", "lm", "plm")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A model as its users see it. heads: how many outputs each has, by name; labels: what those of a classifier mean.
+
+    max_length: tokens it reads at once. device, precision: where, and in which numbers, it is computed.
+    """
+
+    max_length: int
+    hidden_size: int
+    heads: Mapping[str, int]
+    labels: tuple[str, ...] = ()
+    problem_type: str | None = None
+    device: str = "cpu"
+    precision: str = "float32"
+
+    @property
+    def outputs(self) -> dict[str, Rows]:
+        """Every array the model can give, by name, with what its rows are. A head's name stands for its logits."""
+        return {name: rows_of(name) for name in ("last_hidden_state", "pooler_output", *POOLED, *self.heads)}
+
+    def label_names(self, head: str) -> tuple[str, ...]:
+        """The labels of a head, by the public layout's default where they have no names."""
+        return self.labels or tuple(f"LABEL_{number}" for number in range(self.heads[head]))
+
+
+def rows_of(output: str) -> Rows:
+    """What the rows of an output are."""
+    if output in PER_TOKEN or output.startswith(FEATURES):
+        return "token"
+    return "place" if output in PER_PLACE else "sequence"
+
+
+def facts_of(model: "Model") -> Facts:
+    """The facts of a model in torch."""
+    weights = next(model.parameters())
+
+    def outputs(name: str) -> int:
+        found = [weight for key, weight in model.heads[name].named_parameters() if key == "classifier.weight"]
+        return len(found[0]) if found else model.config.vocab_size
+
+    return Facts(
+        model.config.max_length,
+        model.config.hidden_size,
+        {name: outputs(name) for name in model.heads},
+        model.labels,
+        model.problem_type,
+        str(weights.device),
+        str(model.compute_dtype or weights.dtype).removeprefix("torch."),
+    )
