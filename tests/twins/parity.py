@@ -57,7 +57,7 @@ def inputs(config: EncoderConfig, *, lengths: tuple[int, ...] = LENGTHS, seed: i
     batch = {"input_ids": ids, "attention_mask": mask.long()}
     if config.type_vocab_size > 1:
         batch["token_type_ids"] = torch.randint(config.type_vocab_size, mask.shape) * mask
-    if config.attention_window is not None:
+    if config.get("attention_window") is not None:
         batch["global_attention_mask"] = (torch.rand(mask.shape) < 0.2).long() * mask
     return batch
 

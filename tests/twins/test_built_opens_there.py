@@ -9,7 +9,6 @@ import torch
 import transformers
 
 from bertie import families
-from bertie.errors import UsageError
 from bertie.models.heads import HEADS
 from bertie.models.variant import Variant
 
@@ -32,11 +31,12 @@ CLASSES = [
 
 @pytest.mark.parametrize(("variant", "architecture"), CLASSES)
 def test_what_is_built_opens_there(variant: Variant, architecture: str, tmp_path: Path) -> None:
-    own = {name: 16 for name in ("embedding_size", "bottleneck_size") if getattr(variant.base, name)}
-    own |= {"attention_window": 4} if variant.base.attention_window else {}
-    own |= {"attention_head_size": 8} if variant.base.attention_head_size else {}
+    own = {name: 16 for name in ("embedding_size", "bottleneck_size") if variant.base.get(name)}
+    own |= {"attention_window": 4} if variant.base.get("attention_window") else {}
+    own |= {"attention_head_size": 8} if variant.base.get("attention_head_size") else {}
     own |= {"sep_token_id": 3} if variant.base.sep_token_id < 101 else {}
-    config = variant.base.replace(**SIZES, **own)
+    own |= SIZES if variant.base.positions.kind == "learned" else {k: SIZES[k] for k in SIZES if "position" not in k}
+    config = variant.base.replace(**own)
     outputs = 2 if "span" in variant.architectures[architecture] else 3
     heads = lambda config: {n: HEADS[n](config, outputs) for n in variant.architectures[architecture]}  # noqa: E731
     ours = families.build(config, heads=heads, variant=variant.model_type, seed=1).eval()
@@ -50,7 +50,7 @@ def test_what_is_built_opens_there(variant: Variant, architecture: str, tmp_path
     ids[:, -1] = ours.config.eos_token_id if ours.config.eos_token_id in range(101) else 4
     written = {"decoder_input_ids": ids} if "decoder" in ours.heads and "sequence" not in ours.heads else {}
     more = {"token_type_ids": torch.zeros_like(ids)} if ours.config.type_vocab_size > 1 else {}
-    more |= {"global_attention_mask": torch.zeros_like(ids)} if ours.config.attention_window else {}
+    more |= {"global_attention_mask": torch.zeros_like(ids)} if ours.config.get("attention_window") else {}
     with torch.no_grad():
         mine = ours(ids, **written, **more) if ours.heads else {"hidden": ours.encoder(ids, **more).last_hidden_state}
         given = {name: x[None] for name, x in {"input_ids": ids, **more}.items()} if "choice" in ours.heads else {}
@@ -61,6 +61,9 @@ def test_what_is_built_opens_there(variant: Variant, architecture: str, tmp_path
         parity.close(logits, expected.flatten() if name == "choice" else expected, name)
 
 
-def test_what_config_json_cannot_say_is_not_built() -> None:
-    with pytest.raises(UsageError, match="4 times its hidden_size"):
-        families.build("openai-gpt", **{**SIZES, "intermediate_size": 48})
+def test_what_config_json_cannot_say_does_not_open_there(tmp_path: Path) -> None:
+    """The first GPT's inner size is four times its width, whatever its file says."""
+    families.build("openai-gpt", **{**SIZES, "intermediate_size": 48}).save_pretrained(tmp_path)
+    assert families.load(tmp_path)[0].config.intermediate_size == 48
+    with pytest.raises(ValueError, match="bertie-openai-gpt"):
+        transformers.AutoModel.from_pretrained(tmp_path)

@@ -69,7 +69,7 @@ def results(model: Model, lengths: Tensor) -> dict[str, Tensor]:
     ids=["bert", "factorized", "trigram", "left-to-right", "windowed"],
 )
 def test_with_rows_and_without(monkeypatch: pytest.MonkeyPatch, options: dict[str, object], lengths: Tensor) -> None:
-    config = EncoderConfig(**{**SMALL, **options})  # type: ignore[arg-type]
+    config = EncoderConfig(**SMALL).replace(**options)  # type: ignore[arg-type]
     model = families.build(
         config, heads=lambda config: {"mlm": MaskedLMHead(config), "sequence": SequenceHead(config, num_labels=3)}
     ).train()

@@ -19,13 +19,14 @@ from bertie.bench.harness import machine
 from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
+from bertie.models.kinds import Window
 
 BASE = EncoderConfig(vocab_size=1000, num_hidden_layers=2, max_position_embeddings=4096)
 PLAIN = BASE.replace(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
 KINDS = {
     "full": PLAIN,
     "window of 512, one global token": PLAIN.replace(attention_window=512),
-    "blocks of 64": PLAIN.replace(attention_type="block_sparse"),
+    "blocks of 64": PLAIN.replace(attention="block_sparse"),
 }
 LENGTHS = (512, 1024, 2048, 4096)
 LONGEST = PLAIN.max_length
@@ -65,7 +66,9 @@ def _cell(kind: str, length: int, steps: int, answer: Connection) -> None:
     torch.set_num_threads(1)
     config = KINDS[kind]
     model, ids = Encoder(config), torch.randint(1000, (1, length))
-    is_global = torch.zeros_like(ids).index_fill(1, torch.tensor([0]), 1) if config.attention_window else None
+    is_global = (
+        torch.zeros_like(ids).index_fill(1, torch.tensor([0]), 1) if isinstance(config.attention, Window) else None
+    )
     model(ids[:, :16])
     before, seconds = _resident_mib("VmRSS"), []
     for _ in range(steps + 1):

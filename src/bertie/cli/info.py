@@ -60,8 +60,6 @@ def list_presets() -> list[dict[str, Any]]:
 
 def describe(model: str, length: int) -> dict[str, Any]:
     """The facts of one model. Raises UsageError for what is neither folder nor preset, DataError for a bad folder."""
-    from dataclasses import asdict
-
     from bertie import families, objectives
     from bertie.models import count
 
@@ -84,7 +82,7 @@ def describe(model: str, length: int) -> dict[str, Any]:
     predicted = 1.0 if config.causal else 0.0 if beside else MASKED
     flops = count.forward_flops(config, length=length, predicted=predicted)
     return facts | {
-        "config": asdict(config),
+        "config": config.flat(),
         "parameters": parts | {"total": total},
         # weights and gradients in float32 and AdamW's two moments; activations come on top
         "memory_bytes": {"inference float32": 4 * total, "inference bf16": 2 * total, "training AdamW": 16 * total},
@@ -127,8 +125,6 @@ def _show_presets(rows: list[dict[str, Any]]) -> None:
 
 
 def _show(facts: dict[str, Any]) -> None:
-    from dataclasses import asdict
-
     from rich.table import Table
 
     from bertie.models.config import EncoderConfig
@@ -141,9 +137,9 @@ def _show(facts: dict[str, Any]) -> None:
         table.add_row("labels", ", ".join(facts["labels"]))
     if "weights" in facts:
         table.add_row("weights", facts["weights"])
-    usual = asdict(EncoderConfig())
+    usual = EncoderConfig().flat()
     for place, (name, value) in enumerate(facts["config"].items()):
-        if value != usual[name] or (place < SIZES and value is not None):
+        if value != usual.get(name) or (place < SIZES and value is not None):
             table.add_row(f"  {name}", str(value))
     table.add_row("parameters", f"{facts['parameters']['total']:,}")
     for name, number in facts["parameters"].items():

@@ -24,6 +24,7 @@ from bertie.families.t5 import T5
 from bertie.families.xlmr import XLMR
 from bertie.families.xlnet import XLNET
 from bertie.models import folder as folders
+from bertie.models.codec import model_type
 from bertie.models.config import EncoderConfig
 from bertie.models.folder import Heads, save
 from bertie.models.model import Model
@@ -58,7 +59,7 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
 
 
 def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:
-    kind = public["model_type"]
+    kind = model_type(public)
     if kind not in VARIANTS:
         raise DataError(
             f"{folder / CONFIG}: model_type is {str(kind)[:80]!r}, which is no family known here. "

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, old_names
 from bertie.models.config import EncoderConfig
+from bertie.models.kinds import Groups
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
 
@@ -13,7 +14,7 @@ BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
     hidden_size=4096,
     num_attention_heads=64,
     intermediate_size=16_384,
-    num_hidden_groups=1,
+    sharing=Groups(num_hidden_groups=1),
     hidden_act="gelu_tanh",
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,

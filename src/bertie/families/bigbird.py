@@ -5,7 +5,8 @@ from dataclasses import replace
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, size
 from bertie.families.bert import TABLE as BERT_TABLE
-from bertie.models.variant import Variant, same
+from bertie.models.kinds import BlockSparse
+from bertie.models.variant import VALUES, Variant, same
 from bertie.models.weights import WeightTable
 
 BASE = replace(
@@ -13,7 +14,7 @@ BASE = replace(
     vocab_size=50_358,
     hidden_act="gelu_tanh",
     max_position_embeddings=4_096,
-    attention_type="block_sparse",
+    attention=BlockSparse(),
     dropout_before_norm=True,
     sep_token_id=66,
     sequence_act="hidden_act",
@@ -59,9 +60,11 @@ BIGBIRD = Variant(
     },
     keys={
         **KEYS,
-        **same("attention_type", "block_size", "num_random_blocks", "rescale_embeddings", "sep_token_id"),
+        **same("block_size", "num_random_blocks", "rescale_embeddings", "sep_token_id"),
+        "attention": "attention_type",
         "attention_bias": "use_bias",
     },
+    values={**VALUES, "attention": (("block_sparse", "block_sparse"), ("full", "original_full"))},
     fixed=FIXED,
     recipe={  # paper, appendix E.1, from RoBERTa's weights; the steps are not given
         "objectives": {"mlm": {"rate": 0.15}, "nsp": None},

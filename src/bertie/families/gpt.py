@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import sqrt
 
 from bertie.models.config import EncoderConfig
+from bertie.models.kinds import Residual
 from bertie.models.variant import Variant, same
 from bertie.models.weights import Row, WeightTable
 from bertie.nn.init import Stds
@@ -20,7 +21,7 @@ BASE = EncoderConfig(
     embedding_norm=False,
     embedding_dropout=0.1,
     classifier_dropout=0.1,
-    norm="pre",
+    layer=Residual(norm="pre"),
     causal=True,
     pooler=False,
     sequence_last=True,
@@ -133,7 +134,7 @@ GPT2 = Variant(
     stds=_stds,
 )
 
-GPT1 = replace(BASE, vocab_size=40_478, max_position_embeddings=512, norm="post", eos_token_id=None)
+GPT1 = replace(BASE, vocab_size=40_478, max_position_embeddings=512, layer=Residual(), eos_token_id=None)
 
 OPENAI_GPT = replace(
     GPT2,
@@ -163,7 +164,7 @@ OPENAI_GPT = replace(
         "OpenAIGPTForSequenceClassification": ("sequence",),
     },
     keys={**KEYS, "hidden_act": "afn"},
-    activations=(("gelu_tanh", "gelu"), ("relu", "relu"), ("silu", "swish"), ("silu", "silu")),
+    values={"hidden_act": (("gelu_tanh", "gelu"), ("relu", "relu"), ("silu", "swish"), ("silu", "silu"))},
     fixed={"tie_word_embeddings": True},
     recipe={  # paper, section 4.1
         "objectives": {"mlm": None, "nsp": None, "ltr": {}},

@@ -6,11 +6,14 @@ from bertie.families.bert import size
 from bertie.families.roberta import PUBLISHED as ROBERTA_PUBLISHED
 from bertie.families.roberta import ROBERTA, architectures
 from bertie.families.roberta import TABLE as ROBERTA_TABLE
+from bertie.models.kinds import Window
 from bertie.models.variant import same
 
 # transformers' defaults where config.json says nothing
-BASE = replace(ROBERTA.base, vocab_size=30_522, sep_token_id=2, attention_window=512)
-PUBLISHED = replace(ROBERTA_PUBLISHED, sep_token_id=2, attention_window=512, max_position_embeddings=4_098)
+BASE = replace(ROBERTA.base, vocab_size=30_522, sep_token_id=2, attention=Window(attention_window=512))
+PUBLISHED = replace(
+    ROBERTA_PUBLISHED, sep_token_id=2, attention=Window(attention_window=512), max_position_embeddings=4_098
+)
 
 ATTENTION = "longformer.encoder.layer.{}.attention.self"
 TABLE = replace(

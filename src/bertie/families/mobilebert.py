@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, old_names
+from bertie.models.kinds import Bottleneck
 from bertie.models.variant import Variant, same
 from bertie.models.weights import Row, WeightTable
 
@@ -11,11 +12,10 @@ BASE = replace(  # paper, table 1
     BERT_BASE,
     embedding_size=128,
     hidden_size=512,
-    bottleneck_size=128,
+    layer=Bottleneck(bottleneck_size=128, num_feedforward_networks=4),
     num_hidden_layers=24,
     num_attention_heads=4,
     intermediate_size=512,
-    num_feedforward_networks=4,
     hidden_act="relu",
     hidden_dropout_prob=0.0,
     norm_type="affine",

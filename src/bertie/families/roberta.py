@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names, size
+from bertie.models.kinds import Learned
 from bertie.models.variant import Variant
 from bertie.models.weights import WeightTable
 
@@ -14,7 +15,9 @@ BASE = replace(
     BERT_BASE,
     vocab_size=50_265,
     pad_token_id=1,
-    positions_after_pad=True,  # fairseq counts positions from 2, so the table has two rows nobody reads
+    positions=Learned(
+        positions_after_pad=True
+    ),  # fairseq counts positions from 2, so the table has two rows nobody reads
     pooler=False,  # no pair is classified in pre-training; a classifier brings its own dense layer
     mlm_act="gelu",
     sequence_act="tanh",

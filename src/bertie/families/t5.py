@@ -7,6 +7,7 @@ notes of t5.1.1).
 from dataclasses import replace
 
 from bertie.models.config import EncoderConfig
+from bertie.models.kinds import Relative, Residual
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
 from bertie.nn.init import Stds
@@ -17,18 +18,14 @@ BASE = EncoderConfig(  # t5-small, and transformers' defaults
     num_hidden_layers=6,
     num_decoder_layers=6,
     num_attention_heads=8,
-    attention_head_size=64,
     intermediate_size=2048,
     hidden_act="relu",
-    positions="relative",
+    positions=Relative(),
+    layer=Residual(norm="pre", bias=False, attention_head_size=64, scale_attention=False, dropout_inside=True),
     type_vocab_size=0,
     embedding_norm=False,
-    norm="pre",
     norm_type="rms",
     layer_norm_eps=1e-6,
-    bias=False,
-    scale_attention=False,
-    dropout_inside=True,
     pooler=False,
     classifier_dropout=0.0,
     sequence_act="tanh",
@@ -42,8 +39,7 @@ GATED = replace(BASE, hidden_act="geglu", lm_tied=False, lm_scale=False)
 
 
 def _size(layers: int, hidden: int, heads: int, inner: int, base: EncoderConfig, head_size: int = 64) -> EncoderConfig:
-    return replace(
-        base,
+    return base.replace(
         num_hidden_layers=layers,
         num_decoder_layers=layers,
         hidden_size=hidden,
@@ -173,15 +169,17 @@ T5 = Variant(
         "lm_scale": "scale_decoder_outputs",
     },
     implied={"num_decoder_layers": (1, "num_hidden_layers"), "lm_scale": (1, "lm_tied")},
-    activations=(
-        ("relu", "relu"),
-        ("gelu", "gelu"),
-        ("gelu_tanh", "gelu_new"),
-        ("silu", "silu"),
-        ("geglu", "gated-gelu"),
-        ("reglu", "gated-relu"),
-        ("swiglu", "gated-silu"),
-    ),
+    values={
+        "hidden_act": (
+            ("relu", "relu"),
+            ("gelu", "gelu"),
+            ("gelu_tanh", "gelu_new"),
+            ("silu", "silu"),
+            ("geglu", "gated-gelu"),
+            ("reglu", "gated-relu"),
+            ("swiglu", "gated-silu"),
+        )
+    },
     fixed={},
     recipe={  # paper, 3.1.2 and 3.1.4; Adafactor there, at 1 / sqrt(max(step, 10,000))
         "objectives": {"mlm": None, "nsp": None, "span": {}},

@@ -8,8 +8,8 @@ L layers · h hidden size · s tokens a sequence · p share of positions with a 
 from functools import singledispatch
 
 from bertie.models.config import EncoderConfig
+from bertie.models.kinds import GATED, Bottleneck, Groups, Learned, Relative, Residual, Window
 
-GATED = ("geglu", "reglu", "swiglu")
 NORM = {"layer": 2, "rms": 1, "affine": 2}  # parameters a feature
 
 
@@ -20,22 +20,18 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
     e = config.embedding_size or h
     summed = h if config.trigram_embeddings else e
     layers = config.num_hidden_layers
-    if config.num_hidden_groups is not None:
-        layers = config.num_hidden_groups * config.inner_group_num
+    if isinstance(config.sharing, Groups):
+        layers = config.sharing.num_hidden_groups * config.sharing.inner_group_num
     projected = e != h or config.project_embeddings or config.trigram_embeddings
     read = 3 * e if config.trigram_embeddings else e
     return {
         "word embeddings": config.vocab_size * e,
-        **(
-            {"position embeddings": config.max_position_embeddings * summed}
-            if config.positions == "learned"
-            else {"relative positions": config.relative_attention_num_buckets * config.num_attention_heads}
-        ),
+        **_positions(config, summed),
         "segment embeddings": config.type_vocab_size * summed,
         "embedding norm": NORM[config.norm_type] * summed * config.embedding_norm,
         **({"embedding projection": _linear(read, h)} if projected else {}),
         "layers": layers * _layer(config),
-        **({"final norm": NORM[config.norm_type] * h} if config.norm == "pre" else {}),
+        **({"final norm": NORM[config.norm_type] * h} if config.layer.norm == "pre" else {}),
         **({"pooler": _linear(h, h)} if config.pooler and config.pooler_dense else {}),
     }
 
@@ -44,12 +40,11 @@ def decoder_parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of an encoder-decoder's other half by part, its own output matrix included; none of other models."""
     if config.num_decoder_layers is None:
         return {}
-    h, width = config.hidden_size, config.attention_size
-    bias = config.bias
-    cross = 3 * _linear(h, width, bias and config.attention_bias) + _linear(width, h, bias) + NORM[config.norm_type] * h
+    h = config.hidden_size
+    attention = _attention(config)
     return {
-        "decoder relative positions": config.relative_attention_num_buckets * config.num_attention_heads,
-        "decoder layers": config.num_decoder_layers * (_layer(config) + cross),
+        **{f"decoder {part}": number for part, number in _positions(config, 0).items()},
+        "decoder layers": config.num_decoder_layers * (_layer(config) + attention + NORM[config.norm_type] * h),
         "decoder final norm": NORM[config.norm_type] * h,
         **({} if config.lm_tied else {"next-token head": config.vocab_size * h}),
     }
@@ -59,19 +54,35 @@ def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
     return inputs * outputs + outputs * bias
 
 
+def _positions(config: EncoderConfig, width: int) -> dict[str, int]:
+    """Positions that are learned, by part; those added to embeddings are `width` wide."""
+    if isinstance(config.positions, Relative):
+        return {"relative positions": config.positions.relative_attention_num_buckets * config.num_attention_heads}
+    if isinstance(config.positions, Learned) and width:
+        return {"position embeddings": config.max_position_embeddings * width}
+    return {}
+
+
+def _attention(config: EncoderConfig) -> int:
+    assert isinstance(config.layer, Residual)
+    h, width, bias = config.hidden_size, config.attention_size, config.layer.bias
+    return 3 * _linear(h, width, bias and config.layer.attention_bias) + _linear(width, h, bias)
+
+
 def _layer(config: EncoderConfig) -> int:
-    h, i, b = config.hidden_size, config.intermediate_size, config.bottleneck_size
-    if b is None:
-        bias, width = config.bias, config.attention_size
-        attention = 3 * _linear(h, width, bias and config.attention_bias) + _linear(width, h, bias)
-        of_global = 0 if config.attention_window is None else 3 * _linear(h, h)
-        feed_forward = _ups(config) * _linear(h, i, bias) + _linear(i, h, bias)
-        return attention + of_global + feed_forward + 2 * NORM[config.norm_type] * h
-    value = b if config.bottleneck_attention else h
-    narrow = 2 * (_linear(h, b) + 2 * b)
-    attention = 3 * _linear(b, b) + _linear(value, b) + 2 * b
-    feed_forward = config.num_feedforward_networks * (_linear(b, i) + _linear(i, b) + 2 * b)
-    return narrow + attention + feed_forward + _linear(b, h) + 2 * h
+    h, i, layer = config.hidden_size, config.intermediate_size, config.layer
+    norm = NORM[config.norm_type]
+    if isinstance(layer, Residual):
+        bias = layer.bias and layer.attention_bias
+        of_global = 3 * _linear(h, config.attention_size, bias) if isinstance(config.attention, Window) else 0
+        feed_forward = _ups(config) * _linear(h, i, layer.bias) + _linear(i, h, layer.bias)
+        return _attention(config) + of_global + feed_forward + 2 * norm * h
+    b = layer.bottleneck_size
+    value = b if layer.bottleneck_attention else h
+    narrow = 2 * (_linear(h, b) + norm * b)
+    attention = 3 * _linear(b, b) + _linear(value, b) + norm * b
+    feed_forward = layer.num_feedforward_networks * (_linear(b, i) + _linear(i, b) + norm * b)
+    return narrow + attention + feed_forward + _linear(b, h) + norm * h
 
 
 def _ups(config: EncoderConfig) -> int:
@@ -87,15 +98,16 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
     i = 4 h it is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are left out. A decoder
     writes `predicted` tokens for each that the encoder reads, and attends to `length` of both kinds.
     """
-    h, rounds = config.hidden_size, config.num_hidden_layers * config.inner_group_num
-    e, b = config.embedding_size or h, config.bottleneck_size
-    width = config.attention_size
-    projections = 4 * h * width
-    if b is not None and config.bottleneck_attention:
-        projections = h * b + 4 * b * b + b * h
-    elif b is not None:
-        projections = 2 * h * b + 3 * b * b + h * b + b * h
-    inside, networks = b or h, config.num_feedforward_networks
+    h, layer, sharing = config.hidden_size, config.layer, config.sharing
+    again = sharing.inner_group_num if isinstance(sharing, Groups) else 1
+    rounds = config.num_hidden_layers * again
+    e, width = config.embedding_size or h, config.attention_size
+    projections, inside, networks = 4 * h * width, h, 1
+    if isinstance(layer, Bottleneck):
+        b = inside = layer.bottleneck_size
+        networks = layer.num_feedforward_networks
+        made = h * b + 4 * b * b if layer.bottleneck_attention else 2 * h * b + 3 * b * b + h * b
+        projections = made + b * h
     decoded = h if config.mlm_widened else e
     head = {"masked-LM head": predicted * (2 * h * decoded + 2 * decoded * config.vocab_size)}
     if not config.lm_transform:
@@ -103,7 +115,10 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
     return {
         "projections": 2 * rounds * projections,
         "feed-forward": 2 * rounds * (1 + _ups(config)) * inside * config.intermediate_size * networks,
-        "attention": 4 * width * config.inner_group_num * _tokens_seen(config, length),
+        "attention": 4
+        * width
+        * again
+        * sum(config.attention.tokens_seen(i, length) for i in range(config.num_hidden_layers)),
         **_decoder_flops(config, length, predicted),
         **head,
     }
@@ -119,14 +134,3 @@ def _decoder_flops(config: EncoderConfig, length: float, written: float) -> dict
         "decoder feed-forward": 2 * layers * (1 + _ups(config)) * h * config.intermediate_size * written,
         "decoder attention": 4 * layers * width * 2 * length * written,
     }
-
-
-def _tokens_seen(config: EncoderConfig, length: float) -> float:
-    """How many tokens a token attends to, summed over the layers."""
-    layers = range(config.num_hidden_layers)
-    if config.attention_window is not None:
-        return sum(min(length, 2 * config.window(i)[0] + 1) for i in layers)
-    blocks = 5 + config.num_random_blocks
-    if config.attention_type == "block_sparse" and length > (blocks + config.num_random_blocks) * config.block_size:
-        length = blocks * config.block_size
-    return len(layers) * length

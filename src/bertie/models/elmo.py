@@ -12,16 +12,17 @@ B sequences · T words of the batch · S longest sequence · C characters a word
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, ones, zeros
 
 from bertie.errors import DataError, UsageError
-from bertie.models.config import MOST, EncoderConfig, HeadActivation, within
+from bertie.models.config import CHOICES, EncoderConfig, HeadActivation
 from bertie.models.count import forward_flops, parameters
 from bertie.models.encoder import EncoderOutput
+from bertie.models.kinds import MOST, NoPositions, Positions, within
 from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CHARACTERS, CharacterCNN, character_ids
 from bertie.nn.dropout import dropout
@@ -41,6 +42,10 @@ class ElmoConfig(EncoderConfig):
     The defaults are the published original (options.json).
     """
 
+    unread: ClassVar = frozenset(
+        {*CHOICES, "num_attention_heads", "hidden_act", "layer_norm_eps", "attention_probs_dropout_prob"}
+    )
+
     vocab_size: int = 793_471
     hidden_size: int = 1024
     num_hidden_layers: int = 2
@@ -48,6 +53,7 @@ class ElmoConfig(EncoderConfig):
     intermediate_size: int = 4096
     type_vocab_size: int = 0
     embedding_size: int | None = 16  # of a character
+    positions: Positions = NoPositions()  # an LSTM reads on and on
     pooler: bool = False
     sequence_act: HeadActivation | None = "tanh"
     char_vocab_size: int = CHARACTERS
@@ -70,11 +76,6 @@ class ElmoConfig(EncoderConfig):
             within(name, getattr(self, name), 0.0, 1e6)
         if self.hidden_size % 2:
             raise DataError(f"hidden_size {self.hidden_size} does not halve into two directions.")
-
-    @property
-    def max_length(self) -> int:
-        """An LSTM reads on and on."""
-        return MOST
 
 
 class LayerMix(nn.Module):

@@ -16,15 +16,16 @@ from torch import Tensor, nn
 
 from bertie.errors import DataError
 from bertie.models.config import EncoderConfig
+from bertie.models.kinds import Groups, Learned, Sinusoidal, Window
 from bertie.models.layers import final_norm, make_layer, relative_positions, with_distances
 from bertie.nn.attention import attention_bias
 from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad
-from bertie.nn.groups import Groups, grouped
+from bertie.nn.groups import grouped
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
-from bertie.nn.window import Sight, sight
+from bertie.nn.window import sight
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(
             config.vocab_size,
             config.hidden_size,
-            max_positions=config.max_position_embeddings if config.positions == "learned" else 0,
+            max_positions=config.max_position_embeddings if isinstance(config.positions, Learned) else 0,
+            sinusoidal=isinstance(config.positions, Sinusoidal),
             num_segments=config.type_vocab_size,
             embedding_size=config.embedding_size,
             project=config.project_embeddings,
@@ -68,15 +70,16 @@ class Encoder(nn.Module):
             dropout_p=config.hidden_dropout_prob if config.embedding_dropout is None else config.embedding_dropout,
         )
         self.relative = relative_positions(config, both_sides=not config.causal)
-        if config.num_hidden_groups is None:
-            self.layers = nn.ModuleList(make_layer(config, i) for i in range(config.num_hidden_layers))
-        else:
+        sharing = config.sharing
+        if isinstance(sharing, Groups):
             self.layers = nn.ModuleList(
-                nn.ModuleList(make_layer(config, i) for _ in range(config.inner_group_num))
-                for i in range(config.num_hidden_groups)
+                nn.ModuleList(make_layer(config.layer, config, i) for _ in range(sharing.inner_group_num))
+                for i in range(sharing.num_hidden_groups)
             )
-        self.final_norm = final_norm(config) if config.norm == "pre" else None
-        self.final_dropout_p = config.hidden_dropout_prob if config.dropout_inside else 0.0
+        else:
+            self.layers = nn.ModuleList(make_layer(config.layer, config, i) for i in range(config.num_hidden_layers))
+        self.final_norm = final_norm(config) if config.layer.norm == "pre" else None
+        self.final_dropout_p = config.hidden_dropout_prob if config.layer.dropout_inside else 0.0
         dense = config.pooler and config.pooler_dense
         self.pooler = Linear(config.hidden_size, config.hidden_size) if dense else None
 
@@ -107,22 +110,19 @@ class Encoder(nn.Module):
         self._check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
         if position_ids is not None:
             position_ids = layout.fill(position_ids)
-        elif self.config.positions_after_pad:
+        elif self.config.position_offset:
             position_ids = positions_after_pad(layout.fill(input_ids), layout, self.config.pad_token_id)
         else:
             position_ids = positions
         types = None if token_type_ids is None else layout.fill(token_type_ids)
         hidden = self.embeddings(layout.fill(input_ids), types, position_ids, layout)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
-        windowed = self.config.attention_window is not None
+        windowed = isinstance(self.config.attention, Window)
         plain = self.config.attends_to_all and cache is None and not output_attentions
-        groups = grouped(layout, hidden, self.config.num_attention_heads) if plain else None
-        seen: Sight | Groups | Tensor | None
+        seen: object = grouped(layout, hidden, self.config.num_attention_heads) if plain else None
         if windowed:
-            seen = sight(given, global_attention_mask)
-        elif groups is not None:
-            seen = groups
-        else:
+            seen = sight(given, global_attention_mask, causal=self.config.causal, cache=cache)
+        elif seen is None:
             seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
             if self.relative is not None:
                 keys = layout.max_seqlen if cache is None else cache.mask().shape[1]
@@ -154,12 +154,12 @@ class Encoder(nn.Module):
 
     def _in_order(self) -> Iterator[nn.Module]:
         """The layers as a sequence passes them; those of a group again and again (Lan et al. 2019, 3.1)."""
-        groups, rounds = self.config.num_hidden_groups, self.config.num_hidden_layers
-        if groups is None:
-            yield from self.layers
-        else:
+        sharing, rounds = self.config.sharing, self.config.num_hidden_layers
+        if isinstance(sharing, Groups):
             for i in range(rounds):
-                yield from cast(nn.ModuleList, self.layers[i * groups // rounds])
+                yield from cast(nn.ModuleList, self.layers[i * sharing.num_hidden_groups // rounds])
+        else:
+            yield from self.layers
 
     def _check_length(self, longest: int) -> None:
         most = self.config.max_length

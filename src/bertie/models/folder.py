@@ -14,6 +14,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import file_hash, write_bytes, write_json
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, LABELLED, VOCABULARY
+from bertie.models.kinds import Unshared
 from bertie.models.model import Model
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public, write_labels
 from bertie.models.weights import WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights, weight_files
@@ -43,11 +44,6 @@ class SavesTokenizer(Protocol):
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
     """A model with random weights: the same seed gives the same encoder, whatever its heads."""
-    for field, (times, other) in variant.implied.items():
-        if field not in variant.keys and getattr(config, field) != times * getattr(config, other):
-            raise UsageError(
-                f"The {field} of a {variant.model_type} is {times} times its {other}; config.json cannot say otherwise."
-            )
     modules = _make(variant, heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
     model = Model(variant.encoder(config), modules, variant=variant)
@@ -115,7 +111,7 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
             f"{where}: model_type is {variant.model_type!r}, whose weights are named {base}*; the folder's are named "
             f"otherwise ({min(weights.stored)}). Is model_type that of another model?"
         )
-    if config.num_hidden_groups is None:
+    if isinstance(config.sharing, Unshared):
         _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.down.weight", weights), where)
     else:
         _agree_on(config, "num_hidden_groups", _count(variant, "encoder.layers.{}.0.down.weight", weights), where)
@@ -149,7 +145,7 @@ def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
 
 
 def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None:
-    if (said := getattr(config, field)) != found:
+    if (said := config.get(field)) != found:
         raise DataError(f"{where}: {field} is {said:,}; the weights have {found:,}.")
 
 

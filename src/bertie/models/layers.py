@@ -1,11 +1,13 @@
 """What a config's layers are made of: which attention, which norm, how wide."""
 
+from functools import singledispatch
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
+from bertie.models.kinds import Attention, BlockSparse, Bottleneck, Full, LayerKind, Relative, Residual, Window
 from bertie.nn.attention import CrossAttention, SelfAttention
 from bertie.nn.blocks import BlockSparseAttention
 from bertie.nn.bottleneck import BottleneckLayer
@@ -15,23 +17,66 @@ from bertie.nn.positions import RelativePositions
 from bertie.nn.window import WindowAttention
 
 
-def make_layer(config: EncoderConfig, number: int) -> nn.Module:
+@singledispatch
+def make_layer(kind: LayerKind, config: EncoderConfig, number: int) -> nn.Module:
     """An encoder's layer; its number decides the window and the random blocks."""
-    if config.bottleneck_size is not None:
-        return BottleneckLayer(
-            config.hidden_size,
-            config.bottleneck_size,
-            config.num_attention_heads,
-            config.intermediate_size,
-            activation=ACTIVATIONS[config.hidden_act],
-            num_feedforward=config.num_feedforward_networks,
-            narrow_attention=config.bottleneck_attention,
-            norm_type=config.norm_type,
-            eps=config.layer_norm_eps,
-            dropout_p=config.hidden_dropout_prob,
-            attention_dropout_p=config.attention_probs_dropout_prob,
-        )
-    return Layer(config.hidden_size, config.intermediate_size, attention=_attention(config, number), **_options(config))
+    raise TypeError(type(kind))
+
+
+@make_layer.register
+def _(kind: Residual, config: EncoderConfig, number: int) -> nn.Module:
+    attention = make_attention(config.attention, config, number)
+    return Layer(config.hidden_size, config.intermediate_size, attention=attention, **_options(config))
+
+
+@make_layer.register
+def _(kind: Bottleneck, config: EncoderConfig, number: int) -> nn.Module:
+    return BottleneckLayer(
+        config.hidden_size,
+        kind.bottleneck_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+        activation=ACTIVATIONS[config.hidden_act],
+        num_feedforward=kind.num_feedforward_networks,
+        narrow_attention=kind.bottleneck_attention,
+        norm_type=config.norm_type,
+        eps=config.layer_norm_eps,
+        dropout_p=config.hidden_dropout_prob,
+        attention_dropout_p=config.attention_probs_dropout_prob,
+    )
+
+
+@singledispatch
+def make_attention(kind: Attention, config: EncoderConfig, number: int) -> SelfAttention:
+    """The attention of a residual layer."""
+    raise TypeError(type(kind))
+
+
+@make_attention.register
+def _(kind: Full, config: EncoderConfig, number: int) -> SelfAttention:
+    return SelfAttention(config.hidden_size, config.num_attention_heads, **_heads(config))
+
+
+@make_attention.register
+def _(kind: Window, config: EncoderConfig, number: int) -> SelfAttention:
+    radius, dilation = kind.reach(number)
+    return WindowAttention(
+        config.hidden_size, config.num_attention_heads, radius=radius, dilation=dilation, **_heads(config)
+    )
+
+
+@make_attention.register
+def _(kind: BlockSparse, config: EncoderConfig, number: int) -> SelfAttention:
+    return BlockSparseAttention(
+        config.hidden_size,
+        config.num_attention_heads,
+        block_size=kind.block_size,
+        num_random=kind.num_random_blocks,
+        max_length=config.max_length,
+        causal=config.causal,
+        seed=number,
+        **_heads(config),
+    )
 
 
 def make_decoder_layer(config: EncoderConfig) -> DecoderLayer:
@@ -45,45 +90,33 @@ def make_decoder_layer(config: EncoderConfig) -> DecoderLayer:
     )
 
 
+def _residual(config: EncoderConfig) -> Residual:
+    assert isinstance(config.layer, Residual), "EncoderConfig lets no other layer stand here"
+    return config.layer
+
+
 def _options(config: EncoderConfig) -> dict[str, Any]:
+    layer = _residual(config)
     return {
         "activation": config.hidden_act,
-        "norm": config.norm,
+        "norm": layer.norm,
         "norm_type": config.norm_type,
         "eps": config.layer_norm_eps,
-        "bias": config.bias,
+        "bias": layer.bias,
         "dropout_p": config.hidden_dropout_prob,
-        "dropout_inside": config.dropout_inside,
+        "dropout_inside": layer.dropout_inside,
     }
 
 
 def _heads(config: EncoderConfig) -> dict[str, Any]:
+    layer = _residual(config)
     return {
-        "head_size": config.attention_head_size,
-        "bias": config.bias and config.attention_bias,
-        "output_bias": config.bias,
-        "scaled": config.scale_attention,
+        "head_size": layer.attention_head_size,
+        "bias": layer.bias and layer.attention_bias,
+        "output_bias": layer.bias,
+        "scaled": layer.scale_attention,
         "dropout_p": config.attention_probs_dropout_prob,
     }
-
-
-def _attention(config: EncoderConfig, number: int) -> SelfAttention:
-    size, heads, dropout_p = config.hidden_size, config.num_attention_heads, config.attention_probs_dropout_prob
-    if config.attention_window is not None:
-        radius, dilation = config.window(number)
-        return WindowAttention(size, heads, radius=radius, dilation=dilation, dropout_p=dropout_p)
-    if config.attention_type == "block_sparse":
-        return BlockSparseAttention(
-            size,
-            heads,
-            block_size=config.block_size,
-            num_random=config.num_random_blocks,
-            max_length=config.max_length,
-            seed=number,
-            bias=config.attention_bias,
-            dropout_p=dropout_p,
-        )
-    return SelfAttention(size, heads, **_heads(config))
 
 
 def final_norm(config: EncoderConfig) -> nn.Module:
@@ -94,13 +127,13 @@ def final_norm(config: EncoderConfig) -> nn.Module:
 
 def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePositions | None:
     """The table of distances, where the config has one."""
-    if config.positions != "relative":
+    if not isinstance(config.positions, Relative):
         return None
     return RelativePositions(
         config.num_attention_heads,
         both_sides=both_sides,
-        num_buckets=config.relative_attention_num_buckets,
-        max_distance=config.relative_attention_max_distance,
+        num_buckets=config.positions.relative_attention_num_buckets,
+        max_distance=config.positions.relative_attention_max_distance,
     )
 
 

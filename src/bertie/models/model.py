@@ -12,6 +12,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput
 from bertie.models.features import reads_features
 from bertie.models.heads import VOCABULARY, seen_by_all
+from bertie.models.kinds import Window
 from bertie.models.seq2seq import shift_right
 from bertie.models.variant import Variant
 from bertie.nn.layout import Layout, Padded
@@ -149,7 +150,7 @@ class Model(nn.Module):
     def _encode(
         self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, flags: dict[str, Any]
     ) -> EncoderOutput:
-        if self.config.attention_window is not None and flags.get("global_attention_mask") is None:
+        if isinstance(self.config.attention, Window) and flags.get("global_attention_mask") is None:
             flags["global_attention_mask"] = seen_by_all(self.heads, input_ids, layout, self.config.sep_token_id)
         if self.frozen:
             flags["output_hidden_states"] = True

@@ -33,7 +33,7 @@ class Decoder(nn.Module):
         self.layers = nn.ModuleList(make_decoder_layer(config) for _ in range(layers))
         self.final_norm = final_norm(config)
         self.dropout_p = config.hidden_dropout_prob
-        self.final_dropout_p = config.hidden_dropout_prob if config.dropout_inside else 0.0
+        self.final_dropout_p = config.hidden_dropout_prob if config.layer.dropout_inside else 0.0
 
     def forward(
         self,

@@ -5,7 +5,7 @@ What a function keeps the same, its docstring says and tests/unit/test_surgery.p
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +15,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.heads import VOCABULARY as VOCABULARY_HEADS
+from bertie.models.kinds import Groups
 from bertie.models.model import Model
 from bertie.models.variant import Variant
 from bertie.text.resize import Resized
@@ -63,7 +64,7 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
                 state[name] = _means(tensor.movedim(axis, 0), resized.rows).movedim(0, axis).contiguous()
     moved = {row[0]: i for i, row in reversed(list(enumerate(resized.rows))) if len(row) == 1}
     pad = moved.get(config.pad_token_id, config.pad_token_id)
-    if config.positions_after_pad and pad != config.pad_token_id:
+    if config.position_offset and pad != config.pad_token_id:
         raise UsageError("The pad token's id would change, and positions count from it. Keep the ids before it too.")
     sep = moved.get(config.sep_token_id, config.sep_token_id)
     new = rebuilt(model, config.replace(vocab_size=len(resized.rows), pad_token_id=pad, sep_token_id=sep), state)
@@ -90,7 +91,7 @@ def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
     if fill not in get_args(Fill):
         raise UsageError(f"Unknown fill {fill!r}. {nearest(fill, get_args(Fill))}")
     state, config = dict(model.state_dict()), model.config
-    if config.positions != "learned" or POSITION not in state:
+    if POSITION not in state:
         raise UsageError("This family has no position embeddings, and so no longest text that they would set.")
     if length <= config.max_length:
         raise UsageError(f"The model has {config.max_length:,} positions already; ask for more than that.")
@@ -117,9 +118,9 @@ def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
     old = config.num_hidden_layers
     if layers <= old or not old:
         raise UsageError(f"The model has {old} layers; it can grow from there, not to {layers}.")
-    if config.num_hidden_groups is not None:
+    if isinstance(config.sharing, Groups):
         return rebuilt(model, config.replace(num_hidden_layers=layers), state)
-    if how == "identity" and config.norm != "pre":
+    if how == "identity" and config.layer.norm != "pre":
         raise UsageError("Its layers end in a norm, which nothing passes unchanged. Choose stack or interleave.")
     source = [i % old if how == "stack" else i * old // layers for i in range(layers)]
     if how == "identity":
@@ -133,11 +134,18 @@ def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
             grown[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = (
                 torch.zeros_like(state[name]) if silent else state[name]
             )
-    changes: dict[str, Any] = {"num_hidden_layers": layers}
-    for field in ("attention_window", "attention_dilation"):
-        if isinstance(value := getattr(config, field), tuple):
-            changes[field] = tuple(value[taken] for taken in source)
-    return rebuilt(model, config.replace(**changes), grown)
+    return rebuilt(model, _of_layers(config, source), grown)
+
+
+def _of_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
+    """The config with these of its layers, and with what is said of each layer."""
+    each = {
+        name: value
+        for name in ("attention_window", "attention_dilation")
+        if isinstance(value := config.get(name), tuple)
+    }
+    chosen = {name: tuple(value[layer] for layer in layers) for name, value in each.items()}
+    return config.replace(num_hidden_layers=len(layers), **chosen)
 
 
 def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None = None) -> Model:
@@ -148,7 +156,7 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     embedded as before. Raises UsageError: a layer there is not, shared layers, families whose weights differ.
     """
     state, config = dict(model.state_dict()), model.config
-    if config.num_hidden_groups is not None:
+    if isinstance(config.sharing, Groups):
         raise UsageError("The layers of this model share their weights: there are none to choose from.")
     if not layers or not all(0 <= layer < config.num_hidden_layers for layer in layers):
         raise UsageError(f"Layers {list(layers)}: the model has layers 0 to {config.num_hidden_layers - 1}.")
@@ -157,12 +165,8 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
         prefix = f"encoder.layers.{layer}."
         for name in [name for name in state if name.startswith(prefix)]:
             kept[f"encoder.layers.{i}.{name.removeprefix(prefix)}"] = state[name]
-    changes: dict[str, Any] = {"num_hidden_layers": len(layers)}
-    for field in ("attention_window", "attention_dilation"):
-        if isinstance(value := getattr(config, field), tuple):
-            changes[field] = tuple(value[layer] for layer in layers)
     if variant is None or variant is model.variant:
-        return rebuilt(model, config.replace(**changes), kept)
+        return rebuilt(model, _of_layers(config, layers), kept)
     shape = variant.base.replace(num_hidden_layers=len(layers), **{name: getattr(config, name) for name in SHARED})
     if SEGMENT in kept and not shape.type_vocab_size:
         kept[POSITION] = kept[POSITION] + kept.pop(SEGMENT)[0]

@@ -1,34 +1,22 @@
-"""`Variant`: a family as a value, and how its config.json reads and writes.
+"""`Variant`: a family as a value. How its config.json reads and writes: models/codec.py."""
 
-What config.json says beyond what we understand is kept and written back as it was.
-"""
-
-import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
-
 from bertie.errors import DataError
 from bertie.files import read_json
+from bertie.models.codec import CONFIG, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.features import FEATURES, PREFIX
 from bertie.models.weights import WeightTable
 from bertie.nn.init import Stds
 
-CONFIG = "config.json"
+__all__ = ["CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public", "same", "write_labels"]
+
 CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
-ACTIVATIONS = (  # ours, public; the first public name of ours is written
-    ("gelu", "gelu"),
-    ("gelu_tanh", "gelu_new"),
-    ("gelu_tanh", "gelu_pytorch_tanh"),
-    ("relu", "relu"),
-    ("silu", "silu"),
-    ("silu", "swish"),
-)
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
 OWN_CLASSES = {  # what no public class has: heads that read layers, or pairs of words
     **{f"BertieFeatures:{kind}": (f"{PREFIX}{kind}",) for kind in FEATURES},
@@ -37,79 +25,20 @@ OWN_CLASSES = {  # what no public class has: heads that read layers, or pairs of
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 
-def same(*names: str) -> dict[str, str]:
-    """Fields of EncoderConfig that config.json holds under the same names."""
-    return {name: name for name in names}
-
-
 @dataclass(frozen=True, kw_only=True)
-class Variant:
+class Variant(Codec):
     """A family as a value."""
 
-    model_type: str
     about: str  # one line: what it changed in BERT
     source: str  # the paper
     tokenizer: Tokenization
-    base: EncoderConfig  # what a config.json means that leaves keys out; what no key says is the family's own
     presets: Mapping[str, EncoderConfig]  # by published name
     table: WeightTable
     architectures: Mapping[str, tuple[str, ...]]  # the class that opens the folder elsewhere -> our heads
-    keys: Mapping[str, str]  # field of EncoderConfig -> key of config.json; several fields may share one
-    implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
-    activations: tuple[tuple[str, str], ...] = ACTIVATIONS
-    fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
     recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
     encoder: Callable[[Any], Any] = Encoder  # what makes the encoder from a config; others answer as Encoder does
     bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
     stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
-
-    def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
-        """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
-        for key, value in self.fixed.items():
-            if public.get(key, value) not in (value, None):
-                raise DataError(
-                    f"{where}: {key} is {public[key]!r}; only {value!r} is supported for {self.model_type}."
-                )
-        fields = {ours: public[key] for ours, key in self.keys.items() if public.get(key) is not None}
-        if "hidden_act" in fields:
-            fields["hidden_act"] = self._activation(fields["hidden_act"], where)
-        for name, (times, other) in self.implied.items():
-            if name not in fields and isinstance(fields.get(other), int):
-                fields[name] = fields[other] if times == 1 else times * fields[other]
-        fields = {**asdict(self.base), **fields}
-        try:
-            return TypeAdapter(type(self.base)).validate_json(json.dumps(fields), strict=True)
-        except ValidationError as error:
-            first = error.errors()[0]
-            field, shown = str(first["loc"][0]), repr(first["input"])[:80]
-            raise DataError(f"{where}: {self.keys.get(field, field)}: {first['msg']} (it is {shown}).") from None
-        except DataError as error:
-            raise DataError(f"{where}: {error}") from None
-
-    def _activation(self, name: object, where: str) -> str:
-        for ours, public in self.activations:
-            if public == name:
-                return ours
-        known = ", ".join(public for _, public in self.activations)
-        raise DataError(f"{where}: {self.keys['hidden_act']} is {str(name)[:80]!r}. Known: {known}.")
-
-    def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
-        """EncoderConfig -> config.json, on top of the `original` one; without an original every key is written."""
-        written: dict[str, Any] = {"model_type": self.model_type, **self.fixed, "dtype": "float32"}
-        written |= {key: getattr(config, ours) for ours, key in self.keys.items()}
-        if "hidden_act" in self.keys:
-            act = next(public for ours, public in self.activations if ours == config.hidden_act)
-            written[self.keys["hidden_act"]] = act
-        if not original:
-            return written
-        meant = self.config(original, CONFIG)
-        changed = {
-            key: written[key] for ours, key in self.keys.items() if getattr(meant, ours) != getattr(config, ours)
-        }
-        for key in ("dtype", "torch_dtype"):
-            if original.get(key) not in (None, "float32"):
-                changed[key] = "float32"  # what is saved, whatever was read
-        return {**original, **changed}
 
     def heads(self, public: Mapping[str, Any]) -> tuple[str, ...] | None:
         """The heads the first architecture of config.json has; None when it names none that we know."""

@@ -29,6 +29,8 @@ Row = tuple[str, str | tuple[str, ...]]
 WEIGHTS = "model.safetensors"
 HEAD = "heads."
 OWN = (f"{HEAD}{PREFIX}", f"{HEAD}parse.")  # heads of no public layout, saved under our own names
+ENCODER, OURS = "encoder.", "bertie."
+"""What an encoder has beyond its family's layout (its own settings: models/codec.py) is saved under our name."""
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 FOREIGN = {  # formats we do not open, and why
     "pytorch_model.bin": "is a pickle, which can run code when it is opened",
@@ -53,7 +55,7 @@ class WeightTable:
     transposed: str = ""
 
     def public(self, name: str) -> tuple[str, ...]:
-        """Our name -> the public name, or names in fused order. Raises KeyError for a name no row knows."""
+        """Our name -> the public name, or names in fused order. Raises KeyError for a head that no row knows."""
         for ours, theirs in self.rows:
             pattern = re.escape(ours).replace(r"\{\}", r"(\d+)").replace(r"\*", r"(\w+)")
             if found := re.fullmatch(pattern, name):
@@ -61,6 +63,8 @@ class WeightTable:
                 return tuple(_fill(part, found.groups()) for part in parts)
         if name.startswith(OWN):
             return (name.removeprefix(HEAD),)
+        if name.startswith(ENCODER):
+            return (f"{OURS}{name}",)
         raise KeyError(name)
 
     def turned(self, public: str) -> bool:
@@ -70,7 +74,7 @@ class WeightTable:
     def __contains__(self, name: object) -> bool:
         """Whether a row knows our name."""
         try:
-            return bool(self.public(str(name)))
+            return not self.public(str(name))[0].startswith(OURS)
         except KeyError:
             return False
 

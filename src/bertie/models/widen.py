@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bertie.errors import UsageError
+from bertie.models.kinds import Full, Learned, Residual
 from bertie.models.model import Model
 from bertie.models.surgery import rebuilt
 
@@ -58,7 +59,8 @@ def wider(
         raise UsageError(
             "Its head compares hidden states with the word embeddings as they are, which would count twice."
         )
-    if config.rescale_embeddings or config.bottleneck_size or config.attention_window or config.positions != "learned":
+    plain = isinstance(config.layer, Residual) and isinstance(config.attention, Full)
+    if config.rescale_embeddings or not (plain and isinstance(config.positions, Learned)):
         raise UsageError("The layers of this family cannot be widened so that they compute the same.")
     rows = (*NARROW, *AXES) if config.embedding_size or config.project_embeddings else AXES
     copies = torch.arange(inner) % config.intermediate_size

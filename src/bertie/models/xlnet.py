@@ -13,14 +13,16 @@ B sequences · S longest sequence · M predictions a sequence · H hidden size �
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn, zeros
 
 from bertie.errors import UsageError
-from bertie.models.config import MOST, EncoderConfig
+from bertie.models.config import CHOICES, EncoderConfig
 from bertie.models.count import forward_flops, parameters
 from bertie.models.encoder import EncoderOutput
+from bertie.models.kinds import NoPositions, Positions
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import Layer
 from bertie.nn.layout import Layout, Padded
@@ -30,12 +32,10 @@ from bertie.nn.relative import Relations, RelativeAttention, relations
 
 @dataclass(frozen=True, kw_only=True)
 class XLNetConfig(EncoderConfig):
-    """An EncoderConfig for texts of any length."""
+    """An EncoderConfig whose attention knows distances (nn/relative.py)."""
 
-    @property
-    def max_length(self) -> int:
-        """Distances have no table that could end."""
-        return MOST
+    unread: ClassVar = frozenset({*CHOICES, "embedding_size"})
+    positions: Positions = NoPositions()
 
 
 class XLNetEncoder(nn.Module):

@@ -15,6 +15,7 @@ M blocks that are not global (C - 2) · P places of a block's list of blocks to 
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from bertie.errors import UsageError
 from bertie.nn.attention import SelfAttention, attend, lowest_where, split_heads
+from bertie.nn.cache import LayerCache
 from bertie.nn.layout import Layout
 
 PAPER_LENGTHS = (1024, 3072, 4096)  # for these the release draws as in its experiments
@@ -46,19 +48,35 @@ class BlockSparseAttention(SelfAttention):
         num_random: int,
         max_length: int,
         seed: int,
-        bias: bool = True,
-        dropout_p: float = 0.0,
+        causal: bool = False,
+        **options: Any,
     ) -> None:
-        super().__init__(hidden_size, num_heads, bias=bias, dropout_p=dropout_p)
-        self.block_size, self.num_random = block_size, num_random
+        super().__init__(hidden_size, num_heads, **options)
+        self.block_size, self.num_random, self.causal = block_size, num_random, causal
         self.max_length, self.seed = max_length, seed
 
-    def forward(  # type: ignore[override]  # keeps no cache: it is no left-to-right model's
-        self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
+    def forward(  # type: ignore[override]
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        bias: Tensor | None,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for."""
-        if layout.max_seqlen <= (5 + 2 * self.num_random) * self.block_size:
-            return super().forward(hidden, layout, bias, output_attentions=output_attentions)
+        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for.
+
+        Raises UsageError for a cache that grows longer than what is attended to in full: which blocks there are, and
+        which is the last, would be others with each token.
+        """
+        shortest = (5 + 2 * self.num_random) * self.block_size
+        if cache is not None and bias is not None and bias.shape[-1] > shortest:
+            raise UsageError(
+                f"Block-sparse attention cannot go on writing after {shortest:,} tokens. Write fewer, or choose "
+                "attention=window."
+            )
+        if cache is not None or layout.max_seqlen <= shortest:
+            return super().forward(hidden, layout, bias, cache=cache, output_attentions=output_attentions)
         length, pad = layout.max_seqlen, -layout.max_seqlen % self.block_size
         q_BNSD, k_BNSD, v_BNSD = (
             F.pad(x, (0, 0, 0, pad)) for x in split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
@@ -77,6 +95,8 @@ class BlockSparseAttention(SelfAttention):
             v_BNSD,
             F.pad(layout.mask(), (0, pad)),
             torch.from_numpy(random_NMR).to(hidden.device),
+            causal=self.causal,
+            scaled=self.scaled,
             output_attentions=output_attentions,
         )
         context_BSH = context_BNSD[:, :, :length].transpose(1, 2).flatten(2)
@@ -90,6 +110,8 @@ def block_sparse_attention(
     mask_BS: Tensor,
     random_NMR: Tensor,
     *,
+    causal: bool = False,
+    scaled: bool = True,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """mask_BS bool, real tokens; random_NMR int64, random blocks of every block but the global two; C is at least 5.
@@ -102,7 +124,9 @@ def block_sparse_attention(
     b = length // blocks
     list_NMP, is_MP = _lists(random_NMR)
     places = list_NMP.shape[2]
-    hide_B11S = lowest_where(~mask_BS[:, None, None], q_BNSD.dtype)
+    hidden_B11S = ~mask_BS[:, None, None]
+    at_S = torch.arange(length, device=q_BNSD.device)
+    in_block_b = at_S[:b]
 
     def look_up(x_BNSD: Tensor) -> Tensor:  # -> (B, N * M, P * b, D)
         first_N11 = torch.arange(heads, device=x_BNSD.device)[:, None, None] * blocks
@@ -112,11 +136,18 @@ def block_sparse_attention(
         )
 
     there_BNMPb = mask_BS.view(batch, blocks, b)[:, list_NMP] & is_MP[..., None]
-    hide = lowest_where(~there_BNMPb.reshape(batch, heads * (blocks - 2), 1, places * b), q_BNSD.dtype)
+    hidden = ~there_BNMPb.reshape(batch, heads * (blocks - 2), 1, places * b)
+    if causal:
+        key_NMPb = list_NMP[..., None] * b + in_block_b
+        later_NMbPb = key_NMPb.flatten(2)[:, :, None] > at_S[b:-b].view(1, blocks - 2, b, 1)
+        hidden = hidden | later_NMbPb.flatten(0, 1)
+    hide = lowest_where(hidden, q_BNSD.dtype)
     middle_q = q_BNSD[:, :, b:-b].reshape(batch, heads * (blocks - 2), b, size)
-    middle, probs = attend(middle_q, look_up(k_BNSD), look_up(v_BNSD), hide, output_attentions=output_attentions)
-    ends_q = torch.cat([q_BNSD[:, :, :b], q_BNSD[:, :, -b:]], 2)
-    ends, end_probs = attend(ends_q, k_BNSD, v_BNSD, hide_B11S, output_attentions=output_attentions)
+    show = {"scaled": scaled, "output_attentions": output_attentions}
+    middle, probs = attend(middle_q, look_up(k_BNSD), look_up(v_BNSD), hide, **show)
+    ends_q, end_at = (torch.cat([x[..., :b, :], x[..., -b:, :]], -2) for x in (q_BNSD, at_S[:, None]))
+    end_hide = lowest_where(hidden_B11S | (at_S > end_at) if causal else hidden_B11S, q_BNSD.dtype)
+    ends, end_probs = attend(ends_q, k_BNSD, v_BNSD, end_hide, **show)
     middle_BNSD = middle.view(batch, heads, length - 2 * b, size)
     context_BNSD = torch.cat([ends[:, :, :b], middle_BNSD, ends[:, :, b:]], 2)
     if probs is None or end_probs is None:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
+from bertie.nn.positions import sines
 
 
 class Embeddings(nn.Module):
@@ -25,6 +26,7 @@ class Embeddings(nn.Module):
         hidden_size: int,
         *,
         max_positions: int = 512,
+        sinusoidal: bool = False,
         num_segments: int = 2,
         embedding_size: int | None = None,
         project: bool = False,
@@ -40,7 +42,7 @@ class Embeddings(nn.Module):
         size = embedding_size or hidden_size
         summed_size = hidden_size if trigram else size
         self.dropout_p, self.dropout_before_norm = dropout_p, dropout_before_norm
-        self.trigram, self.scale = trigram, sqrt(size) if rescale else 1.0
+        self.sinusoidal, self.trigram, self.scale = sinusoidal, trigram, sqrt(size) if rescale else 1.0
         self.word = nn.Embedding(vocab_size, size)
         self.position = nn.Embedding(max_positions, summed_size) if max_positions else None
         self.segment = nn.Embedding(num_segments, summed_size) if num_segments else None
@@ -55,6 +57,8 @@ class Embeddings(nn.Module):
             summed = self._project(with_neighbours(summed, layout))
         if self.position is not None:
             summed = summed + self.position(position_ids)
+        if self.sinusoidal:
+            summed = summed + sines(position_ids, summed.shape[-1])
         if self.segment is not None:
             summed = summed + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
         if self.dropout_before_norm:

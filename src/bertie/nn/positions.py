@@ -1,4 +1,4 @@
-"""Relative positions: a bias to the attention scores by distance. Raffel et al. 2020, section 2.1.
+"""Positions without a table: sines, and a bias to the attention scores by distance (Raffel et al. 2020, 2.1).
 
 Near distances have a bucket each, farther ones share wider and wider buckets, all beyond the last share one:
 
@@ -11,6 +11,12 @@ from math import log
 
 import torch
 from torch import Tensor, nn
+
+
+def sines(positions: Tensor, size: int) -> Tensor:
+    """(...) -> (..., size) float32: sines, then cosines, of wavelengths from 2 pi to 20,000 pi. Vaswani et al. 2017."""
+    waves = positions[..., None] / 10_000 ** (torch.arange(0, size, 2, device=positions.device) / size)
+    return torch.cat([waves.sin(), waves.cos()], -1)[..., :size]
 
 
 def relative_buckets(distance: Tensor, *, both_sides: bool, num_buckets: int, max_distance: int) -> Tensor:

@@ -20,6 +20,7 @@ from torch import Tensor, nn, zeros
 from bertie.nn.attention import lowest_where
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout
+from bertie.nn.positions import sines
 
 
 @dataclass(frozen=True)
@@ -60,12 +61,6 @@ def relations(
     other = None if segments_BQ is None else (segments_BQ[:, :, None] != segments_BQ[:, None, :keys])[:, None]
     bias = None if hidden_BQK is None else lowest_where(hidden_BQK[:, None], dtype)
     return Relations(bias, distances, which_BQK[:, None], other)
-
-
-def sines(distances: Tensor, size: int) -> Tensor:
-    """(R,) -> (R, size) float32: sines, then cosines, of wavelengths from 2 pi to 20,000 pi."""
-    waves = distances[:, None] / 10_000 ** (torch.arange(0, size, 2, device=distances.device) / size)
-    return torch.cat([waves.sin(), waves.cos()], 1)
 
 
 class RelativeAttention(nn.Module):

@@ -12,13 +12,15 @@ C chunks of w tokens · W = 2 w + 1 the window
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertie.errors import UsageError
 from bertie.nn.attention import SelfAttention, attend, lowest_where, split_heads
+from bertie.nn.cache import Cache, LayerCache
 from bertie.nn.layout import Layout
 from bertie.nn.linear import Linear
 
@@ -28,25 +30,34 @@ class Sight:
     """Which tokens there are, and which of them are global.
 
     mask_BS bool: real tokens. global_BS bool: those of them that are global. at_BG int64: positions of global tokens
-    where is_BG bool is true, else of others. G = 0 where there is no global token.
+    where is_BG bool is true, else of others. G = 0 where there is no global token. causal: none sees what follows it.
     """
 
     mask_BS: Tensor
     global_BS: Tensor
     at_BG: Tensor
     is_BG: Tensor
+    causal: bool = False
 
 
-def sight(layout: Layout, global_attention_mask: Tensor | None) -> Sight:
-    """global_attention_mask: as input_ids, true or 1 on global tokens; None: there are none."""
-    mask_BS = layout.mask()
+def sight(
+    layout: Layout, global_attention_mask: Tensor | None, *, causal: bool = False, cache: Cache | None = None
+) -> Sight:
+    """global_attention_mask: as input_ids, true or 1 on global tokens; None: there are none.
+
+    With a cache (whose mask has the new tokens already) S are the tokens before too. Raises UsageError for global
+    tokens in what is read after a cache.
+    """
+    mask_BS = layout.mask() if cache is None else cache.mask()
     if global_attention_mask is None:
         none_B0 = mask_BS[:, :0]
-        return Sight(mask_BS, torch.zeros_like(mask_BS), none_B0.long(), none_B0)
+        return Sight(mask_BS, torch.zeros_like(mask_BS), none_B0.long(), none_B0, causal)
+    if cache is not None:
+        raise UsageError("A cache keeps windows alone. Leave out the global_attention_mask, or the cache.")
     global_BS = layout.rectangle(global_attention_mask).bool() & mask_BS
     most = int(global_BS.sum(1).max())
     at_BG = global_BS.long().argsort(dim=1, descending=True, stable=True)[:, :most]
-    return Sight(mask_BS, global_BS, at_BG, global_BS.gather(1, at_BG))
+    return Sight(mask_BS, global_BS, at_BG, global_BS.gather(1, at_BG), causal)
 
 
 class WindowProbs(NamedTuple):
@@ -67,18 +78,38 @@ class WindowAttention(SelfAttention):
     """
 
     def __init__(
-        self, hidden_size: int, num_heads: int, *, radius: int, dilation: int = 1, dropout_p: float = 0.0
+        self,
+        hidden_size: int,
+        num_heads: int,
+        *,
+        radius: int,
+        dilation: int = 1,
+        bias: bool = True,
+        **options: Any,
     ) -> None:
-        super().__init__(hidden_size, num_heads, dropout_p=dropout_p)
+        super().__init__(hidden_size, num_heads, bias=bias, **options)
         self.radius, self.dilation = radius, dilation
-        self.qkv_global = Linear(hidden_size, 3 * hidden_size, parts=3)
+        self.qkv_global = Linear(hidden_size, self.qkv.out_features, bias, parts=3)
 
     def forward(  # type: ignore[override]
-        self, hidden: Tensor, layout: Layout, bias: Sight, *, output_attentions: bool = False
+        self,
+        hidden: Tensor,
+        layout: Layout,
+        bias: Sight,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
     ) -> tuple[Tensor, WindowProbs | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and what was attended to when asked for."""
+        """hidden (T, H) or (B, S, H) -> the same shape, and what was attended to when asked for.
+
+        With a cache, hidden is what follows what the cache holds; the probabilities are then (B, N, Q, K).
+        """
         q_BNSD, k_BNSD, v_BNSD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         dropout_p = self.dropout_p if self.training else 0.0
+        if cache is not None:
+            hide = lowest_where(~self._near(bias, layout.max_seqlen), hidden.dtype)
+            x, probs = self._attended((q_BNSD, *cache.extend(k_BNSD, v_BNSD)), hide, layout, output_attentions)
+            return x, None if probs is None else WindowProbs(probs, probs[..., :0])
         context_BNSD, probs = window_attention(
             q_BNSD,
             k_BNSD,
@@ -86,6 +117,7 @@ class WindowAttention(SelfAttention):
             bias,
             radius=self.radius,
             dilation=self.dilation,
+            scaled=self.scaled,
             dropout_p=dropout_p,
             output_attentions=output_attentions,
         )
@@ -99,19 +131,36 @@ class WindowAttention(SelfAttention):
             shown = WindowProbs(probs.masked_fill((bias.global_BS | ~bias.mask_BS)[:, None, :, None], 0), of_global)
         return self.output(layout.flat(context_BSH)), shown
 
+    def _near(self, seen: Sight, queries: int) -> Tensor:
+        """Which of all tokens the last `queries` of a row see: the window as a mask. -> (B, 1, Q, K) bool"""
+        place_BK = seen.mask_BS.cumsum(1)
+        ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]
+        near = (ahead_BQK.abs() <= self.radius * self.dilation) & (ahead_BQK % self.dilation == 0)
+        near = near & (ahead_BQK <= 0) if seen.causal else near
+        return (near & seen.mask_BS[:, None])[:, None]
+
     def _put_global(
         self, context_BSH: Tensor, hidden: Tensor, layout: Layout, seen: Sight, dropout_p: float, show: bool
     ) -> tuple[Tensor, Tensor | None]:
         """What the global tokens see in place of what stands at them, and the probabilities (B, N, G, S)."""
         size = context_BSH.shape[-1]
-        weight, bias = self.qkv_global.weight.to(hidden.dtype), self.qkv_global.bias.to(hidden.dtype)
+        weight = self.qkv_global.weight.to(hidden.dtype)
+        bias = None if self.qkv_global.bias is None else self.qkv_global.bias.to(hidden.dtype)
+        q_bias, kv_bias = (None, None) if bias is None else (bias[:size], bias[size:])
         at_BGH = seen.at_BG[..., None].expand(-1, -1, size)
         hidden_BGH = layout.rectangle(hidden).gather(1, at_BGH)
-        (q_BNGD,) = split_heads(F.linear(hidden_BGH, weight[:size], bias[:size]), 1, self.num_heads)
-        kv = layout.rectangle(F.linear(hidden, weight[size:], bias[size:]))
+        (q_BNGD,) = split_heads(F.linear(hidden_BGH, weight[:size], q_bias), 1, self.num_heads)
+        kv = layout.rectangle(F.linear(hidden, weight[size:], kv_bias))
         k_BNSD, v_BNSD = split_heads(kv, 2, self.num_heads)
-        hide = lowest_where(~seen.mask_BS[:, None, None], hidden.dtype)
-        context_BNGD, probs = attend(q_BNGD, k_BNSD, v_BNSD, hide, dropout_p=dropout_p, output_attentions=show)
+        hidden_B1GS = ~seen.mask_BS[:, None, None]
+        if seen.causal:
+            hidden_B1GS = hidden_B1GS | (
+                torch.arange(k_BNSD.shape[2], device=hidden.device) > seen.at_BG[:, None, :, None]
+            )
+        hide = lowest_where(hidden_B1GS, hidden.dtype)
+        context_BNGD, probs = attend(
+            q_BNGD, k_BNSD, v_BNSD, hide, scaled=self.scaled, dropout_p=dropout_p, output_attentions=show
+        )
         context_BGH = context_BNGD.transpose(1, 2).flatten(2)
         context_BGH = torch.where(seen.is_BG[..., None], context_BGH, context_BSH.gather(1, at_BGH))
         return context_BSH.scatter(1, at_BGH, context_BGH), probs
@@ -125,6 +174,7 @@ def window_attention(
     *,
     radius: int,
     dilation: int = 1,
+    scaled: bool = True,
     dropout_p: float = 0.0,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
@@ -155,10 +205,21 @@ def window_attention(
     local = seen.mask_BS & ~seen.global_BS
     local = windows(interleaved(local[:, None, :, None])).mT  # (B' * C, 1, 1, 3 w)
     step = torch.arange(3 * w, device=q.device) - torch.arange(w, device=q.device)[:, None]  # 0 ... 2 w in the band
-    visible = local & (step >= 0) & (step <= 2 * w)
-    visible = torch.cat([everywhere(seen.is_BG)[:, None, None].expand(-1, -1, w, -1), visible], -1)
+    visible = local & (step >= 0) & (step <= (w if seen.causal else 2 * w))
+    of_global = everywhere(seen.is_BG)[:, None, None].expand(-1, -1, w, -1)
+    if seen.causal:
+        place_S = torch.arange(length, device=q.device)[None, None, :, None]
+        place = interleaved(place_S.expand(batch, -1, -1, -1)).view(batch * dilation * chunks, 1, w, 1)
+        of_global = of_global & (everywhere(seen.at_BG)[:, None, None] <= place)
+    visible = torch.cat([of_global, visible], -1)
     context, probs = attend(
-        q, k, v, lowest_where(~visible, q.dtype), dropout_p=dropout_p, output_attentions=output_attentions
+        q,
+        k,
+        v,
+        lowest_where(~visible, q.dtype),
+        scaled=scaled,
+        dropout_p=dropout_p,
+        output_attentions=output_attentions,
     )
 
     def in_order(x: Tensor) -> Tensor:  # (B' * C, N, w, D) -> (B, N, S, D)

@@ -171,8 +171,9 @@ def find(folder: Path, settings: Settings) -> Format | None:
             if named.removesuffix("Fast") in row.classes:
                 return row
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    model_type = config.get("model_type") if isinstance(config, dict) else None
-    return next((row for row in FORMATS if model_type in row.model_types), None)
+    named = config.get("model_type") if isinstance(config, dict) else None
+    family = named.removeprefix("bertie-") if isinstance(named, str) else None  # as models/codec.py writes it
+    return next((row for row in FORMATS if family in row.model_types), None)
 
 
 def guess(vocabulary: Mapping[str, int]) -> Format:

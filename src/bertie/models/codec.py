@@ -1,0 +1,128 @@
+"""A family's config.json: config -> file -> the same config, whatever its fields.
+
+    config  --keys, values-->  the public keys, which others read too
+            --what is left-->  "bertie": {"norm": "pre"}, which Bertie alone reads; the file's model_type says so
+
+What config.json says beyond what we understand is kept and written back as it was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from bertie.errors import BertieError, DataError
+from bertie.models.config import EncoderConfig
+from bertie.models.flat import Misfit, built, placed
+
+CONFIG = "config.json"
+OWN = "bertie"
+"""The key of config.json under which the fields stand that a family's public keys cannot say."""
+OWN_TYPE = "bertie-"
+"""Stands before the model_type of a file with such fields, so that no other program takes it for what it is not."""
+BY_WEIGHTS = frozenset({"pooler"})
+"""Fields that the weights decide, whatever the file says."""
+Names = tuple[tuple[Any, Any], ...]
+ACTIVATIONS: Names = (
+    ("gelu", "gelu"),
+    ("gelu_tanh", "gelu_new"),
+    ("gelu_tanh", "gelu_pytorch_tanh"),
+    ("relu", "relu"),
+    ("silu", "silu"),
+    ("silu", "swish"),
+)
+VALUES: Mapping[str, Names] = {"hidden_act": ACTIVATIONS}
+
+
+def model_type(public: Mapping[str, Any]) -> Any:
+    """The family a config.json names, whether or not others can read it."""
+    named = public.get("model_type")
+    return named.removeprefix(OWN_TYPE) if isinstance(named, str) else named
+
+
+def same(*names: str) -> dict[str, str]:
+    """Fields of EncoderConfig that config.json holds under the same names."""
+    return {name: name for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec:
+    """How a family's config reads and writes. Fields go by their flat names (models/flat.py)."""
+
+    model_type: str
+    base: EncoderConfig  # what a config.json means that leaves keys out; what no key says is the family's own
+    keys: Mapping[str, str]  # field -> key of config.json; several fields may share one
+    implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
+    values: Mapping[str, Names] = field(default_factory=lambda: VALUES)
+    """Field -> its values as (ours, public); of several public names the first is written."""
+    fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
+
+    def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
+        """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
+        for key, value in self.fixed.items():
+            if public.get(key, value) not in (value, None):
+                raise DataError(
+                    f"{where}: {key} is {public[key]!r}; only {value!r} is supported for {self.model_type}."
+                )
+        fields = {ours: public[key] for ours, key in self.keys.items() if public.get(key) is not None}
+        for name in self.values.keys() & fields.keys():
+            fields[name] = self._ours(name, fields[name], where)
+        for name, (times, other) in self.implied.items():
+            if name not in fields and isinstance(fields.get(other), int):
+                fields[name] = fields[other] if times == 1 else times * fields[other]
+        own = public.get(OWN, {})
+        if not isinstance(own, dict):
+            raise DataError(f"{where}: {OWN} holds a {type(own).__name__}, not an object of keys and values.")
+        try:
+            config = built(type(self.base), placed(self.base, fields, lenient=True))
+            return built(type(self.base), placed(config, own)) if own else config
+        except Misfit as misfit:
+            raise DataError(f"{where}: {self._shown(misfit)}") from None
+        except BertieError as error:
+            raise DataError(f"{where}: {error}") from None
+
+    def _shown(self, misfit: Misfit) -> str:
+        key = self.keys.get(misfit.name, misfit.name)
+        return str(misfit).replace(misfit.name, key, 1) if misfit.name else str(misfit)
+
+    def _ours(self, name: str, value: object, where: str) -> Any:
+        for ours, public in self.values[name]:
+            if public == value:
+                return ours
+        known = ", ".join(str(public) for _, public in self.values[name])
+        raise DataError(f"{where}: {self.keys[name]} is {str(value)[:80]!r}. Known: {known}.")
+
+    def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
+        """EncoderConfig -> config.json, on top of the `original` one; without an original every key is written."""
+        written, own = self._written(config), self.own(config)
+        named: dict[str, Any] = (
+            {"model_type": OWN_TYPE + self.model_type, OWN: own} if own else {"model_type": self.model_type}
+        )
+        if not original:
+            return {**named, **self.fixed, "dtype": "float32", **written}
+        meant, flat = self.config(original, CONFIG).flat(), config.flat()
+        changed = {key: written[key] for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
+        changed = {key: value for key, value in changed.items() if key in written}
+        for key in ("dtype", "torch_dtype"):
+            if original.get(key) not in (None, "float32"):
+                changed[key] = "float32"  # what is saved, whatever was read
+        merged = {**original, **changed, **named}
+        return merged if own else {key: value for key, value in merged.items() if key != OWN}
+
+    def _written(self, config: EncoderConfig) -> dict[str, Any]:
+        """The fields that public keys can say. Of several fields with one key the last has it."""
+        flat = config.flat()
+        written = {key: flat[ours] for ours, key in self.keys.items() if ours in flat}
+        for name in self.values.keys() & self.keys.keys():
+            names = [public for ours, public in self.values[name] if ours == flat[name]]
+            written[self.keys[name]] = names[0] if names else None
+        return written
+
+    def own(self, config: EncoderConfig) -> dict[str, Any]:
+        """The fields of a config, by flat names, that the family's public keys cannot say."""
+        said = self.config(self._written(config), CONFIG).flat()
+        missing = object()
+        return {
+            name: value
+            for name, value in config.flat().items()
+            if name not in BY_WEIGHTS and said.get(name, missing) != value
+        }

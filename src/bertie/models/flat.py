@@ -1,0 +1,147 @@
+"""A config by flat names: `attention_window=64` stands for `attention=Window(attention_window=64)`.
+
+What people write as overrides and what files hold is flat; a config is not. No two unions (models/kinds.py) have a
+setting of the same name, so a name alone says where it belongs:
+
+    attention="block_sparse"     another kind, with its defaults
+    block_size=32                a setting of the kind there is; an error where the kind has none of that name
+    attention_window=64          a setting without a default chooses its kind; None goes back to the first kind
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, asdict, fields
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from bertie.errors import UsageError, nearest
+from bertie.models import kinds
+
+if TYPE_CHECKING:
+    from bertie.models.config import EncoderConfig
+
+C = TypeVar("C", bound="EncoderConfig")
+UNIONS: dict[str, tuple[Any, ...]] = {
+    "positions": get_args(kinds.Positions),
+    "attention": get_args(kinds.Attention),
+    "layer": get_args(kinds.LayerKind),
+    "sharing": get_args(kinds.Sharing),
+}
+ALIASES = {"attention_type": "attention"}  # BigBird's name, which people know
+ADAPTERS: dict[type, TypeAdapter[Any]] = {}  # what validates a class of configs, made once
+PUBLIC_KINDS = {"attention": {"original_full": "full"}}
+
+
+class Misfit(Exception):
+    """A flat name or value that does not go with a config. name: which."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+def flattened(config: "EncoderConfig") -> dict[str, Any]:
+    """Every field of a config by its flat name."""
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    for union in UNIONS:
+        settings = asdict(values[union])
+        values[union] = settings.pop("kind")
+        values |= settings
+    return values
+
+
+def changed(config: C, changes: Mapping[str, Any]) -> C:
+    """The config with other values, by flat names. Raises UsageError for what does not go with it."""
+    try:
+        new = built(type(config), placed(config, changes))
+    except Misfit as misfit:
+        raise UsageError(str(misfit)) from None
+    if "max_position_embeddings" in changes and not isinstance(new.positions, kinds.Learned):
+        raise UsageError(
+            f"max_position_embeddings is the length of a table that this model does not have: its positions are "
+            f"{new.positions.kind}, and its texts can have any length. Leave it out."
+        )
+    return new
+
+
+def built(kind: type[C], tree: Mapping[str, Any]) -> C:
+    """A config from its tree of plain values. Raises Misfit for a value of the wrong type."""
+    try:
+        adapter = ADAPTERS[kind] = ADAPTERS.get(kind) or TypeAdapter(kind)
+        config: C = adapter.validate_json(json.dumps(tree), strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = [part for part in first["loc"] if isinstance(part, str) and part in _names(kind)][-1]
+        raise Misfit(name, f"{name}: {first['msg']} (it is {repr(first['input'])[:80]}).") from None
+    except TypeError as error:
+        raise Misfit("", f"A setting is of a type that no file can hold: {error}.") from None
+    return config
+
+
+def placed(config: "EncoderConfig", changes: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
+    """The tree of a config with other values, by flat names, each put where it belongs.
+
+    lenient: settings of kinds that the config does not have are left out, as a file may well hold them.
+    Raises Misfit for a name that there is not, or that does not go with the kinds.
+    """
+    tree = asdict(config)
+    changes = {ALIASES.get(name, name): value for name, value in changes.items()}
+    for union in UNIONS.keys() & changes.keys():
+        tree[union] = _of_kind(union, changes[union], tree[union])
+    rest = {name: value for name, value in changes.items() if name not in UNIONS}
+    for name, value in rest.items():
+        for union, member in _choosers(name):
+            chosen = tree[union]["kind"] == member.kind
+            if value is not None and not chosen and union not in changes:
+                tree[union] = {"kind": member.kind, name: value}
+            elif value is None and chosen:
+                tree[union] = {"kind": UNIONS[union][0].kind}
+    for name, value in rest.items():
+        if name in tree:
+            tree[name] = value
+        elif (part := _union_of(name)) is None:
+            raise Misfit(name, f"EncoderConfig has no field {name!r}. {nearest(name, _names(type(config)))}")
+        elif name in _settings(next(member for member in UNIONS[part] if member.kind == tree[part]["kind"])):
+            tree[part][name] = value
+        elif not (lenient or value is None):
+            owners = [member.kind for member in UNIONS[part] if name in _settings(member)]
+            raise Misfit(
+                name,
+                f"{name} is a setting of {part}={' or '.join(owners)}; this model's {part} is {tree[part]['kind']}. "
+                f"Add {part}={owners[0]}, or leave it out.",
+            )
+    return tree
+
+
+def _of_kind(union: str, value: Any, old: dict[str, Any]) -> dict[str, Any]:
+    """The tree of a union of another kind; settings stay where the kind is the same."""
+    if isinstance(value, UNIONS[union]):
+        return asdict(value)
+    value = PUBLIC_KINDS.get(union, {}).get(value, value) if isinstance(value, str) else value
+    known = [member.kind for member in UNIONS[union]]
+    if value not in known:
+        raise Misfit(union, f"There is no {union}={value!r}. {nearest(str(value), known)}")
+    return old if old["kind"] == value else {"kind": value}
+
+
+def _settings(member: Any) -> list[str]:
+    return [field.name for field in fields(member) if field.name != "kind"]
+
+
+def _choosers(name: str) -> Iterator[tuple[str, Any]]:
+    """The kind that has a setting of this name without a default."""
+    for union, members in UNIONS.items():
+        for member in members:
+            if any(field.name == name and field.default is MISSING for field in fields(member)):
+                yield union, member
+
+
+def _union_of(name: str) -> str | None:
+    return next((union for union, members in UNIONS.items() if any(name in _settings(m) for m in members)), None)
+
+
+def _names(kind: type["EncoderConfig"]) -> tuple[str, ...]:
+    """Every flat name that a config of this class can have."""
+    own = [field.name for field in fields(kind)]
+    return (*own, *(name for members in UNIONS.values() for member in members for name in _settings(member)))
