@@ -40,7 +40,7 @@ def test_one_window_for_all_layers(window: int, lengths: tuple[int, ...], tmp_pa
     config = transformers.LongformerConfig(**TINY | {"attention_window": window})
     model = parity.check("LongformerForMaskedLM", config, tmp_path, lengths=lengths)
     config = model.config
-    assert [config.window(i) for i in range(3)] == [(window // 2, 1)] * 3
+    assert [config.attention.reach(i) for i in range(3)] == [(window // 2, 1)] * 3
 
 
 def band(layout: Padded, is_global: Tensor, radius: int, dilation: int) -> Tensor:

@@ -24,7 +24,12 @@ ALONE = ["objectives.mlm=null", "objectives.nsp=null"]
         ("roberta-base", ["objectives.nsp=null"], "RobertaForMaskedLM"),
         (
             "elmo-small",
-            [*ALONE, "objectives.bilm={}", "model_overrides.filters=[[1, 4], [3, 8]]"],
+            [
+                *ALONE,
+                "objectives.bilm={}",
+                "model_overrides.filters=[[1, 4], [3, 8]]",
+                "model_overrides.num_attention_heads=1",
+            ],
             "ElmoForLanguageModeling",
         ),
     ],
