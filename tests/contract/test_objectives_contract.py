@@ -29,7 +29,6 @@ NANO = {
     "intermediate_size": 32,
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
-    "embedding_dropout": 0.0,
 }
 
 
@@ -49,7 +48,7 @@ CASES: dict[str, Case] = {
     "sop": Case(),
     "rtd": Case(preset="electra-small-discriminator", overrides={"embedding_size": 8}, options={"size": 0.5}),
     "distil": Case(preset="distilbert-base-uncased", options={"teacher": "teacher"}),
-    "ltr": Case(preset="gpt2"),
+    "ltr": Case(preset="gpt2", overrides={"embedding_dropout": 0.0}),
     "span": Case(preset="t5-small", overrides={"num_decoder_layers": 2, "attention_head_size": 8}),
     "plm": Case(preset="xlnet-base-cased"),
     "bilm": Case(preset="elmo-small"),
