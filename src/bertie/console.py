@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PLAIN_LINE_EVERY_S = 5.0
+BRIEF_S = 1.0  # what takes less leaves no trace
 
 
 @dataclass
@@ -111,7 +112,7 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
         TextColumn("<"),
         TimeRemainingColumn(),
     )
-    _bar_console = stderr()
+    _bar_console, started = stderr(), time.monotonic()
     try:
         with Progress(*columns, console=_bar_console) as bar:
             task = bar.add_task(description, total=total, completed=int(done), info="")
@@ -122,6 +123,7 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
                     bar.update(task, info=_shown(info))
 
             yield advance
+            bar.live.transient = time.monotonic() - started < BRIEF_S
     finally:
         _bar_console = None
 
@@ -132,11 +134,12 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
 
     def line() -> str:
         elapsed_s = time.monotonic() - started
-        of = f"/{total:,.0f}" if total else ""
+        form = ",.3g" if total and total < 10 else ",.0f"  # 0.3 of 0.4 MB
+        of = f"/{total:{form}}" if total else ""
         left = ""
         if total and current > done:
             left = f", {elapsed_s * max(0.0, total - current) / (current - done):.0f} s left"
-        return f"{description}: {current:,.0f}{of} {unit} {shown} ({elapsed_s:.0f} s{left})"
+        return f"{description}: {current:{form}}{of} {unit} {shown} ({elapsed_s:.0f} s{left})"
 
     def advance(amount: float = 1, **info: Any) -> None:
         nonlocal last, current, shown
@@ -148,4 +151,5 @@ def _plain_lines(description: str, total: float | None, done: float, unit: str) 
             print(line(), file=sys.stderr, flush=True)
 
     yield advance
-    print(line(), file=sys.stderr, flush=True)
+    if time.monotonic() - started >= BRIEF_S:
+        print(line(), file=sys.stderr, flush=True)

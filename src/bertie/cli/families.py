@@ -1,32 +1,48 @@
-"""`bertie families`: every family, a line each."""
+"""`bertie families`: every family in a line, or one in full."""
 
-from typing import Any
+import re
+from typing import Annotated, Any
+
+import typer
 
 from bertie import console
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.info import list_presets
+from bertie.report.values import count
+
+EXAMPLES = """Examples:\n
+[bold]bertie families[/]\n
+[bold]bertie families electra[/]\n
+[bold]bertie families --json[/]"""
 
 
-@app.command(epilog="Example: [bold]bertie families --json[/]")
-def families(quiet: Quiet = False, verbose: Verbose = False, json: Json = False) -> None:
-    """List the families: what each changed, its source, heads, tokenizer and presets."""
+@app.command(epilog=EXAMPLES)
+def families(
+    name: Annotated[str | None, typer.Argument(help="One family, described in full.")] = None,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+    json: Json = False,
+) -> None:
+    """List supported model architectures, or describe one: source, heads, tokenizer, presets."""
     rows = describe()
+    if name is not None:
+        from bertie.families import VARIANTS
+
+        assert VARIANTS[name]  # which raises UsageError with the nearest name
+        rows = [row for row in rows if row["model_type"] == name]
     if console.verbosity.json:
         emit(rows)
-        return
-    from rich.table import Table
-
-    table = Table("family", "what it changed", "heads", "tokenizer", "presets", box=None, padding=(0, 1))
-    for row in rows:
-        presets = f"{len(row['presets'])}: {row['presets'][0]} ..." if len(row["presets"]) > 1 else row["presets"][0]
-        about = f"{row['about']} [dim]{row['source']}[/]"
-        table.add_row(f"[bold]{row['model_type']}[/]", about, " ".join(row["heads"]), row["tokenizer"], presets)
-    console.show(table)
+    elif name is None:
+        console.show("\n".join(map(_line, rows)))
+    else:
+        _show(rows[0])
 
 
 def describe() -> list[dict[str, Any]]:
-    """The facts of every family."""
+    """The facts of every family. parameters: those of its presets, in their order."""
     from bertie import families
 
+    sizes = {row["preset"]: row["parameters"] for row in list_presets()}
     return [
         {
             "model_type": name,
@@ -35,6 +51,25 @@ def describe() -> list[dict[str, Any]]:
             "tokenizer": variant.tokenizer,
             "heads": list(dict.fromkeys(head for heads in variant.architectures.values() for head in heads)),
             "presets": list(variant.presets),
+            "parameters": [sizes[preset] for preset in variant.presets],
         }
         for name, variant in families.VARIANTS.items()
     ]
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Name, sizes, and the first clause of what the family is."""
+    ends = dict.fromkeys(_parameters(size) for size in (min(row["parameters"]), max(row["parameters"])))
+    clause = re.split(r"[.:;?](?:\s|$)|, ", row["about"])[0]
+    return f"[bold]{row['model_type']:<12}[/] {' to '.join(ends):<14} {clause}"
+
+
+def _show(row: dict[str, Any]) -> None:
+    facts = [f"{name:<10} {value}" for name, value in (("source", row["source"]), ("tokenizer", row["tokenizer"]))]
+    presets = [f"  {preset}  {_parameters(n)}" for preset, n in zip(row["presets"], row["parameters"], strict=True)]
+    about = f"[bold]{row['model_type']}[/]: {row['about']}"
+    console.show("\n".join([about, *facts, f"{'heads':<10} {', '.join(row['heads'])}", "presets", *presets]))
+
+
+def _parameters(number: int) -> str:
+    return count(number) if number < 1e7 else f"{number / 1e6:,.0f} M" if number < 1e9 else f"{number / 1e9:.1f} B"

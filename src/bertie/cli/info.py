@@ -111,17 +111,14 @@ def _tokenizer(folder: Path) -> dict[str, Any] | None:
 
 
 def _show_presets(rows: list[dict[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table(box=None)
-    table.add_column("preset", overflow="fold")  # a name cut short is of no use
-    table.add_column("family")
-    for column in ("layers", "hidden", "heads", "vocabulary", "parameters"):
-        table.add_column(column, justify="right")
+    """A line each. Written out, since a table that is wider than the terminal would break the names."""
+    width = max(len(row["preset"]) for row in rows)
+    line = "{:<" + str(width) + "}  {:>6}  {:>6}  {:>10}  {:>13}"
+    lines = [line.format("preset", "layers", "hidden", "vocabulary", "parameters")]
     for row in rows:
-        name, family, *numbers = row.values()
-        table.add_row(name, family, *(f"{number:,}" for number in numbers))
-    console.show(table)
+        numbers = (row[name] for name in ("layers", "hidden_size", "vocab_size", "parameters"))
+        lines.append(line.format(row["preset"], *(f"{number:,}" for number in numbers)))
+    console.show("\n".join(lines))
 
 
 def _show(facts: dict[str, Any]) -> None:

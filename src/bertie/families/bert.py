@@ -126,7 +126,7 @@ FIXED = {
 
 BERT = Variant(
     model_type="bert",
-    about="Transformer encoder pre-trained on masked words and next sentences.",
+    about="Transformer encoder: pre-trained on masked tokens and next-sentence prediction.",
     source="Devlin et al. 2018, arXiv:1810.04805",
     tokenizer="wordpiece",
     base=BASE,

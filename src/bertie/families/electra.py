@@ -61,7 +61,7 @@ TABLE = WeightTable(
 
 ELECTRA = Variant(
     model_type="electra",
-    about="Learns from every token: which of them did a small generator put there?",
+    about="Replaced-token detection: which tokens did a small generator replace?",
     source="Clark et al. 2020, arXiv:2003.10555",
     tokenizer="wordpiece",
     base=BASE,

@@ -54,7 +54,7 @@ TABLE = WeightTable(
 
 ELMO = Variant(
     model_type="elmo",
-    about="Not a transformer: LSTM language models both ways over words read by letters; what BERT was held to.",
+    about="Bidirectional LSTM language models on characters: no transformer; the model BERT was compared with.",
     source="Peters et al. 2018, arXiv:1802.05365",
     tokenizer="characters",
     base=BASE,

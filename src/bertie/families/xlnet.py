@@ -57,7 +57,7 @@ TABLE = WeightTable(
 
 XLNET = Variant(
     model_type="xlnet",
-    about="Predicts in random order what BERT predicts behind masks; distances in place of positions, no longest text.",
+    about="Permutation language model: predicts tokens in random order; relative positions, so texts of any length.",
     source="Yang et al. 2019, arXiv:1906.08237",
     tokenizer="unigram",
     base=BASE,

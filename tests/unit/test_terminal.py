@@ -1,0 +1,51 @@
+"""What the terminal shows at 80 columns."""
+
+import io
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from bertie import console
+from bertie.cli.app import app
+from bertie.families import VARIANTS
+
+
+def shown(*arguments: str) -> list[str]:
+    result = CliRunner(env={"COLUMNS": "80", "NO_COLOR": "1"}).invoke(app, [*arguments])
+    assert result.exit_code == 0, result.output
+    return result.output.splitlines()
+
+
+def test_a_family_is_a_line():
+    lines = shown("families")
+    assert [line.split()[0] for line in lines] == list(VARIANTS)
+    assert max(map(len, lines)) <= 80
+    assert all(" M" in line or " B" in line for line in lines)
+
+
+def test_one_family_in_full():
+    text = "\n".join(shown("families", "electra"))
+    assert "arXiv:2003.10555" in text
+    for preset in VARIANTS["electra"].presets:
+        assert preset in text
+    assert "Did you mean 'electra'" in str(CliRunner().invoke(app, ["families", "elektra"]).exception)
+
+
+def test_a_preset_is_a_line_whose_name_can_be_copied():
+    names = [name for family in VARIANTS for name in VARIANTS[family].presets]
+    lines = shown("info", "--presets")
+    assert [line.split()[0] for line in lines[1:]] == names
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize(("seconds", "lines"), [(0.5, 0), (1.5, 1)])
+def test_progress_of_less_than_a_second_leaves_no_trace(monkeypatch, seconds: float, lines: int):
+    now = iter([0.0, *[seconds] * 9])
+    monkeypatch.setattr(console.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with console.progress("reading", 0.4, unit="MB") as advance:
+        advance(0.4)
+    told = sys.stderr.getvalue().splitlines()
+    assert len(told) == lines
+    assert all("0.4/0.4 MB" in line for line in told)
