@@ -17,7 +17,12 @@ from bertie.errors import DataError, Stopped, UsageError
 
 SMALL = 64 << 20  # bytes of the largest file that is read as a whole, where its reader names no other bound
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # as JSON escapes it; two make a character
-RUN_FILES = (".lock", "run.yaml", "metrics.jsonl")  # what a run writes first, in this order
+LOCK = ".lock"  # held by the process that writes to a folder
+
+
+def is_leftover(name: str) -> bool:
+    """Whether that is the temporary name of a file or folder: what a process that is at work writes to."""
+    return name.startswith(".") and name.endswith((".tmp", ".old"))
 
 
 @contextmanager
@@ -155,41 +160,7 @@ def home_of(name: str, folder: Path, key: str) -> Path:
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "bertie" / key / name
 
 
-def check_run_folder(path: Path) -> None:
-    """Raise UsageError when a folder to write a run in holds files, and none that a run starts with."""
-    if path.is_dir() and any(path.iterdir()) and not any((path / name).exists() for name in RUN_FILES):
-        raise UsageError(f"{path} is not empty, and what it holds is no run. Choose another folder.")
-
-
 def check_new_file(path: Path, *, overwrite: bool = False) -> None:
     """Raise UsageError when an output file exists and `overwrite` is off."""
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")
-
-
-@contextmanager
-def alone(lock: Path, busy: str) -> Iterator[None]:
-    """Keep a second process out: UsageError with the words `busy` where one is in. The lock dies with its process."""
-    from filelock import FileLock, Timeout  # slow to import, and this module is read at every start
-
-    held = FileLock(lock, timeout=0)
-    try:
-        held.acquire()
-    except Timeout:
-        raise UsageError(busy) from None
-    try:
-        yield
-    finally:
-        held.release()
-
-
-def new_folder(path: Path, *, overwrite: bool = False) -> Path:
-    """Make an output folder. Raises UsageError when it holds something and `overwrite` is off."""
-    if path.is_file():
-        raise UsageError(f"{path} is a file; an output folder is wanted here.")
-    if path.exists() and any(path.iterdir()):
-        if not overwrite:
-            raise UsageError(f"{path} is not empty. Choose another folder, or pass --overwrite to replace it.")
-        shutil.rmtree(path)
-    path.mkdir(parents=True, exist_ok=True)
-    return path

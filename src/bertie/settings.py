@@ -45,12 +45,14 @@ RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recip
 
 
 def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
-    """A config from a YAML file (optional), then keyword values that are not None, then "dotted.key=value" overrides.
+    """A config from a YAML file (optional), then values by dotted key that are not None, then "dotted.key=value".
 
     Raises UsageError: missing or unsafe YAML, an unknown key (the nearest one is named), a value of the wrong type.
     """
     tree = read_yaml(Path(path)) if path else {}
-    merge(tree, {k: v for k, v in values.items() if v is not None})
+    for key, value in values.items():
+        if value is not None:
+            merge(tree, nested(key, value))
     for override in overrides:
         dotted, equals, text = override.partition("=")
         if not equals:
@@ -59,10 +61,7 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
         default = kind.model_fields[root].default if root in kind.model_fields else None
         if isinstance(default, dict):  # objectives.mlm.rate=0.2 changes the default objectives, not replaces them
             tree.setdefault(root, copy.deepcopy(default))
-        branch: Any = scalar(text)
-        for part in reversed(dotted.split(".")):
-            branch = {part: branch}
-        merge(tree, branch)
+        merge(tree, nested(dotted, scalar(text)))
     return build(kind, tree)
 
 
@@ -144,6 +143,12 @@ def merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         else:
             base[name] = dict(value) if isinstance(value, Mapping) else value
     return base
+
+
+def nested(dotted: str, value: Any) -> dict[str, Any]:
+    """ "optim.lr", 1e-4 -> {"optim": {"lr": 1e-4}}."""
+    first, dot, rest = dotted.partition(".")
+    return {first: nested(rest, value) if dot else value}
 
 
 def scalar(text: str) -> Any:

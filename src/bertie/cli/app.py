@@ -17,14 +17,23 @@ from bertie import console
 
 # The order of --help: along the straight line from text to predictions, then what serves it.
 ORDER = (
-    *("corpus", "tokenizer", "pretrain", "report", "verify", "data", "finetune", "search"),
+    *("corpus", "tokenizer", "pretrain", "report", "verify", "data", "finetune", "tune"),
     *("evaluate", "predict", "embed", "submission"),
     *("fill-mask", "perplexity", "info", "families"),
     *("convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 
 
+RENAMED = {"search": "tune"}  # for one version: `bertie search` will look for documents
+
+
 class _Group(typer.core.TyperGroup):
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if (now := RENAMED.get(cmd_name)) and cmd_name not in self.commands:
+            console.warn(f"`bertie {cmd_name}` is now `bertie {now}`; the old name goes with the next version.")
+            cmd_name = now
+        return super().get_command(ctx, cmd_name)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
@@ -86,7 +95,8 @@ def _json(value: bool) -> None:
 Quiet = Annotated[bool, typer.Option("-q", "--quiet", callback=_quiet, help="Say nothing but errors and results.")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", callback=_verbose, help="Say more.")]
 Json = Annotated[bool, typer.Option("--json", callback=_json, help="Machine output on stdout, chatter on stderr.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what the output folder holds.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what Bertie wrote to the output before.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, do nothing.")]
 Resume = Annotated[str, typer.Option("--resume", help="auto, never, or a checkpoint folder.")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="Overrides of the run config: key=value ...")]

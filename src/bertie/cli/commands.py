@@ -22,9 +22,9 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     pretrain,
     reproduce,
     runs,
-    search,
     submission,
     tokenizer,
+    tune,
 )
 from bertie.cli.app import app
 from bertie.errors import BertieError, Stopped

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Overwrite, app, emit
+from bertie.cli.options import Flag, Given, configured
 
 if TYPE_CHECKING:
     from bertie.data.corpus import CorpusConfig
@@ -26,7 +27,22 @@ _EXAMPLES = """Examples:
 
 
 @app.command(epilog=_EXAMPLES)
+@configured(
+    "bertie.runs.corpora:CorpusRecipe",
+    format="format",
+    text="text",
+    encoding="encoding",
+    documents="documents",
+    splitter="splitter",
+    repair="repair",
+    dedup="dedup",
+    near_threshold="near_threshold",
+    min_chars="min_chars",
+    decontaminate=Flag("decontaminate", metavar="SET_OR_FILE"),
+    data_dir="data_dirs",
+)
 def corpus(
+    given: Given,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -37,37 +53,6 @@ def corpus(
     ],
     out: Annotated[Path | None, typer.Option("-o", "--output", help="Corpus folder to write.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer folder: encode right away, too.")] = None,
-    format: Annotated[str | None, typer.Option(help="Format of all files. Default: told by name and content.")] = None,
-    text: Annotated[str | None, typer.Option(help="Field or column that holds the text. Default: text.")] = None,
-    encoding: Annotated[
-        str | None, typer.Option(help="Encoding of all files: utf-8, cp949 ... Default: utf-8.")
-    ] = None,
-    documents: Annotated[
-        str | None, typer.Option(help="What ends a document of plain text: blank, line or file. Default: blank.")
-    ] = None,
-    splitter: Annotated[
-        str | None, typer.Option(help="Sentences by: rules, pysbd, kiwi, lines. Default: rules.")
-    ] = None,
-    repair: Annotated[bool | None, typer.Option(help="Undo mojibake. Default: yes.")] = None,
-    dedup: Annotated[
-        str | None,
-        typer.Option(help="Remove duplicate: documents, paragraphs, near, none. Default: documents."),
-    ] = None,
-    near_threshold: Annotated[
-        float | None, typer.Option(help="With --dedup near: how alike is a duplicate. Default: 0.8.")
-    ] = None,
-    min_chars: Annotated[int | None, typer.Option(help="Drop documents with fewer characters. Default: 1.")] = None,
-    decontaminate: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="SET_OR_FILE",
-            help="Keep out what shares a long run of words with this evaluation set: a name (see bertie data) or a "
-            "file. May be given several times.",
-        ),
-    ] = None,
-    data_dir: Annotated[
-        list[str] | None, typer.Option("--data-dir", help="Folder that holds the files of the sets named.")
-    ] = None,
     config: ConfigFile = None,
     workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one per core. Changes no byte.")] = 0,
     engine: Annotated[
@@ -76,9 +61,6 @@ def corpus(
     show: Annotated[bool, typer.Option("--show", help="Show the card of a corpus folder and a few documents.")] = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
-    json: Json = False,
 ) -> None:
     """Make a corpus: clean documents of sentences in checked shards, every record kept or counted, and a card.
 
@@ -96,22 +78,8 @@ def corpus(
             _show(Path(folder))
         return
     if out is None:
-        raise UsageError("Where to? Pass -o FOLDER, or --show to look at a corpus that is there.")
-    recipe = load(
-        CorpusRecipe,
-        config,
-        format=format,
-        text=text,
-        encoding=encoding,
-        documents=documents,
-        splitter=splitter,
-        repair=repair,
-        dedup=dedup,
-        near_threshold=near_threshold,
-        min_chars=min_chars,
-        decontaminate=decontaminate,
-        data_dirs=data_dir,
-    )
+        raise UsageError("No output folder given. Pass `-o FOLDER`, or `--show` to look at a corpus that is there.")
+    recipe = load(CorpusRecipe, config, **given)
     if dry_run:
         _plan(inputs, recipe.corpus)
         return

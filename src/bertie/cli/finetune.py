@@ -6,39 +6,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import ConfigFile, DryRun, Json, Overrides, Overwrite, Quiet, Resume, Verbose, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
 from bertie.cli.evaluate import show_details
+from bertie.cli.options import Flag, Given, configured
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.runs.config import FinetuneConfig
 
-# What a run reads and learns: `bertie search` takes the same.
+# What a run reads and learns: `bertie tune` takes the same.
+SETTINGS: dict[str, str | Flag] = {
+    "train": "train_file",
+    "dev": "dev_file",
+    "task": "task",
+    "data": "data",
+    "data_dir": "data_dir",
+    "text": "text",
+    "label": "label",
+    "columns": Flag("columns", commas=True, metavar="A,B,C"),
+    "encoding": "encoding",
+    "seed": "train.seed",
+}
 StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained model: RUN/model.")]
-Train = Annotated[str | None, typer.Option("--train", help="Labelled examples: csv, tsv, jsonl, parquet.")]
-Dev = Annotated[str | None, typer.Option("--dev", help="Examples to measure on; else a tenth is held out.")]
-TaskName = Annotated[str | None, typer.Option("--task", help="What is learnt: sequence (one label), tagging, span ...")]
-Data = Annotated[str | None, typer.Option("--data", help="A published set: sst2, nsmc ... (--data-dir).")]
-DataFolder = Annotated[str | None, typer.Option("--data-dir", help="Folder with the files of --data.")]
-Label = Annotated[str | None, typer.Option("--label", help="Column of the label, if not recognised.")]
 
 
 @app.command()
+@configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
 def finetune(
+    given: Given,
     model: StartModel = None,
     overrides: Overrides = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")] = None,
-    train: Train = None,
-    dev: Dev = None,
-    task: TaskName = None,
-    data: Data = None,
-    data_dir: DataFolder = None,
-    text: tables.TextColumns = None,
-    label: Label = None,
-    columns: tables.ColumnNames = "",
-    encoding: Annotated[str | None, typer.Option("--encoding", help="Text encoding: utf-8, cp949 ...")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of the head, data order, dropout.")] = None,
+    output: Output = None,
     seeds: Annotated[
         int | None,
         typer.Option("--seeds", min=1, help="Runs with different seeds, from --seed up; left out: 5 on small --data."),
@@ -47,9 +45,6 @@ def finetune(
     resume: Resume = "auto",
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Fine-tune a pre-trained model for a task: by default, to classify texts or pairs of texts.
 
@@ -66,20 +61,7 @@ def finetune(
     """
     from bertie.runs import finetune as run
 
-    settings = settings_of(
-        model,
-        [*(overrides or []), *([] if seed is None else [f"train.seed={seed}"])],
-        config,
-        train_file=train,
-        dev_file=dev,
-        task=task,
-        data=data,
-        data_dir=data_dir,
-        text=text or None,
-        label=label,
-        columns=tables.names(columns) or None,
-        encoding=encoding,
-    )
+    settings = settings_of(model, overrides, config, given)
     if dry_run:
         plan = run.plan(settings)
         if console.verbosity.json:
@@ -88,7 +70,7 @@ def finetune(
             console.show("\n".join(f"{name}: {value}" for name, value in plan.items()))
         return
     if output is None:
-        raise UsageError("Where shall the run go? -o RUN")
+        raise UsageError("No output folder given. Pass `-o RUN`.")
     if seeds is None:
         seeds = run.usual_seeds(settings)
         if seeds > 1:
@@ -105,9 +87,7 @@ def finetune(
         _show_seeds(results, output)
 
 
-def settings_of(
-    model: str | None, overrides: list[str] | None, config: Path | None, **given: object
-) -> "FinetuneConfig":
+def settings_of(model: str | None, overrides: list[str] | None, config: Path | None, given: Given) -> "FinetuneConfig":
     """The settings of a run: of a file, of options, of key=value; the later wins."""
     from bertie import settings as configs
     from bertie.runs.config import FinetuneConfig

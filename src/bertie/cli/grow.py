@@ -139,10 +139,11 @@ def _lines(paths: list[Path]) -> Any:
 def _save(model: "Model", out: Path, overwrite: bool, more: dict[str, Any]) -> None:
     from rich.markup import escape
 
-    from bertie.files import new_folder
+    from bertie.folders import new_folder
+    from bertie.models.folder import MODEL_FOLDER
 
-    new_folder(out, overwrite=overwrite)
-    model.save_pretrained(out)
+    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+        model.save_pretrained(made)
     facts = {
         "output": str(out),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),

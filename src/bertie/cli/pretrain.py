@@ -6,32 +6,27 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, Json, Overrides, Overwrite, Quiet, Resume, Verbose, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
+from bertie.cli.options import Given, configured
 from bertie.errors import UsageError
 
 
 @app.command()
+@configured("bertie.runs.config:PretrainConfig", corpus="corpus", tokenizer="tokenizer", seed="train.seed")
 def pretrain(
+    given: Given,
     overrides: Overrides = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")] = None,
-    corpus: Annotated[str | None, typer.Option("--corpus", help="Folder that bertie corpus wrote.")] = None,
-    tokenizer: Annotated[str | None, typer.Option("--tokenizer", help="Folder of the tokenizer.")] = None,
+    output: Output = None,
     config: ConfigFile = None,
     from_: Annotated[
         Path | None, typer.Option("--from", help="Repeat this run: its run.yaml, on the same corpus and tokenizer.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed of weights, data order, masks, dropout.")] = None,
     resume: Resume = "auto",
     allow_change: Annotated[
         list[str] | None, typer.Option("--allow-change", help="Setting that may differ when resuming: optim.lr.")
     ] = None,
     overwrite: Overwrite = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, show examples and the plan, train nothing.")
-    ] = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Pre-train a model on a corpus.
 
@@ -63,16 +58,15 @@ def pretrain(
     settings = configs.load(
         PretrainConfig,
         from_ / "run.yaml" if from_ is not None else config,
-        [*(overrides or []), *([] if seed is None else [f"train.seed={seed}"])],
-        corpus=corpus,
-        tokenizer=tokenizer,
+        overrides or (),
+        **given,
     )
     if dry_run:
         planned = run.plan(settings)
         emit(planned) if console.verbosity.json else console.show(run.summary(planned))
         return
     if output is None:
-        raise UsageError("Where shall the run go? -o RUN")
+        raise UsageError("No output folder given. Pass `-o RUN`.")
     results = run.pretrain(
         settings, output, resume=resume, overwrite=overwrite, allow_change=tuple(allow_change or ()), like=from_
     )

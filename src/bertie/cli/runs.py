@@ -51,11 +51,14 @@ def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
 
       bertie report runs/sst2
     """
-    from bertie.runs import finetune_page
-    from bertie.runs.page import REPORT, page
+    from rich.markup import escape
 
-    (finetune_page.page if finetune_page.is_finetuning(run) else page)(run).save(run / REPORT)
+    from bertie.runs import finetune_page
+    from bertie.runs.folder import redraw
+    from bertie.runs.page import page
+
+    drawn = redraw(run, (finetune_page.page if finetune_page.is_finetuning(run) else page)(run))
     if console.verbosity.json:
-        emit({"report": str(run / REPORT)})
+        emit({"report": str(drawn)})
     else:
-        console.show(f"{run / REPORT}")
+        console.show(escape(str(drawn)))

@@ -46,12 +46,11 @@ def train(
     json: Json = False,
 ) -> None:
     """Learn a vocabulary from a corpus and write the tokenizer's folder."""
-    from bertie.files import new_folder
+    from bertie.folders import check, new_folder
     from bertie.text import vocabulary
     from bertie.text.normalize import Normalizer
 
-    if not overwrite:
-        new_folder(out)  # refuse now, not after the work
+    check(out, vocabulary.TOKENIZER_FOLDER, overwrite=overwrite, new=True)  # refuse now, not after the work
     words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
     console.say(f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; learning pieces ...")
     tokenizer = vocabulary.train(
@@ -64,7 +63,8 @@ def train(
         unused=unused,
         morphemes=morphemes,
     )
-    tokenizer.save(new_folder(out, overwrite=overwrite))
+    with new_folder(out, vocabulary.TOKENIZER_FOLDER, overwrite=overwrite) as made:
+        tokenizer.save(made)
     facts = {"folder": str(out), "vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}
     if console.verbosity.json:
         emit({**facts, "fingerprint": tokenizer.fingerprint})

@@ -7,8 +7,8 @@
     folder/card.md, card.json           the manifest for people, and how long it took
     folder/tokens-<tokenizer>/          the same documents as token ids (data/tokens.py)
 
-The bytes of all but the card depend on the inputs and the config alone. What is finished stays in folder/.work until
-the manifest is written; the same call goes on from there.
+The bytes of all but the card and checksums.json depend on the inputs and the config alone. What is finished stays in
+folder/.work until the manifest is written; the same call goes on from there.
 """
 
 import json
@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from bertie import checksums
 from bertie.console import progress, say
 from bertie.data import card, dedup, executors, sources
 from bertie.data.decontaminate import Evaluation
@@ -31,12 +32,23 @@ from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode
 from bertie.errors import DataError, UsageError
-from bertie.files import atomic_write, file_hash, new_folder
+from bertie.files import atomic_write, file_hash
+from bertie.folders import ANYTHING, Kind, check, held
 from bertie.text.sentences import splitter
 
 __all__ = ["CorpusConfig", "build", "documents", "encode", "texts"]
 
 DEFAULT = CorpusConfig()
+TOKENS = Kind(
+    "token folder", ("manifest.json", ".work"), ("manifest.json", "shard-*"), {"plans": ANYTHING, ".work": ANYTHING}
+)
+CORPUS = Kind(
+    "corpus",
+    begins=("manifest.json", ".work"),
+    files=("manifest.json", "shard-*", "quarantine.jsonl", "card.json", "card.md", ".encode.lock"),
+    folders={".work": ANYTHING, "tokens-*": TOKENS},
+    lock=".work/lock",
+)
 CHUNK = 1 << 16  # sentences decoded at once
 
 
@@ -62,19 +74,24 @@ def build(
     folder = Path(folder)
     splitter(config.splitter), executors.ENGINES[engine]  # say now what is missing, not in an hour
     sets = Evaluation.of(evaluation) if evaluation else None
-    if overwrite:
-        new_folder(folder, overwrite=True)
-    with executors.working(folder) as work:
+    check(folder, CORPUS, overwrite=overwrite)
+    with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
         names = [str(sources.spool(work)) if str(name) == "-" else str(name) for name in inputs]
         units, passed_over = sources.plan(names, config.reading)
-        identity, facts = _identity(units, inputs, config, sets, work)
+        identity, facts, by_size = _identity(units, inputs, config, sets, work)
         if (folder / "manifest.json").exists():
-            if read_manifest(folder).get("inputs", {}).get("hash") != facts["hash"]:
-                raise UsageError(f"{folder} holds another corpus. Choose another folder, or pass --overwrite.")
+            recorded = read_manifest(folder).get("inputs", {}).get("hash")
+            if recorded not in (facts["hash"], by_size):
+                raise UsageError(
+                    f"{folder} holds another corpus: its inputs or options were not these, or an input has changed "
+                    "since. Choose another folder, or pass --overwrite."
+                )
             say(f"{folder} is complete; nothing to do.")
             shards = Shards.open(folder)
             if not (folder / "card.json").exists():  # interrupted between the manifest and the card
                 card.write(shards)
+            if not (folder / checksums.CHECKSUMS).exists():
+                checksums.write(folder, CORPUS.name, covered=covered)
             return shards
         if not (work / "plan.json").exists() and any(path != work for path in folder.iterdir()):
             raise UsageError(f"{folder} is not empty. Choose another folder, or pass --overwrite to replace it.")
@@ -99,8 +116,14 @@ def build(
             removed = sum((Counter(result["overlaps"]) for result in results), Counter[str]())
             account["evaluation"] = {name: {**set_, "removed": removed[name]} for name, set_ in sets.facts.items()}
         shards = _merge(folder, work, results, config, records, dropped, account)
-    card.write(shards, elapsed_s=time.monotonic() - begun, workers=workers)
+        card.write(shards, elapsed_s=time.monotonic() - begun, workers=workers)
+        checksums.write(folder, CORPUS.name, covered=covered)
     return shards
+
+
+def covered(name: str) -> bool:
+    """Whether a file of a corpus folder is vouched for by the manifest of its shards, or is unfinished work."""
+    return name.startswith(("shard-", "tokens-", ".work/", ".encode.lock"))
 
 
 def documents(folder: str | Path) -> Iterator[list[str]]:
@@ -136,22 +159,28 @@ def _identity(
     config: CorpusConfig,
     evaluation: Evaluation | None,
     work: Path,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What tells whether unfinished work can be gone on with; and what the manifest says of the inputs."""
+) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """What tells whether unfinished work can be gone on with; what the manifest says of the inputs; and their hash as
+    version 0.1 made it, of sizes in place of contents.
+    """
     paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
     sizes = {path: path.stat().st_size for path in paths}
     if not sum(sizes.values()):
         raise DataError(f"{', '.join(map(str, inputs))}: there is nothing in it (0 bytes).")
-    # What a copy of the inputs keeps: names and sizes; of standard input, the content.
-    stable = [file_hash(path) if path.parent == work else [str(path), size] for path, size in sizes.items()]
+    contents = {path: file_hash(path) for path in sizes}
+    # What a copy of the inputs keeps: names and contents; of standard input, the content alone.
+    stable = [contents[path] if path.parent == work else [str(path), contents[path]] for path in sizes]
+    by_size = [contents[path] if path.parent == work else [str(path), size] for path, size in sizes.items()]
+    more = [evaluation.fingerprint] if evaluation else []
     times = [path.stat().st_mtime_ns for path in paths if path.parent != work]
     facts = {
         "names": [str(name) for name in inputs],
         "files": len(sizes),
         "bytes": sum(sizes.values()),
-        "hash": _hash([config.model_dump(), stable, *([evaluation.fingerprint] if evaluation else [])]),
+        "hash": _hash([config.model_dump(), stable, *more]),
     }
-    return {"plan": _hash([FORMAT, version("bertie"), facts, units, times])}, facts
+    plan = _hash([FORMAT, version("bertie"), facts, units, times])
+    return {"plan": plan}, facts, _hash([config.model_dump(), by_size, *more])
 
 
 def _hash(value: Any) -> str:

@@ -21,12 +21,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from bertie import errors
 from bertie.console import progress, say
 from bertie.errors import BertieError, Stopped, UsageError
 from bertie.files import read_json, write_json
+from bertie.folders import locked
 from bertie.registry import Registry
 
 Result = dict[str, Any]
@@ -227,15 +226,12 @@ def working(folder: Path) -> Iterator[Path]:
     work = folder / ".work"
     made = not folder.exists()
     work.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(work / "lock", timeout=0)
     try:
-        lock.acquire()
-    except Timeout:
-        raise UsageError(f"Another process is writing {folder}.") from None
-    try:
-        yield work
+        with locked(
+            work / "lock", f"Another process is writing {folder}. Wait for it to end, or choose another folder."
+        ):
+            yield work
     finally:
-        lock.release()
         if (folder / "manifest.json").exists() or not (work / "plan.json").exists():
             shutil.rmtree(work, ignore_errors=True)
             if made and not any(folder.iterdir()):

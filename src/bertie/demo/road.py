@@ -26,17 +26,32 @@ from bertie.demo import libraries, masked, pairs, settings
 from bertie.demo.masked import read_lines, write_lines
 from bertie.demo.page import page
 from bertie.errors import UsageError
-from bertie.files import new_folder, read_json, write_json
+from bertie.files import read_json, write_json
+from bertie.folders import ANYTHING, Kind, held
 from bertie.infer.predict import Predictor
 from bertie.models.model import Model
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetune import finetune
+from bertie.runs.folder import RUN
 from bertie.runs.pretrain import pretrain
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
 
+DEMO = Kind(
+    "demo",
+    begins=("demo.json",),
+    files=("*.json", "*.jsonl", "report.html"),
+    folders={
+        "corpus": corpus.CORPUS,
+        "tokenizer": vocabulary.TOKENIZER_FOLDER,
+        "pretrain": RUN,
+        "trial": RUN,
+        "finetune": Kind("folder", ("",), (), {"*": RUN}),
+        "task": ANYTHING,
+    },
+)
 SHOWN = 8  # predictions on the page
 
 
@@ -47,14 +62,14 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     may take in all. Raises UsageError when the folder holds something else, and what the stages raise.
     """
     asked = {"text": text, "minutes": minutes}
-    if overwrite or not (run / "demo.json").exists():
-        if text is not None:
-            sources.expand([text], Reading())  # a path that is not there leaves no folder behind
-        new_folder(run, overwrite=overwrite)
-        write_json(run / "demo.json", {"asked": asked, **described(text)})
-    elif (before := read_json(run / "demo.json")["asked"]) != asked:
-        raise UsageError(f"{run} holds a demo made with {before}. Choose another folder, or pass --overwrite.")
-    return Road(run, text=text, minutes=minutes).go()
+    with held(run, DEMO, overwrite=overwrite):
+        if not (run / "demo.json").exists():
+            if text is not None:
+                sources.expand([text], Reading())  # a path that is not there leaves no folder behind
+            write_json(run / "demo.json", {"asked": asked, **described(text)})
+        elif (before := read_json(run / "demo.json")["asked"]) != asked:
+            raise UsageError(f"{run} holds a demo made with {before}. Choose another folder, or pass --overwrite.")
+        return Road(run, text=text, minutes=minutes).go()
 
 
 def described(text: str | None) -> dict[str, Any]:
@@ -227,7 +242,7 @@ class Road:
         config = settings.pretraining(self.run, steps=settings.TRIAL_STEPS, **size)
         half = {"log_every": settings.TRIAL_STEPS // 2, "eval_every": settings.TRIAL_STEPS}  # the second half is timed
         config = config.model_copy(update={"train": config.train.model_copy(update=half)})
-        trial = pretrain(config, new_folder(self.run / "trial", overwrite=True))
+        trial = pretrain(config, self.run / "trial", overwrite=True)
         spent_s = sum(stage["seconds"] for stage in self.stages.values()) + time.monotonic() - begun
         steps = settings.pretraining_steps(
             trial["train"]["tokens_per_s"],
@@ -274,8 +289,8 @@ class Road:
         shards = corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
         out = held_out(shards.sentence_lengths(), shards.document_bounds())
         found: tuple[list[list[str]], list[list[str]]] = ([], [])
-        for document, held in zip(corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
-            found[held].append(document)
+        for document, is_out in zip(corpus.documents(self.run / "corpus"), out.tolist(), strict=True):
+            found[is_out].append(document)
         return found
 
     def own_task(self) -> None:
@@ -295,7 +310,8 @@ class Road:
 
     def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: Any) -> None:
         """Write the task's files, and task.json last."""
-        folder = new_folder(self.run / "task", overwrite=True)
+        folder = self.run / "task"
+        folder.mkdir(exist_ok=True)
         write_lines(folder / "test.jsonl", test)
         for seed, rows in train.items():
             write_lines(folder / f"train-{seed}.jsonl", rows)

@@ -19,8 +19,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bertie.checksums import CHECKSUMS
 from bertie.errors import DataError, UsageError, nearest
-from bertie.files import atomic_write, new_folder, read_json, write_json
+from bertie.files import LOCK, atomic_write, is_leftover, read_json, write_json
+from bertie.folders import new_folder
+from bertie.models.folder import MODEL_FOLDER
 from bertie.models.variant import CONFIG, Variant, read_public
 from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights
 
@@ -61,25 +64,25 @@ def convert(
     if out.resolve() == source.resolve():
         raise UsageError(f"{out} is the folder to convert; write to another, so that what you have stays whole.")
     public = read_public(source)
-    new_folder(out, overwrite=overwrite)
-    with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
-        base = "" if variant.based(public) else variant.table.base
-        names = {name: name.removeprefix(base) for name in weights.stored}
-        if variant.heads(public) == () and not all(name.startswith(base) for name in names):
-            names = {name: name for name in names}  # it has more than its class says: then all names are whole
-        sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
-        shards = _shards(sizes, shard_bytes)
-        files = _file_names(len(shards))
-        for file, shard in zip(files, shards, strict=True):
-            state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
-            with atomic_write(out / file) as temporary:
-                save_file(state, temporary.name, metadata={"format": "pt"})
-        if len(files) > 1:
-            where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
-            index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
-            write_json(out / INDEX, index)
-    copied = _copy_rest(source, out)
-    write_json(out / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
+    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+        with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
+            base = "" if variant.based(public) else variant.table.base
+            names = {name: name.removeprefix(base) for name in weights.stored}
+            if variant.heads(public) == () and not all(name.startswith(base) for name in names):
+                names = {name: name for name in names}  # it has more than its class says: then all names are whole
+            sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
+            shards = _shards(sizes, shard_bytes)
+            files = _file_names(len(shards))
+            for file, shard in zip(files, shards, strict=True):
+                state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
+                with atomic_write(made / file) as temporary:
+                    save_file(state, temporary.name, metadata={"format": "pt"})
+            if len(files) > 1:
+                where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
+                index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
+                write_json(made / INDEX, index)
+        copied = _copy_rest(source, made)
+        write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
     return Converted(len(sizes), sum(sizes.values()), len(files), precision, copied)
 
 
@@ -125,7 +128,7 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
     copied = []
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
-        ours = str(name) in (CONFIG, INDEX)
+        ours = str(name) in (CONFIG, INDEX) or path.name in (CHECKSUMS, LOCK) or any(map(is_leftover, name.parts))
         weights = path.suffix in (".safetensors", ".bin", ".h5", ".msgpack", ".ot", ".onnx") or path.name in FOREIGN
         if path.is_symlink() or not path.is_file() or weights or ours or path.suffix == ".py":
             continue

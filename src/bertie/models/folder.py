@@ -12,16 +12,29 @@ from torch import nn
 
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash, write_bytes, write_json
+from bertie.folders import ANYTHING, Kind
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, LABELLED, VOCABULARY
 from bertie.models.kinds import Unshared
 from bertie.models.model import Model
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public, write_labels
-from bertie.models.weights import WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights, weight_files
+from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights, weight_files
 from bertie.nn.init import initialize
+from bertie.text.vocabulary import TOKENIZER_FOLDER
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
 """Heads by name, or what makes them from a config (an objective's or task's `heads`)."""
+
+MODEL_FOLDER = Kind(
+    "model",
+    begins=(WEIGHTS, INDEX),
+    files=(
+        *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md"),
+        *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "score.json"),
+        *TOKENIZER_FOLDER.files,
+    ),
+    folders={"1_Pooling": Kind("pooling", ("",), ("config.json",)), "2_Normalize": ANYTHING, "onnx": ANYTHING},
+)
 
 POOLER = "encoder.pooler.weight"
 WORD = "encoder.embeddings.word.weight"

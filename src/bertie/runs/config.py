@@ -42,7 +42,7 @@ class PretrainConfig(Config):
     corpus_exponent: float = Field(0.3, ge=0, le=1)
     """Corpora without weights are read by size to this power: 1 as they are, 0 all alike. 0.3: XLM-R."""
     tokenizer: str = ""
-    """Folder that `bertie tokenizer train` wrote, or any with tokenizer.json or vocab.txt. Empty: the model's own."""
+    """Folder that `bertie tokenizer train` wrote, or any with tokenizer.json or vocab.txt. Left out: the model's own."""
     model: str = "bert-tiny"
     """A preset (see `bertie info --presets`) or a model folder whose weights are the start."""
     model_overrides: dict[str, Any] = {}
@@ -71,11 +71,11 @@ class FinetuneConfig(Config):
     train_file: str = ""
     """Labelled examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
-    """Examples to validate on; None: a tenth of train_file is held out, the same for every seed."""
+    """Examples to measure on. Left out: a tenth of train_file is held out, the same for every seed."""
     text: tuple[str, ...] = ()
-    """Column(s) of the text: one, or two for a pair. Empty: recognised by name."""
+    """Columns of the text: one, or two for a pair. Left out: recognised by name."""
     label: str = ""
-    """Column of the label. Empty: recognised by name."""
+    """Column of the label. Left out: recognised by name."""
     columns: tuple[str, ...] = ()
     """Names of the columns of files that have no header line."""
     encoding: str = "utf-8"

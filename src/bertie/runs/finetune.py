@@ -20,33 +20,35 @@ import xxhash
 from rich.markup import escape
 
 from bertie import console, families
+from bertie.checksums import CHECKSUMS
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
-from bertie.files import check_run_folder, new_folder, read_json, write_json
+from bertie.files import read_json, write_json
+from bertie.folders import new_folder
 from bertie.infer.batching import CHUNK
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
 from bertie.metrics.base import Scores
-from bertie.models.folder import check_vocabulary
+from bertie.models.folder import MODEL_FOLDER, check_vocabulary
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
-from bertie.report.page import draw
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left, read_examples
-from bertie.runs.finetune_page import FINDINGS, REPORT, page
-from bertie.runs.verify import CONFIG, RESULTS
+from bertie.runs.finetune_page import page
+from bertie.runs.folder import BEST, CONFIG, FINDINGS, MODEL, SCORE, RunFolder
 from bertie.tasks import Prediction
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
+from bertie.train import checkpoint, log
 from bertie.train.distributed import world_size
 from bertie.train.loop import fit
 from bertie.train.precision import choose_device
-from bertie.train.resume import FREE, flatten
+from bertie.train.resume import flatten
 
-MODEL, BEST, SCORE = "model", "best", "score.json"
+NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
@@ -71,19 +73,16 @@ def finetune(
     """
     if world_size() > 1:
         raise UsageError("bertie finetune trains in one process. Start it without torchrun.")
-    run = Path(run)
-    if not overwrite:
-        check_run_folder(run)
+    folder = RunFolder(run)
+    folder.check(overwrite=overwrite)
     examples = read_examples(config)
     config = _with_steps(config, len(examples.train))
-    ready = _Run(config, run, examples, watch)
-    if overwrite:
-        new_folder(run, overwrite=True)
-    elif done := ready.finished():
-        console.say(f"{escape(str(run))} is finished already; its results are read.")
-        return done
-    run.mkdir(parents=True, exist_ok=True)
-    return ready.go(resume)
+    ready = _Run(config, folder.path, examples, watch)
+    with folder.held(overwrite=overwrite):
+        if done := folder.finished(ready.settings(), resume=resume):
+            return folder.answer(done, partial(page, folder.path))
+        folder.begin()
+        return ready.go(resume)
 
 
 def finetune_seeds(
@@ -93,14 +92,16 @@ def finetune_seeds(
 
     A run whose predictions are all one label is named: it failed to learn, and is counted all the same.
     """
-    run = Path(run)
-    if overwrite:
-        new_folder(run, overwrite=True)
-    elif (run / CONFIG).exists():
+    folder, run = RunFolder(run), Path(run)
+    folder.check(overwrite=overwrite)
+    if not overwrite and (run / CONFIG).exists():
         raise UsageError(f"{run} holds a run of one seed. Choose another folder, or pass --overwrite to replace it.")
-    elif not any(run.glob("seed-*")):
-        check_run_folder(run)
-    results = {}
+    with folder.held(overwrite=overwrite):
+        return _all_seeds(config, folder, seeds, resume)
+
+
+def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: str) -> dict[str, Any]:
+    results, run = dict[int, dict[str, Any]](), folder.path
     for seed in range(config.train.seed, config.train.seed + seeds):
         console.say(f"[bold]seed {seed}[/]")
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
@@ -114,9 +115,8 @@ def finetune_seeds(
         "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
         "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }
-    write_json(run / RESULTS, summed)
-    draw(run / REPORT, partial(page, run))
-    return summed
+    folder.begin()
+    return folder.finish(summed, partial(page, run))
 
 
 def usual_seeds(config: FinetuneConfig) -> int:
@@ -173,23 +173,9 @@ class _Run:
             "data_dir": "",
         }
 
-    def finished(self) -> dict[str, Any] | None:
-        """The results the folder already holds. Raises UsageError when they are those of another run."""
-        if not (self.run / RESULTS).exists():
-            return None
-        results: dict[str, Any] = read_json(self.run / RESULTS)
-        then, now = results.get("identity", {}), self._settings()
-        changed = [f"{key}: {then.get(key)} -> {now[key]}" for key in now if then.get(key) != now[key]]
-        if changed:
-            raise UsageError(
-                f"{self.run} holds a finished run with other settings ({'; '.join(changed)}). "
-                "Choose another folder, or pass --overwrite to replace it."
-            )
-        return results
-
-    def _settings(self) -> dict[str, Any]:
-        settings = flatten(self.config.model_dump(mode="json")) | self.identity
-        return {key: value for key, value in settings.items() if key not in FREE}
+    def settings(self) -> dict[str, Any]:
+        """What makes the run another one when it changes: all settings; of what they name, the content."""
+        return flatten(self.config.model_dump(mode="json")) | self.identity
 
     def go(self, resume: str) -> dict[str, Any]:
         """Train, measure, save."""
@@ -198,6 +184,8 @@ class _Run:
             console.say(escape(note))
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self._measure(FIRST_LOOK)
+        if config.select == "best" and resume not in ("auto", "never"):
+            self._take_best(Path(resume))
         fit(
             self.model,
             self.task,
@@ -213,6 +201,27 @@ class _Run:
             on_step=self._stepped,
         )
         return self._finish()
+
+    def _take_best(self, chosen: Path) -> None:
+        """Take over the best weights so far of the run whose checkpoint this one starts from.
+
+        Raises UsageError when they were replaced by better ones after that checkpoint.
+        """
+        source, metric = chosen.resolve().parent, self.examples.metrics[0]
+        if source == self.run.resolve() or (self.run / BEST).exists():
+            return
+        found = checkpoint.verify(chosen)
+        looks = [line for line in log.read(source) if line["kind"] == "valid" and line["step"] <= found.step]
+        if not looks:
+            return
+        best = max(line[metric] for line in looks)
+        if not (source / BEST / SCORE).is_file() or read_json(source / BEST / SCORE).get(metric) != best:
+            raise UsageError(
+                f"{chosen} cannot be gone on from with select=best: {source / BEST} no longer holds the best weights "
+                f"of its first {found.step:,} steps ({metric} {best:.4f}). Choose a later checkpoint, or select=last."
+            )
+        with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:
+            shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
 
     def _stepped(self, step: int) -> None:
         self.step = step
@@ -263,8 +272,7 @@ class _Run:
     def _evaluate(self) -> dict[str, float]:
         found = self._measure()
         if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
-            self._save(self.run / BEST)
-            write_json(self.run / BEST / SCORE, {self.examples.metrics[0]: found[self.examples.metrics[0]]})
+            self._save(self.run / BEST, {SCORE: {self.examples.metrics[0]: found[self.examples.metrics[0]]}})
         if self.watch is not None:
             self.watch(self.step / self.config.train.steps, found)
         return found
@@ -304,18 +312,21 @@ class _Run:
                 findings.add(examples, answers, encoded.tokens.tolist(), encoded.fits.tolist())
             yield from zip(examples, answers, strict=True)
 
-    def _save(self, folder: Path) -> None:
-        families.save(self.model, folder)
-        for name, value in self.task.files(self.model.config, self.config.max_length).items():
-            (folder / name).parent.mkdir(exist_ok=True)
-            write_json(folder / name, value)
+    def _save(self, folder: Path, files: Mapping[str, Any] | None = None) -> None:
+        """Write the model's folder, whole or not at all. files: more JSON files, by name."""
+        more = {**self.task.files(self.model.config, self.config.max_length), **(files or {})}
+        with new_folder(folder, MODEL_FOLDER, keep_strangers=True) as made:
+            families.save(self.model, made)
+            for name, value in more.items():
+                (made / name).parent.mkdir(exist_ok=True)
+                write_json(made / name, value)
 
     def _finish(self) -> dict[str, Any]:
         """Measure the weights that were chosen, which are loaded back from where they were saved, and write it all."""
         config, examples = self.config, self.examples
         if config.select == "best":
-            shutil.rmtree(self.run / MODEL, ignore_errors=True)
-            shutil.copytree(self.run / BEST, self.run / MODEL, ignore=shutil.ignore_patterns(SCORE))
+            with new_folder(self.run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
+                shutil.copytree(self.run / BEST, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
         saved, _ = families.load(self.run / MODEL)
         self.model.load_state_dict(saved.state_dict())
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
@@ -324,11 +335,11 @@ class _Run:
         self.task = self.predictor.task = untuned.tuned(self._answers(before))
         if self.task != untuned:
             self._set_facts(self.predictor.tokenizer)
-            self.predictor.tokenizer.save(self.run / MODEL)
+            self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted
         scores, findings = self.task.scores(), Findings(self.task, examples.metrics[0])
         deque(self._answers(scores, findings), maxlen=0)
         results = {
-            "identity": self._settings(),
+            "identity": self.settings(),
             "labels": list(self.task.labels),
             "train_examples": len(examples.train),
             "metrics": list(examples.metrics),
@@ -338,9 +349,7 @@ class _Run:
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
         write_json(self.run / FINDINGS, findings.as_json())
-        write_json(self.run / RESULTS, results)
-        draw(self.run / REPORT, partial(page, self.run))
-        return results
+        return RunFolder(self.run).finish(results, partial(page, self.run))
 
 
 def _fingerprint(model: Model) -> str:

@@ -21,13 +21,13 @@ from bertie.report.training import Curve, curves
 from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.folder import CONFIG, FINDINGS, REPORT, RESULTS
 from bertie.runs.page import made
-from bertie.runs.verify import CONFIG, RESULTS, run_config
+from bertie.runs.verify import run_config
 from bertie.tasks.datasets import DATASETS
 from bertie.train import log
 from bertie.train.resume import flatten
 
-FINDINGS, REPORT = "findings.json", "report.html"
 DRAWN = 3  # metrics whose values on dev are drawn
 DOCS = "docs/fine-tuning.md"
 

@@ -17,10 +17,10 @@ from bertie.files import write_bytes
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
 from bertie.report.training import BLANK, MASKED, RANDOM
+from bertie.runs.folder import GUESSES
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.distributed import is_main
 
-GUESSES = "guesses.jsonl"
 EXAMPLES, TOP, AROUND = 6, 2, 10  # masked tokens looked at; predictions for each; tokens shown to either side
 
 

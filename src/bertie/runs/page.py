@@ -17,12 +17,12 @@ from bertie.report.page import Report, Tile
 from bertie.report.training import Curve, curves, masked_tokens
 from bertie.report.values import count, duration, flops, number
 from bertie.runs.config import PretrainConfig
+from bertie.runs.folder import CONFIG, RESULTS
 from bertie.runs.guesses import guesses
-from bertie.runs.verify import CONFIG, RESULTS, run_config
+from bertie.runs.verify import run_config
 from bertie.train import log
 from bertie.train.resume import flatten
 
-REPORT = "report.html"
 NAMES = {"mlm": "masked tokens", "nsp": "next sentence", "sop": "sentence order", "rtd": "replaced tokens"}
 REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a random token, the original
 

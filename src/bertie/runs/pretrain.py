@@ -7,6 +7,7 @@ Devlin et al. 2018, 3.1 and A.2.
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,27 +17,29 @@ from rich.markup import escape
 from bertie import console, families, objectives
 from bertie.data.batch import Batch
 from bertie.errors import UsageError
-from bertie.files import check_run_folder, file_hash, new_folder, read_json, write_json
+from bertie.files import file_hash
+from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.elmo import ElmoEncoder
-from bertie.models.folder import check_vocabulary, fingerprint
+from bertie.models.folder import MODEL_FOLDER, check_vocabulary, fingerprint
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after, held_out_sentences
+from bertie.runs.folder import MODEL, REPORT, RunFolder
 from bertie.runs.guesses import look
-from bertie.runs.page import REPORT, page
+from bertie.runs.page import page
 from bertie.runs.phases import phases
 from bertie.runs.reading import Reading, is_folder, models_named
-from bertie.runs.verify import RESULTS, same_data
+from bertie.runs.verify import same_data
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
 from bertie.train.distributed import is_main
 from bertie.train.figures import measure
 from bertie.train.loop import fit
-from bertie.train.resume import changes, flatten
+from bertie.train.resume import flatten
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 EXAMPLE_CHARACTERS = 400
@@ -64,17 +67,33 @@ def pretrain(
     run = Path(run)
     if not is_main():
         console.verbosity.level = -1
-    if not overwrite:
-        check_run_folder(run)  # say so now, not after the corpus is read
+    folder = RunFolder(run)
+    if is_main():
+        folder.check(overwrite=overwrite)  # say so now, not after the corpus is read
     ready = Ready(config)
     if like is not None:
         same_data(like, ready.contents)
-    if overwrite:
+    with ExitStack() as stack:
         if is_main():  # the others wait for it where they meet, in fit
-            new_folder(run, overwrite=True)
-    elif done := _finished(run, ready.identity, allow_change):
-        console.say(f"{escape(str(run))} is finished already; its results are read. --overwrite starts again.")
-        return done
+            stack.enter_context(folder.held(overwrite=overwrite))
+        if not overwrite and (done := folder.finished(ready.identity, resume=resume, allow_change=allow_change)):
+            return folder.answer(done, partial(page, run))
+        return _go(ready, folder, resume=resume, allow_change=allow_change, like=like, watch=watch)
+
+
+def _go(
+    ready: "Ready",
+    folder: RunFolder,
+    *,
+    resume: str,
+    allow_change: tuple[str, ...],
+    like: Path | None,
+    watch: Callable[[Model, int], None] | None,
+) -> dict[str, Any]:
+    """Train, measure, save."""
+    config, run = ready.config, folder.path
+    if is_main():
+        folder.begin()
     model = ready.model()
     planned = ready.plan(model)
     _show(ready, planned)
@@ -125,11 +144,10 @@ def pretrain(
             results["pseudo_perplexity"] = before_and_after(
                 ready.model(), model, ready.tokenizer, corpora, sentences=config.pseudo_perplexity
             )
-        if like is not None and (like / "model" / WEIGHTS).exists():
-            same = file_hash(like / "model" / WEIGHTS) == file_hash(run / "model" / WEIGHTS)
+        if like is not None and (like / MODEL / WEIGHTS).exists():
+            same = file_hash(like / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
             results["repeats"] = {"run": str(like), "same_weights": same}
-        write_json(run / RESULTS, results)
-        draw(run / REPORT, partial(page, run))
+        results = folder.finish(results, partial(page, run))
     return results
 
 
@@ -228,7 +246,8 @@ class Ready:
     def save(self, model: Model, run: Path) -> None:
         """Write what is left of training: RUN/model, and what an objective keeps beside it."""
         for name, kept in self.objective.kept(model).items():
-            families.save(kept, run / name, tokenizer=self.tokenizer)
+            with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
+                families.save(kept, made, tokenizer=self.tokenizer)
 
     def _spellings(self) -> Iterator[str]:
         """The vocabulary for a model that reads letters."""
@@ -297,23 +316,6 @@ class Ready:
             "flops": (flops + sum(beside.values())) * tokens * phase.steps,
             "flops_beside": {name: each * tokens * phase.steps for name, each in beside.items()},
         }
-
-
-def _finished(run: Path, identity: dict[str, Any], allow_change: tuple[str, ...]) -> dict[str, Any] | None:
-    """The results a finished run's folder holds; None when there is something left to do."""
-    if not (run / RESULTS).exists():
-        return None
-    results: dict[str, Any] = read_json(run / RESULTS)
-    before = results.get("identity", {})
-    changed = changes(before, identity, allow_change)
-    if changed:
-        rows = "".join(f"\n  {row}" for row in changed.values())
-        raise UsageError(
-            f"{run} holds a finished run with other settings or data:{rows}\n"
-            "Choose another folder, pass --overwrite, or go on with the change: "
-            + " ".join(f"--allow-change {key}" for key in changed)
-        )
-    return None if changes(before, identity) else results
 
 
 def _show(ready: Ready, planned: dict[str, Any]) -> None:

@@ -19,11 +19,10 @@ from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json
 from bertie.models.folder import fingerprint
 from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.folder import CONFIG, RESULTS
 from bertie.runs.reading import models_named
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
-
-CONFIG, RESULTS = "run.yaml", "results.json"
 
 
 @dataclass(frozen=True)

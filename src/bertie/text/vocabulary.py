@@ -15,7 +15,9 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from bertie import console
 from bertie.errors import DataError, UsageError
+from bertie.folders import Kind
 from bertie.text.engine import SPECIAL_TOKENS, with_special_tokens, without_added_tokens
+from bertie.text.formats import MERGES, TOKENIZER_FILES
 from bertie.text.korean import Morphemes
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
@@ -26,6 +28,11 @@ TRAINED_BY = {
     "bpe": "byte-level BPE merges by pair count; read by merge rank",
     "unigram": "unigram language model by EM and pruning; read by the most probable split",
 }
+TOKENIZER_FOLDER = Kind(
+    "tokenizer",
+    begins=("tokenizer.json",),
+    files=(*TOKENIZER_FILES, MERGES, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+)
 MAX_WORD = 100  # characters; longer words become [UNK] when read, as in BERT's release
 MAX_FED = 200_000_000  # words the engine is fed; larger counts are scaled down. Some 50 s
 COVERAGE = 0.9998  # share of character occurrences that get a piece of their own; sentencepiece: 0.9995

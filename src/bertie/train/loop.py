@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from bertie import console
 from bertie import settings as configs
 from bertie.errors import DataError, Stopped, UsageError
-from bertie.files import alone
+from bertie.files import LOCK
+from bertie.folders import locked
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config
@@ -95,7 +96,7 @@ def fit(
         world = stack.enter_context(distributed.world(device))
         if world.main:
             busy = f"Another process is training in {run}. Wait for it, or choose another folder."
-            stack.enter_context(alone(run / ".lock", busy))
+            stack.enter_context(locked(run / LOCK, busy))
         if train.batch_size < world.size:
             raise UsageError(
                 f"train.batch_size {train.batch_size} is less than a sequence for each of {world.size} ranks."

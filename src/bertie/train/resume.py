@@ -15,7 +15,12 @@ from bertie.train.checkpoint import Checkpoint
 # Settings that change no number a run computes, or (shard) no more of it than the last digit.
 FREE = frozenset(
     f"train.{key}" for key in ("keep", "workers", "save_every", "eval_every", "log_every", "tensorboard", "shard")
-)
+) | {"corpora"}  # where they are; what they hold, and their shares, is under "corpus"
+
+
+def is_free(key: str, identity: Mapping[str, Any]) -> bool:
+    """Whether a setting may change when a run goes on: it changes none of its numbers."""
+    return key in FREE and not (key == "train.eval_every" and identity.get("select") == "best")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -83,7 +88,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collecti
     return {
         key: f"{key}: {before.get(key)} -> {now.get(key)}"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key) and key not in FREE and not any(_covers(part, key) for part in allowed)
+        if before.get(key) != now.get(key) and not is_free(key, now) and not any(_covers(part, key) for part in allowed)
     }
 
 

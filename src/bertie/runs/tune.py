@@ -1,4 +1,4 @@
-"""A search for the settings of a fine-tuning run: the published grid, or a space of your own, on optuna.
+"""Hyper-parameters of a fine-tuning run, tuned: the published grid, or a space of your own, on optuna.
 
     RUN/study.jsonl            every trial as it happened (optuna's journal), from which the search goes on
     RUN/<settings>/            a fine-tuning run each; weights are kept of the best alone
@@ -14,21 +14,24 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 
 from bertie import console
+from bertie.checksums import CHECKSUMS
 from bertie.errors import BertieError, UsageError
-from bertie.files import alone, new_folder, write_json
+from bertie.folders import new_folder
+from bertie.models.folder import MODEL_FOLDER
 from bertie.report.charts import Line, line_chart
 from bertie.report.page import Report, Tile
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import MODEL, finetune
-from bertie.runs.verify import RESULTS
-from bertie.settings import build, merge, scalar
+from bertie.runs.finetune import finetune
+from bertie.runs.folder import MODEL, STUDY, RunFolder
+from bertie.settings import build, merge, nested, scalar
 from bertie.tasks.source import steps_of
 from bertie.train.figures import Diverged
 from bertie.train.resume import FREE, flatten
@@ -36,7 +39,7 @@ from bertie.train.resume import FREE, flatten
 if TYPE_CHECKING:
     import optuna
 
-STUDY, REPORT, SETTINGS = "study.jsonl", "report.html", "settings"
+SETTINGS = "settings"
 LOOKS = 4  # at dev in each trial, where those that lag behind are given up
 FIRST_TRIALS = 4  # are never given up: there is nothing yet to lag behind
 RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
@@ -87,7 +90,7 @@ def grid(space: Space) -> list[dict[str, Any]] | None:
     return [dict(zip(space, point, strict=True)) for point in itertools.product(*space.values())]  # type: ignore[arg-type]
 
 
-def search(
+def tune(
     config: FinetuneConfig,
     run: Path | str,
     space: Space = PAPER,
@@ -110,14 +113,12 @@ def search(
     first = points[0] if points else {name: v.low if isinstance(v, Range) else v[0] for name, v in space.items()}
     examples = read_examples(varied(config, first))  # bad input and unknown keys are told before a folder is made
     metric, wanted = examples.metrics[0], trials or len(points or ())
-    if overwrite:
-        new_folder(run, overwrite=True)
-    run.mkdir(parents=True, exist_ok=True)
-    busy = f"Another process is searching in {run}. Wait for it, or choose another folder."
-    with alone(run / ".search.lock", busy):
+    folder = RunFolder(run)
+    with folder.held(overwrite=overwrite):
+        folder.begin()
         study = _study(library, run, config, space, points)
         began = time.monotonic()
-        with console.progress("searching", wanted, done=len(_done(study)), unit="trials") as advance:
+        with console.progress("tuning", wanted, done=len(_done(study)), unit="trials") as advance:
             while len(_done(study)) < wanted:
                 if hours is not None and time.monotonic() - began > hours * 3600:
                     console.say(f"The {hours:g} h are over: {len(_done(study))} of {wanted} trials are done.")
@@ -136,10 +137,7 @@ def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
     """The config with some dotted keys changed. Raises UsageError for a key it does not have, or a bad value."""
     tree = config.model_dump()
     for dotted, value in values.items():
-        branch: Any = value
-        for part in reversed(dotted.split(".")):
-            branch = {part: branch}
-        merge(tree, branch)
+        merge(tree, nested(dotted, value))
     return build(FinetuneConfig, tree)
 
 
@@ -208,7 +206,7 @@ def _keep_best(study: "optuna.Study", run: Path) -> None:
         for path in folder.iterdir():
             if path.is_dir():
                 shutil.rmtree(path)
-            elif path.suffix not in RECORD:
+            elif path.suffix not in RECORD or path.name == CHECKSUMS:  # which no longer holds
                 path.unlink()
 
 
@@ -248,7 +246,7 @@ def _study(
         f"{name}: {known.get(name)} -> {wanted[name]}" for name in wanted if known.get(name) != wanted[name]
     ]:
         raise UsageError(
-            f"{run} holds a search with other settings ({'; '.join(changed)}). "
+            f"{run} holds trials with other settings ({'; '.join(changed)}). "
             "Choose another folder, or pass --overwrite to replace it."
         )
     states = library.trial.TrialState
@@ -296,20 +294,16 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
     if not counts["done"]:
         raise BertieError(f"Not one of {len(rows)} trials came to an end; {run / STUDY} has what became of each.")
     results = {"metric": metric, "wanted": wanted, **counts, "best": rows[0], "trials": rows}
-    fresh = run / f".{MODEL}"
-    shutil.rmtree(fresh, ignore_errors=True)
-    shutil.copytree(run / rows[0]["folder"] / MODEL, fresh)
-    shutil.rmtree(run / MODEL, ignore_errors=True)
-    fresh.rename(run / MODEL)
-    write_json(run / RESULTS, results)
-    page(results).save(run / REPORT)
-    return results
+    with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
+        best = run / rows[0]["folder"] / MODEL
+        shutil.copytree(best, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
+    return RunFolder(run).finish(results, partial(page, results))
 
 
 def page(results: Mapping[str, Any]) -> Report:
     """All trials of a search, best first; how the best grew; what each value came to on the whole."""
     metric, best, rows = results["metric"], results["best"], results["trials"]
-    report = Report("Search", f"{len(rows)} of {results['wanted']} trials")
+    report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
     report.tiles(
         [
             Tile(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),

@@ -1,4 +1,4 @@
-"""`bertie search`: many fine-tuning runs, the best of them kept."""
+"""`bertie tune`: many fine-tuning runs, the best of them kept."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -6,17 +6,19 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli import tables
-from bertie.cli.app import ConfigFile, Json, Overrides, Overwrite, Quiet, Verbose, app, emit
-from bertie.cli.finetune import Data, DataFolder, Dev, Label, StartModel, TaskName, Train, settings_of
+from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, app, emit
+from bertie.cli.finetune import SETTINGS, StartModel, settings_of
+from bertie.cli.options import Given, configured
 from bertie.errors import UsageError
 
 
 @app.command()
-def search(
+@configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
+def tune(
+    given: Given,
     model: StartModel = None,
     overrides: Overrides = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder of the search.")] = None,
+    output: Output = None,
     vary: Annotated[
         list[str] | None, typer.Option("--vary", help="KEY=A,B,C or KEY=LOW..HIGH; often. Left out: the paper's grid.")
     ] = None,
@@ -25,48 +27,27 @@ def search(
     ] = None,
     hours: Annotated[float | None, typer.Option("--hours", min=0, help="After these no further run begins.")] = None,
     prune: Annotated[bool, typer.Option("--prune", help="Give up runs that lag behind the median of others.")] = False,
-    train: Train = None,
-    dev: Dev = None,
-    task: TaskName = None,
-    data: Data = None,
-    data_dir: DataFolder = None,
-    text: tables.TextColumns = None,
-    label: Label = None,
     config: ConfigFile = None,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Find the settings a set is learnt best with: BERT's published grid, or a space of your own.
 
     The grid is batch 16 and 32, rate 5e-5, 3e-5 and 2e-5, 2 to 4 epochs: 18 runs. The same command goes on where it was
-    stopped, in the middle of a run too. Needs optuna: pip install 'bertie\[search]'.
+    stopped, in the middle of a run too. Needs optuna: pip install 'bertie\[tune]'.
 
     [bold]Examples[/]
 
-      bertie search runs/tiny/model --data rte --data-dir glue -o runs/rte-grid --hours 2
+      bertie tune runs/tiny/model --data rte --data-dir glue -o runs/rte-grid --hours 2
 
-      bertie search runs/tiny/model --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
+      bertie tune runs/tiny/model --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
     """
-    from bertie.runs import search as run
+    from bertie.runs import tune as run
 
-    settings = settings_of(
-        model,
-        overrides,
-        config,
-        train_file=train,
-        dev_file=dev,
-        task=task,
-        data=data,
-        data_dir=data_dir,
-        text=text or None,
-        label=label,
-    )
+    settings = settings_of(model, overrides, config, given)
     if output is None:
-        raise UsageError("Where shall the search go? -o RUN")
+        raise UsageError("No output folder given. Pass `-o RUN`.")
     space = run.parse_space(vary or ())
-    results = run.search(settings, output, space, trials=trials, hours=hours, prune=prune, overwrite=overwrite)
+    results = run.tune(settings, output, space, trials=trials, hours=hours, prune=prune, overwrite=overwrite)
     if console.verbosity.json:
         emit(results)
     else:

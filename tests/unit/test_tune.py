@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from bertie.errors import Stopped, UsageError
-from bertie.runs import search as module
+from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import Watch
-from bertie.runs.search import PAPER, Range, folder_name, grid, parse_space, search, varied
+from bertie.runs.tune import PAPER, Range, folder_name, grid, parse_space, tune, varied
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import Diverged
 from toys import toy_model
@@ -59,9 +59,9 @@ def test_what_varies_nothing_is_told(text: str):
 
 def test_unknown_keys_are_told_before_a_folder_is_made(config: FinetuneConfig, tmp_path: Path):
     with pytest.raises(UsageError, match=r"optim\.lr|'lr'"):
-        search(config, tmp_path / "run", {"optim.rl": (1, 2)})
+        tune(config, tmp_path / "run", {"optim.rl": (1, 2)})
     with pytest.raises(UsageError, match="--trials"):
-        search(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
+        tune(config, tmp_path / "run", {"optim.lr": Range(1e-5, 1e-3)})
     assert not (tmp_path / "run").exists()
     assert varied(config, {"optim.lr": 0.5}).optim.lr == 0.5
 
@@ -79,8 +79,8 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
 
     monkeypatch.setattr(module, "finetune", stops)
     with pytest.raises(Stopped):
-        search(config, run, SPACE)
-    results = search(config, run, SPACE)
+        tune(config, run, SPACE)
+    results = tune(config, run, SPACE)
     assert calls[2] in calls[:2] or calls.count(calls[1]) == 2, "the run that was stopped is taken up again"
     assert len(set(calls)) == 4
     assert (results["done"], results["given up"], results["failed"]) == (4, 0, 0)
@@ -91,10 +91,10 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     assert len(list(run.glob("*/results.json"))) == 4
     assert "lr=0.01 epochs=6" in (run / "report.html").read_text()
     before = len(calls)
-    assert search(config, run, SPACE) == results
+    assert tune(config, run, SPACE) == results
     assert len(calls) == before
     with pytest.raises(UsageError, match="other settings"):
-        search(varied(config, {"max_length": 12}), run, SPACE)
+        tune(varied(config, {"max_length": 12}), run, SPACE)
 
 
 def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -112,7 +112,7 @@ def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: 
 
     monkeypatch.setattr(module, "finetune", pretend)
     config = varied(config, {"train.seed": 5})
-    results = search(config, tmp_path / "run", {"epochs": tuple(range(1, 11))}, prune=True)
+    results = tune(config, tmp_path / "run", {"epochs": tuple(range(1, 11))}, prune=True)
     assert results["failed"] == 1
     assert results["given up"] >= 1
     assert results["done"] + results["failed"] + results["given up"] == 10
@@ -140,7 +140,7 @@ def test_a_power_cut_at_the_worst_moment_loses_no_point(
     trial.suggest_categorical("epochs", space["epochs"])
     for name, value in {"folder": "epochs=2", "dev": {"accuracy": 0.9}, "seconds": 1.0}.items():
         trial.set_user_attr(name, value)
-    results = search(config, run, space)
+    results = tune(config, run, space)
     assert sorted(row["settings"]["epochs"] for row in results["trials"]) == [1, 2, 3, 4, 5]
     assert (results["done"], results["given up"], results["failed"]) == (5, 0, 0)
 
@@ -150,6 +150,6 @@ def test_after_its_time_a_search_begins_nothing(
 ):
     clock = iter(range(0, 10_000_000, 1000))  # seconds: each look at it is a quarter of an hour later
     monkeypatch.setattr(module.time, "monotonic", lambda: float(next(clock)))
-    results = search(config, tmp_path / "run", {"optim.lr": Range(1e-4, 1e-2)}, trials=50, hours=1)
+    results = tune(config, tmp_path / "run", {"optim.lr": Range(1e-4, 1e-2)}, trials=50, hours=1)
     assert 1 <= results["done"] < 4
     assert results["wanted"] == 50

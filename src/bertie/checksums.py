@@ -1,0 +1,124 @@
+"""checksums.json: the size and hash of every file of a folder, written last, so that a changed byte is found later.
+
+    {"format": 1, "kind": "model", "files": {"config.json": {"size": 812, "xxh3_128": "..."}, ...}, "seal": "..."}
+
+A folder inside that has a list of its own (checksums.json, or the manifest.json of a checkpoint or corpus) is
+represented by that list alone. `seal` is the hash of the rest of the file.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import DataError
+from bertie.files import LOCK, file_hash, is_leftover, read_json, seal, write_json
+
+CHECKSUMS = "checksums.json"
+LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouches for the other files there
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What comparing a folder with its checksums.json found: a message for each damaged file, and files not listed."""
+
+    files: int = 0
+    damage: list[str] = field(default_factory=list)
+    uncovered: list[str] = field(default_factory=list)
+
+
+def entry(path: Path) -> dict[str, Any]:
+    """The size and hash of a file, as a list of files holds them."""
+    return {"size": path.stat().st_size, "xxh3_128": file_hash(path)}
+
+
+def write(folder: Path, kind: str, *, covered: Callable[[str], bool] = lambda name: False) -> None:
+    """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest)."""
+    names = [name for name in _names(folder) if not covered(name)]
+    listing: dict[str, Any] = {"format": 1, "kind": kind, "files": {name: entry(folder / name) for name in names}}
+    write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
+
+
+def update(folder: Path, *names: str) -> None:
+    """Write the hashes of some files anew, which Bertie itself has just replaced; nothing where there is no list."""
+    if not (folder / CHECKSUMS).exists():
+        return
+    listing = read(folder)
+    listing["files"] |= {name: entry(folder / name) for name in names}
+    write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """The checksums.json of a folder. Raises DataError when it is missing or damaged."""
+    path = folder / CHECKSUMS
+    listing = read_json(path)
+    if not isinstance(listing, dict) or listing.get("format") != 1 or not isinstance(listing.get("files"), dict):
+        raise DataError(f"{path} is damaged, or of a format this version does not know.")
+    if listing.get("seal") != seal(listing):
+        raise DataError(f"{path} is damaged: it does not match its own hash.")
+    return listing
+
+
+def listed(folder: Path) -> set[str]:
+    """The names in a folder's checksums.json; none where there is no list, or it is damaged."""
+    try:
+        return set(read(folder)["files"])
+    except DataError:
+        return set()
+
+
+def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> Checked:
+    """Compare every file of a folder with the list there, and with the lists of the folders inside.
+
+    covered: names that something else vouches for. Raises DataError when the list itself is missing or damaged.
+    """
+    files: Mapping[str, Mapping[str, Any]] = read(folder)["files"]
+    found = Checked(len(files))
+    for name, expected in files.items():
+        message = problem(folder / name, expected)
+        if message:
+            found.damage.append(message)
+        elif name.endswith("/" + CHECKSUMS):
+            inner = _check_inner((folder / name).parent)
+            place = name.removesuffix(CHECKSUMS)
+            found.damage.extend(inner.damage)
+            found.uncovered.extend(f"{place}{other}" for other in inner.uncovered)
+            found = Checked(found.files + inner.files, found.damage, found.uncovered)
+    known = files.keys() | {CHECKSUMS}
+    found.uncovered.extend(name for name in _names(folder) if name not in known and not covered(name))
+    return found
+
+
+def problem(path: Path, expected: Mapping[str, Any]) -> str:
+    """How a file differs from its entry in a list; empty when it does not."""
+    if not path.is_file():
+        return f"{path} is missing."
+    if (size := path.stat().st_size) != expected["size"]:
+        return f"{path} is damaged: it has {size:,} of {expected['size']:,} bytes."
+    if file_hash(path) != expected["xxh3_128"]:
+        return f"{path} is damaged: its bytes are not those that were written."
+    return ""
+
+
+def _check_inner(folder: Path) -> Checked:
+    try:
+        return check(folder)
+    except DataError as error:
+        return Checked(0, [str(error)])
+
+
+def _names(folder: Path) -> list[str]:
+    """The files of a folder as paths with slashes; of a folder inside that has a list, that list alone."""
+    return sorted(path.relative_to(folder).as_posix() for path in _files(folder))
+
+
+def _files(folder: Path, *, top: bool = True) -> Iterator[Path]:
+    if not top and (lists := [folder / name for name in LISTS if (folder / name).is_file()]):
+        yield lists[0]
+        return
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            if not is_leftover(path.name):
+                yield from _files(path, top=False)
+        elif path.name not in (LOCK, *((CHECKSUMS,) if top else ())) and not is_leftover(path.name):
+            yield path

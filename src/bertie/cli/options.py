@@ -1,0 +1,143 @@
+"""Options made from the fields of a config: their help is the field's docstring, their default the field's default.
+
+    @app.command()
+    @configured("bertie.runs.config:PretrainConfig", corpus="corpus", seed="train.seed")
+    def pretrain(given: Given, overrides: Overrides = None, ...): ...
+
+`given` holds what the user passed, by the dotted key of the setting. Fields are read from the source, since pydantic
+and what the configs import would make --help slow.
+"""
+
+import ast
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import bertie
+from bertie.cli.app import Json, Quiet, Verbose
+
+Given = dict[str, Any]
+SHARED = {"json_": Json, "quiet": Quiet, "verbose": Verbose}  # of every command; their effect is their callbacks'
+TYPES = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A field of a config as its source has it. default: None where it has none, or is None or empty."""
+
+    type: str
+    default: Any
+    help: str
+
+
+@dataclass(frozen=True)
+class Flag:
+    """An option for a setting, where its name or its help alone would not do. commas: several values in one."""
+
+    key: str
+    name: str = ""
+    commas: bool = False
+    metavar: str | None = None
+
+
+def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command one option per setting of a config ("module:Class"), and the options that all commands have.
+
+    The command gets the values as `given`. options: parameter name -> dotted key, or a `Flag`.
+    """
+    flags = {name: key if isinstance(key, Flag) else Flag(key) for name, key in options.items()}
+    found = {name: _option(name, flag, setting(config, flag.key)) for name, flag in flags.items()}
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(command)
+        own = [parameter for name, parameter in signature.parameters.items() if name != "given"]
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        made = [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in found.items()]
+        made += [inspect.Parameter(name, keyword, default=False, annotation=kind) for name, kind in SHARED.items()]
+
+        @wraps(command)
+        def run(**values: Any) -> Any:
+            chosen = {name: values.pop(name) for name in flags}
+            for name in SHARED:
+                values.pop(name)
+            return command(
+                {flags[n].key: _value(flags[n], v) for n, v in chosen.items() if v not in (None, [])}, **values
+            )
+
+        run.__signature__ = inspect.Signature([*(p.replace(kind=keyword) for p in own), *made])  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in (*own, *made)}
+        del run.__wrapped__  # or typer would read the command's own
+        return run
+
+    return decorate
+
+
+def _option(name: str, flag: Flag, setting: Setting) -> Any:
+    declared = flag.name or "--" + name.rstrip("_").replace("_", "-")
+    base = setting.type.removesuffix(" | None")
+    several = base.startswith("tuple") and not flag.commas
+    kind: Any = (list[str] if several else TYPES.get(base, str)) | None
+    if base == "bool":
+        declared = f"{declared}/--no-{declared.removeprefix('--')}"
+    default = {True: "yes", False: "no"}.get(setting.default, setting.default) if base == "bool" else setting.default
+    if isinstance(default, tuple):
+        default = ", ".join(map(str, default))
+    choices = "|".join(ast.literal_eval(f"({base[8:-1]},)")) if base.startswith("Literal[") else None
+    shown = setting.help + (f" Default: {default}." if default not in (None, "") else "")
+    return Annotated[kind, typer.Option(declared, metavar=flag.metavar or choices, help=shown.replace("[", r"\["))]
+
+
+def _value(flag: Flag, value: Any) -> Any:
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if flag.commas else value
+
+
+# Reading fields from source ------------------------------------------------------------------------------------------
+
+
+@cache
+def setting(config: str, key: str) -> Setting:
+    """The field of a config with a dotted key. Raises KeyError when there is none."""
+    module, _, name = config.partition(":")
+    first, _, rest = key.partition(".")
+    body = _class(module, name).body
+    for node, after in zip(body, [*body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == first:
+            if rest:
+                return setting(f"{module}:{ast.unparse(node.annotation)}", rest)
+            said = after.value if isinstance(after, ast.Expr) else None
+            help = said.value if isinstance(said, ast.Constant) else ""
+            return Setting(ast.unparse(node.annotation), _default(node.value), " ".join(str(help).split()))
+    for base in _class(module, name).bases:
+        if isinstance(base, ast.Name) and base.id != "Config":
+            return setting(f"{module}:{base.id}", key)
+    raise KeyError(f"{config} has no field {key}")
+
+
+def _class(module: str, name: str) -> ast.ClassDef:
+    """The definition of a class, in the module or where the module has it from."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.ClassDef) and node.name == name:
+            return node
+        if isinstance(node, ast.ImportFrom) and node.module and any(alias.name == name for alias in node.names):
+            return _class(node.module, name)
+    raise KeyError(f"{module} has no class {name}")
+
+
+@cache
+def _tree(module: str) -> ast.Module:
+    path = Path(bertie.__file__).parent.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _default(value: ast.expr | None) -> Any:
+    if isinstance(value, ast.Call):  # Field(0.8, gt=0)
+        value = value.args[0] if value.args else None
+    try:
+        return None if value is None else ast.literal_eval(value)
+    except ValueError:
+        return None

@@ -1,0 +1,232 @@
+"""Output folders: one process at a time, nothing of another's replaced, whole or absent.
+
+    new_folder     of a command that writes once (tokenizer train, convert, grow, RUN/model): written beside under a
+                   temporary name with its checksums.json, renamed when whole
+    held           of a command that goes on where it was stopped (pretrain, finetune, tune, corpus): locked, and swept
+                   of what a killed process left
+
+`--overwrite` replaces what Bertie wrote, which the `Kind` of a folder and its checksums.json tell; where anything else
+stands, nothing is touched. A symbolic link stays: what it leads to is written or replaced.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bertie import checksums
+from bertie.errors import UsageError
+from bertie.files import LOCK, is_leftover, sync_folder
+
+SHOWN = 5  # files that stand in the way, named in an error
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a command writes into its folder.
+
+    begins: files, one of which is there as soon as anything is. files: patterns of names. folders: pattern of the name
+    of a folder inside -> its kind; None: the same kind again. clears: patterns of leftovers that it clears away itself.
+    """
+
+    name: str
+    begins: tuple[str, ...]
+    files: tuple[str, ...]
+    folders: Mapping[str, "Kind | None"] = field(default_factory=dict)
+    lock: str = LOCK
+    clears: tuple[str, ...] = ()
+
+    def inner(self, name: str) -> "Kind | None":
+        """The kind of a folder inside, None for a name that Bertie does not give."""
+        return next((kind or self for pattern, kind in self.folders.items() if fnmatchcase(name, pattern)), None)
+
+    def begun(self, folder: Path) -> bool:
+        """Whether something of this kind was begun in a folder."""
+        return any((folder / name).exists() for name in (*self.begins, checksums.CHECKSUMS, self.lock))
+
+
+ANYTHING = Kind("folder", ("",), ("*",), {"*": None})
+
+
+def strangers(folder: Path, kind: Kind) -> list[str]:
+    """What stands in a folder that Bertie did not write, as paths inside it; a folder ends in a slash."""
+    if not any(folder.iterdir()):
+        return []
+    if not kind.begun(folder):
+        return sorted(path.name + "/" * path.is_dir() for path in folder.iterdir())
+    return sorted(_strangers(folder, kind))
+
+
+def _strangers(folder: Path, kind: Kind) -> Iterator[str]:
+    known = checksums.listed(folder)
+    for path in folder.iterdir():
+        name = path.name
+        if name in (LOCK, checksums.CHECKSUMS) or name in known or is_leftover(name):
+            continue
+        if path.is_symlink() or not path.is_dir():
+            if not any(fnmatchcase(name, pattern) for pattern in kind.files):
+                yield name
+        elif inner := kind.inner(name):
+            yield from (f"{name}/{other}" for other in _strangers(path, inner) if f"{name}/{other}" not in known)
+        elif not all(file.relative_to(folder).as_posix() in known for file in path.rglob("*") if not file.is_dir()):
+            yield name + "/"
+
+
+def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False) -> None:
+    """Raise UsageError unless a folder may be written to.
+
+    new: what stands there may not be gone on with. Refused are a file, a mount point that would be renamed, a folder
+    that another process is writing, and, with `overwrite`, whatever Bertie did not write.
+    """
+    if path.is_symlink() and not path.exists():
+        raise UsageError(f"{path} is a link to {os.readlink(path)}, which does not exist. Choose another folder.")
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file; an output folder was expected. Choose another name.")
+    if not path.is_dir():
+        return
+    if new and os.path.ismount(path):
+        raise UsageError(f"{path} is a mount point, which cannot be replaced. Name a folder in it: {path / 'NAME'}.")
+    if not any(path.iterdir()):
+        return
+    if not overwrite:
+        if new:
+            raise UsageError(f"{path} is not empty. Choose another folder, or pass --overwrite to replace it.")
+        if not kind.begun(path):
+            raise UsageError(f"{path} is not empty, and what it holds is no {kind.name}. Choose another folder.")
+        return
+    if found := strangers(path, kind):
+        more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
+        raise UsageError(
+            f"{path} cannot be replaced: it holds what Bertie did not write as a {kind.name}: "
+            f"{', '.join(found[:SHOWN])}{more}. Move it away, or choose another folder."
+        )
+    if (path / kind.lock).exists():
+        with locked(path / kind.lock, _busy(path)):
+            pass
+
+
+def _busy(path: Path) -> str:
+    return f"Another process is writing to {path}. Wait for it to end, or choose another folder."
+
+
+@contextmanager
+def locked(lock: Path, busy: str) -> Iterator[None]:
+    """Keep other processes out: UsageError with the words `busy` where one is in. The lock dies with its process.
+
+    The same process may lock twice. The file stays: to delete one that another process waits for would let two in.
+    """
+    from filelock import FileLock, Timeout  # slow to import, and this module is read at every start
+
+    held = FileLock(lock, timeout=0, is_singleton=True)
+    try:
+        held.acquire()
+    except Timeout:
+        raise UsageError(busy) from None
+    try:
+        yield
+    finally:
+        held.release()
+
+
+@contextmanager
+def held(path: Path, kind: Kind, *, overwrite: bool = False) -> Iterator[None]:
+    """Hold a folder that is written bit by bit. overwrite: what is in it is deleted first, once nobody else holds it.
+
+    A folder made for this that is still empty at the end is removed. Raises UsageError as `check` does.
+    """
+    check(path, kind, overwrite=overwrite)
+    made = not path.exists()
+    lock = path / kind.lock
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(lock, _busy(path)):
+            if overwrite:
+                _clear(path, kind)
+            _sweep(path, kind)
+            yield
+    finally:
+        if made and path.is_dir() and [file for file in path.rglob("*") if not file.is_dir()] in ([], [lock]):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _clear(folder: Path, kind: Kind) -> None:
+    """Delete all but the lock; what tells the kind goes last, so that a kill half way leaves a folder we know."""
+    last = {*kind.begins, checksums.CHECKSUMS, kind.lock.partition("/")[0]}
+    for path in sorted(folder.iterdir(), key=lambda path: path.name in last):
+        if path == folder / kind.lock:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            for inner in path.iterdir() if path == (folder / kind.lock).parent else [path]:
+                _delete(inner) if inner != folder / kind.lock else None
+        else:
+            path.unlink()
+
+
+def _delete(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def _sweep(folder: Path, kind: Kind) -> None:
+    """Delete what processes that were killed left in a folder: files and folders under temporary names."""
+    for path in folder.iterdir():
+        if is_leftover(path.name) and not any(fnmatchcase(path.name, pattern) for pattern in kind.clears):
+            with suppress(OSError):
+                _delete(path)
+
+
+@contextmanager
+def new_folder(path: Path, kind: Kind, *, overwrite: bool = False, keep_strangers: bool = False) -> Iterator[Path]:
+    """A folder to write to, which takes the place of `path` when the block ends well, with its checksums.json.
+
+    A process that is killed leaves `path` as it was, and beside it a hidden folder that the next call clears away.
+    keep_strangers: what Bertie did not write is taken over instead of refused: inside a run that is gone on with.
+    Raises UsageError as `check` does.
+    """
+    path = path.resolve()  # a link stays, and what it leads to is replaced
+    temporary, old = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
+    if old.exists() and not path.exists():  # a process was killed between two renames
+        old.rename(path)
+    check(path, kind, overwrite=overwrite and not keep_strangers, new=not keep_strangers)
+    temporary.mkdir(parents=True, exist_ok=True)
+    with locked(temporary / LOCK, _busy(path)):
+        for leftover in temporary.iterdir():
+            if leftover.name != LOCK:
+                _delete(leftover)
+        try:
+            yield temporary
+            if keep_strangers and path.exists():
+                _take_over(path, temporary, strangers(path, kind))
+            checksums.write(temporary, kind.name)
+            _sync(temporary)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        if path.exists():
+            _delete(old) if old.exists() else None
+            path.rename(old)
+        temporary.rename(path)
+        sync_folder(path.parent)
+        (path / LOCK).unlink(missing_ok=True)
+        _delete(old) if old.exists() else None
+
+
+def _take_over(source: Path, target: Path, names: list[str]) -> None:
+    for name in names:
+        if name.endswith("/"):
+            shutil.copytree(source / name, target / name, dirs_exist_ok=True)
+        elif not (target / name).exists():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source / name, target / name, follow_symlinks=False)
+
+
+def _sync(folder: Path) -> None:
+    """Flush every file and folder to the disk, before the folder gets its name."""
+    for path in [*folder.rglob("*"), folder]:
+        if path.is_dir():
+            sync_folder(path)
+        elif not path.is_symlink():
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())

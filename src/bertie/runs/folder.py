@@ -1,0 +1,132 @@
+"""The folder of a run: who may write to it, whether the run in it has finished, and the list of what it holds.
+
+    run.yaml          the settings                 checkpoint-<step>/  to go on from
+    metrics.jsonl     losses, rates, speeds        model/, best/ ...   models in the public layout
+    results.json      once the run has finished    report.html         the run as a page
+    checksums.json    size and hash of every file, written last
+
+A run of several seeds holds a run in each seed-<n>/, a search one in a folder for each trial.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from bertie import checksums, console, folders
+from bertie import settings as configs
+from bertie.errors import UsageError
+from bertie.files import LOCK, read_json, write_json
+from bertie.folders import ANYTHING, Kind
+from bertie.models.folder import MODEL_FOLDER
+from bertie.report.page import Report, draw
+from bertie.train import checkpoint, log
+from bertie.train.distributed import is_main
+from bertie.train.resume import changes
+
+CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
+MODEL, BEST, SCORE, STUDY = "model", "best", "score.json", "study.jsonl"
+FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
+
+CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))
+RUN = Kind(
+    "run",
+    begins=(CONFIG, log.METRICS, STUDY),
+    files=(CONFIG, log.METRICS, RESULTS, REPORT, GUESSES, FINDINGS, STUDY, f"{STUDY}.lock", ".search.lock"),
+    folders={
+        "checkpoint-*": CHECKPOINT,
+        MODEL: MODEL_FOLDER,
+        "generator": MODEL_FOLDER,
+        BEST: MODEL_FOLDER,
+        "tensorboard": ANYTHING,
+        "seed-*": None,
+        "*=*": None,  # a trial of a search, named by its settings
+    },
+    clears=(".checkpoint-*",),
+)
+
+
+class RunFolder:
+    """The folder of one run."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def check(self, *, overwrite: bool = False) -> None:
+        """Raise UsageError now, before anything is read, where the run could not be written."""
+        folders.check(self.path, RUN, overwrite=overwrite)
+
+    @contextmanager
+    def held(self, *, overwrite: bool = False) -> Iterator[None]:
+        """Keep other processes out; with `overwrite`, what Bertie wrote there is deleted first."""
+        with folders.held(self.path, RUN, overwrite=overwrite):
+            yield
+
+    def finished(
+        self, identity: Mapping[str, Any], *, resume: str = "auto", allow_change: Collection[str] = ()
+    ) -> dict[str, Any] | None:
+        """The results of a run that has finished; None when there is something left to do.
+
+        Raises UsageError when they are of other settings or data, or the run may not be gone on with (never).
+        """
+        if not (self.path / RESULTS).exists():
+            return None
+        if resume == "never":
+            raise UsageError(
+                f"{self.path} holds a finished run. Choose another folder, read its results (--resume auto), "
+                "or replace it (--overwrite)."
+            )
+        results: dict[str, Any] = read_json(self.path / RESULTS)
+        before = {**_recorded(self.path), **results.get("identity", {})}
+        changed = changes(before, identity, allow_change)
+        if changed:
+            rows = "".join(f"\n  {row}" for row in changed.values())
+            allowed = "".join(f" --allow-change {key}" for key in changed)
+            raise UsageError(
+                f"{self.path} holds a finished run with other settings or data:{rows}\n"
+                f"Choose another folder, pass --overwrite, or, for pre-training, go on with the change:{allowed}"
+            )
+        return None if changes(before, identity) else results
+
+    def sealed(self, results: Mapping[str, Any]) -> bool:
+        """Whether all of a finished run was written, its report and list of files too; always, by version 0.1."""
+        return results.get("format") != FORMAT or (self.path / checksums.CHECKSUMS).exists()
+
+    def answer(self, results: dict[str, Any], page: Callable[[], Report]) -> dict[str, Any]:
+        """The results of a finished run, whose last files are written where its process was killed before they were."""
+        if is_main() and not self.sealed(results):
+            self._seal(page)
+        console.say(f"{escape(str(self.path))} is finished already; its results are read. --overwrite starts again.")
+        return results
+
+    def begin(self) -> None:
+        """What is to be done first in a run that goes on: its list of files, if there is one, will not hold."""
+        (self.path / checksums.CHECKSUMS).unlink(missing_ok=True)
+
+    def finish(self, results: Mapping[str, Any], page: Callable[[], Report]) -> dict[str, Any]:
+        """Write results.json, the report, and last the list of all files. -> the results as written"""
+        written = {**results, "format": FORMAT}
+        write_json(self.path / RESULTS, written)
+        self._seal(page)
+        return written
+
+    def _seal(self, page: Callable[[], Report]) -> None:
+        draw(self.path / REPORT, page)
+        checksums.write(self.path, "run", covered=lambda name: name.endswith(LOCK))
+
+
+def redraw(run: Path, page: Report) -> Path:
+    """Write the report of a run anew; the path of the page."""
+    page.save(run / REPORT)
+    checksums.update(run, REPORT)
+    return run / REPORT
+
+
+def _recorded(run: Path) -> dict[str, Any]:
+    """What results.json of version 0.1 left out though it may matter: how often dev was looked at."""
+    if not (run / CONFIG).is_file():
+        return {}
+    every = configs.read_yaml(run / CONFIG).get("train", {}).get("eval_every")
+    return {"train.eval_every": every}
