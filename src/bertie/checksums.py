@@ -34,8 +34,8 @@ def entry(path: Path) -> dict[str, Any]:
 
 def write(folder: Path, kind: str, *, covered: Callable[[str], bool] = lambda name: False) -> None:
     """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest)."""
-    names = [name for name in _names(folder) if not covered(name)]
-    listing: dict[str, Any] = {"format": 1, "kind": kind, "files": {name: entry(folder / name) for name in names}}
+    found = [name for name in names(folder) if not covered(name)]
+    listing: dict[str, Any] = {"format": 1, "kind": kind, "files": {name: entry(folder / name) for name in found}}
     write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
 
 
@@ -85,7 +85,7 @@ def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) 
             found.uncovered.extend(f"{place}{other}" for other in inner.uncovered)
             found = Checked(found.files + inner.files, found.damage, found.uncovered)
     known = files.keys() | {CHECKSUMS}
-    found.uncovered.extend(name for name in _names(folder) if name not in known and not covered(name))
+    found.uncovered.extend(name for name in names(folder) if name not in known and not covered(name))
     return found
 
 
@@ -107,7 +107,7 @@ def _check_inner(folder: Path) -> Checked:
         return Checked(0, [str(error)])
 
 
-def _names(folder: Path) -> list[str]:
+def names(folder: Path) -> list[str]:
     """The files of a folder as paths with slashes; of a folder inside that has a list, that list alone."""
     return sorted(path.relative_to(folder).as_posix() for path in _files(folder))
 

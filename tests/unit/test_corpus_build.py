@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -232,8 +233,12 @@ def test_changed_inputs_start_over_what_was_interrupted(tmp_path, inputs, small_
 
 
 def test_two_processes_do_not_write_one_folder(tmp_path, inputs):
-    with executors.working(tmp_path / "out"), pytest.raises(UsageError, match="Another process"):
-        corpus.build([inputs], tmp_path / "out")
+    with (
+        executors.working(tmp_path / "out"),
+        ThreadPoolExecutor(1) as other,  # a lock of one thread keeps out another, as it keeps out a process
+        pytest.raises(UsageError, match="Another process"),
+    ):
+        other.submit(corpus.build, [inputs], tmp_path / "out").result()
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ def test_a_whole_run_is_well(run):
         "tokenizer",
         "corpus",
         "models read",
+        "files",
     ]
     assert all(line.startswith("ok") for line in shown(report).splitlines())
 
@@ -104,7 +105,7 @@ def test_another_corpus_in_its_place_is_found(home, tmp_path):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(DataError, match="it is no run folder"):
+    with pytest.raises(DataError, match="holds no run, corpus, tokenizer or model"):
         verify(tmp_path)
 
 

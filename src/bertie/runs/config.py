@@ -42,7 +42,7 @@ class PretrainConfig(Config):
     corpus_exponent: float = Field(0.3, ge=0, le=1)
     """Corpora without weights are read by size to this power: 1 as they are, 0 all alike. 0.3: XLM-R."""
     tokenizer: str = ""
-    """Folder that `bertie tokenizer train` wrote, or any with tokenizer.json or vocab.txt. Left out: the model's own."""
+    """Folder of `bertie tokenizer train`, or any with tokenizer.json or vocab.txt. Left out: the model's own."""
     model: str = "bert-tiny"
     """A preset (see `bertie info --presets`) or a model folder whose weights are the start."""
     model_overrides: dict[str, Any] = {}

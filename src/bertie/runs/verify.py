@@ -1,4 +1,4 @@
-"""A run folder, looked over: is everything in it whole, does it fit together, can it be made again?"""
+"""A folder that Bertie wrote, looked over: is it whole, does it fit together, can it be made again?"""
 
 import itertools
 import json
@@ -9,20 +9,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import xxhash
 import yaml
 
-from bertie import families
+from bertie import checksums, families
 from bertie import settings as configs
+from bertie.data.corpus import covered
 from bertie.data.shards import Shards
 from bertie.data.tokens import home
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json
-from bertie.models.folder import fingerprint
+from bertie.models import variant as models
+from bertie.models.folder import check_vocabulary, fingerprint
+from bertie.models.model import Model
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.folder import CONFIG, RESULTS
+from bertie.runs.folder import CONFIG, FORMAT, MODEL, RESULTS, STUDY
 from bertie.runs.reading import models_named
+from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
+
+SHOWN = 5  # damaged files named in one message
 
 
 @dataclass(frozen=True)
@@ -34,16 +41,15 @@ class Check:
     found: str
 
 
-def verify(run: Path | str) -> dict[str, Any]:
-    """Check a run folder: config, metrics, every byte of the checkpoints, the model, and what it was made from.
+def verify(folder: Path | str) -> dict[str, Any]:
+    """Check a folder that Bertie wrote: a run, runs with several seeds, trials, a corpus, a tokenizer, a model.
 
-    -> {"run", "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when there is no run in the folder.
+    Every byte of every file is compared with what was written; of a run, that what it read is still the same, too.
+    -> {"run", "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when the folder is none of these.
     """
-    run = Path(run)
-    if not (run / CONFIG).is_file():
-        raise DataError(f"{run} holds no {CONFIG}: it is no run folder, or its run never began.")
-    checks = [_checked(name, look) for name, look in _looks(run)]
-    return {"run": str(run), "ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}
+    folder = Path(folder)
+    checks = [_checked(name, look) for name, look in _looks(folder)]
+    return {"run": str(folder), "ok": all(check.ok for check in checks), "checks": [asdict(check) for check in checks]}
 
 
 def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
@@ -66,18 +72,90 @@ def run_identity(run: Path) -> dict[str, Any]:
     return {} if newest is None else dict(newest.state["identity"])
 
 
-def _looks(run: Path) -> Iterator[tuple[str, Callable[[], str]]]:
+Look = tuple[str, Callable[[], str]]
+
+
+def _looks(folder: Path) -> Iterator[Look]:
     """What there is to look at: a name, and a function that says what it found or raises what is wrong."""
+    if (folder / CONFIG).is_file():
+        yield from _run_looks(folder)
+    elif seeds := sorted(path.parent for path in folder.glob(f"seed-*/{CONFIG}")):
+        for seed in seeds:
+            yield from ((f"{seed.name}: {name}", look) for name, look in _run_looks(seed))
+    elif (folder / STUDY).is_file():
+        yield "model", partial(_opens, folder / MODEL)
+        for path in sorted(folder.glob("*=*/checkpoint-*")):
+            yield f"{path.parent.name}: {path.name}", partial(_checkpoint, path.parent, path)
+    elif (folder / "manifest.json").is_file():
+        yield "shards", partial(_shards, folder)
+        yield from ((path.name, partial(_shards, path)) for path in sorted(folder.glob("tokens-*")) if path.is_dir())
+    elif (folder / models.CONFIG).is_file():
+        yield "model", partial(_opens, folder)
+    elif (folder / "tokenizer.json").is_file():
+        yield "tokenizer", lambda: f"{Tokenizer.load(folder).vocab_size:,} entries"
+    else:
+        raise DataError(f"{folder} holds no run, corpus, tokenizer or model. `bertie verify` checks one of these.")
+    yield "files", partial(_files, folder)
+
+
+def _run_looks(run: Path) -> Iterator[Look]:
     yield CONFIG, lambda: f"a {type(run_config(run)).__name__}"
     yield log.METRICS, partial(_metrics, run)
     for folder in sorted(run.glob("checkpoint-*"), key=lambda path: (len(path.name), path.name)):
         yield folder.name, partial(_checkpoint, run, folder)
-    if (run / RESULTS).exists() or (run / "model").exists():  # a run writes both, at its end
+    if (run / RESULTS).exists() or (run / MODEL).exists():  # a run writes both, at its end
         yield RESULTS, partial(_results, run)
-        yield "model", partial(_model, run)
+        yield MODEL, partial(_model, run)
     yield "tokenizer", partial(_tokenizer, run)
     yield "corpus", partial(_corpus, run)
     yield "models read", partial(_models_read, run)
+
+
+def _files(folder: Path) -> str:
+    """Compare every file with checksums.json; where there is none, say which files nothing vouches for."""
+    if (folder / checksums.CHECKSUMS).exists():
+        found = checksums.check(folder, covered=covered)
+        if found.damage:
+            raise DataError(
+                " ".join(found.damage[:SHOWN]) + f" ({len(found.damage)} in all)" * (len(found.damage) > SHOWN)
+            )
+        return f"{found.files:,} files are as they were written" + _uncovered(found.uncovered)
+    if (folder / RESULTS).is_file() and read_json(folder / RESULTS).get("format") == FORMAT:
+        raise DataError(
+            f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "
+            "written. Run the same command again."
+        )
+    names = [name for name in checksums.names(folder) if not covered(name) and not name.startswith("checkpoint-")]
+    return f"there is no {checksums.CHECKSUMS}: not finished, or made by version 0.1" + _uncovered(names)
+
+
+def _uncovered(names: list[str]) -> str:
+    return f"; not covered: {', '.join(names)}" if names else ""
+
+
+def _shards(folder: Path) -> str:
+    shards = Shards.open(folder)
+    return f"whole: {shards.num_documents:,} documents, {shards.num_values:,} {shards.manifest.get('kind', 'values')}"
+
+
+def _opens(folder: Path) -> str:
+    return _opened(folder)[1]
+
+
+def _opened(folder: Path) -> tuple[Model, str]:
+    """Open a model as `bertie.load` does; the model and what was found."""
+    model, report = families.load(folder)
+    if report.fresh:
+        raise DataError(f"Weights are missing in {folder}: {', '.join(sorted(report.fresh)[:3])} ...")
+    return model, f"{report} {_tokenizer_of(folder, model)}"
+
+
+def _tokenizer_of(folder: Path, model: Model) -> str:
+    if not any((folder / name).exists() for name in TOKENIZER_FILES):
+        raise DataError(f"{folder} has no tokenizer; a model cannot be used without one.")
+    tokenizer = Tokenizer.load(folder)
+    check_vocabulary(tokenizer, model.config, folder)
+    return f"{tokenizer.vocab_size:,} vocabulary entries."
 
 
 def _checked(name: str, look: Callable[[], str]) -> Check:
@@ -110,6 +188,9 @@ def _checkpoint(run: Path, folder: Path) -> str:
     metrics = (run / log.METRICS).read_bytes() if (run / log.METRICS).exists() else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
         raise DataError(f"{log.METRICS} is not as it was when {folder.name} was saved: it has {len(metrics):,} bytes.")
+    written = found.state.get("metrics_xxh3_128")  # none in checkpoints of version 0.1
+    if written is not None and xxhash.xxh3_128_hexdigest(metrics[:position]) != written:
+        raise DataError(f"{log.METRICS} is not as it was when {folder.name} was saved: its bytes differ.")
     size = sum(path.stat().st_size for path in folder.iterdir())
     return f"whole: {size:,} bytes"
 
@@ -123,12 +204,10 @@ def _results(run: Path) -> str:
 
 
 def _model(run: Path) -> str:
-    model, report = families.load(run / "model")
-    if report.fresh:
-        raise DataError(f"Weights are missing in {run / 'model'}: {', '.join(sorted(report.fresh)[:3])} ...")
+    model, said = _opened(run / MODEL)
     newest = checkpoint.latest(run)
     if newest is None or not isinstance(run_config(run), PretrainConfig) or newest.step != run_config(run).train.steps:
-        return str(report)
+        return said
     saved = newest.tensors(checkpoint.MODEL)
     other = [n for n, p in model.named_parameters() if n in saved and not torch.equal(p, saved[n].to(p.dtype))]
     if other:

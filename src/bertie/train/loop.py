@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from bertie import console
 from bertie import settings as configs
 from bertie.errors import DataError, Stopped, UsageError
-from bertie.files import LOCK
+from bertie.files import LOCK, file_hash
 from bertie.folders import locked
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
@@ -281,6 +281,7 @@ class _Loop:
             state = {
                 "identity": self.identity,
                 "metrics_bytes": self.log.sync(),
+                "metrics_xxh3_128": file_hash(self.log.path),
                 "window": self.figures.window.state(),
                 "elapsed_s": self.elapsed_s,
             }
