@@ -26,20 +26,29 @@ class Batch:
     layout: Layout
     sample_ids: Tensor
     labels: Mapping[str, Tensor] = field(default_factory=dict)
+    moved_from: "Batch | None" = field(default=None, repr=False)
 
     def with_labels(self, **labels: Tensor) -> "Batch":
         """The same batch with more labels."""
         return replace(self, labels={**self.labels, **labels})
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device."""
+        """The same batch on another device; `host` still is where it was made."""
+        if torch.device(device).type == self.input_ids.device.type == "cpu":
+            return self
         return Batch(
             self.input_ids.to(device, non_blocking=True),
             self.token_type_ids.to(device, non_blocking=True),
             self.layout.to(device),
             self.sample_ids,
             {name: label.to(device, non_blocking=True) for name, label in self.labels.items()},
+            self.host,
         )
+
+    @property
+    def host(self) -> "Batch":
+        """The batch as it was made, in main memory. Numbers are read from it: an accelerator would be waited for."""
+        return self.moved_from or self
 
     @property
     def size(self) -> int:
@@ -49,4 +58,4 @@ class Batch:
     @property
     def tokens(self) -> int:
         """T, real tokens, never padding."""
-        return int(self.layout.mask().sum())
+        return int(self.host.layout.mask().sum())

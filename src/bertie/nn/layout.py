@@ -29,6 +29,14 @@ def with_rows(x: Tensor, rows: int) -> Tensor:
     return x if len(x) == rows else F.pad(x, (0, 0) * (x.ndim - 1) + (0, rows - len(x)))
 
 
+def where(mask: Tensor, device: torch.device) -> Tensor:
+    """Where a mask in main memory is true, as places in it flattened, on `device`. -> (N,) int64
+
+    Indexing with a mask that lies on an accelerator would wait for it, to know N.
+    """
+    return mask.flatten().nonzero()[:, 0].to(device, non_blocking=True)
+
+
 @dataclass(frozen=True)
 class Padded:
     """A rectangle of B rows. attention_mask (B, S) bool, true on real tokens, which stand first in their row."""

@@ -19,6 +19,7 @@ from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.models.config import EncoderConfig
 from bertie.models.elmo import BiLMHead
+from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, Objective, Part
 
 if TYPE_CHECKING:
@@ -50,9 +51,9 @@ class BiLanguageModel(Objective):
         assert output.hidden_states is not None
         words_BS = batch.layout.rectangle(batch.labels["bilm_words"])
         forward_BSP, backward_BSP = batch.layout.rectangle(output.hidden_states[-1]).chunk(2, -1)
-        neighbours = batch.layout.mask()[:, 1:]  # where a word follows another
-        states_NP = torch.cat([forward_BSP[:, :-1][neighbours], backward_BSP[:, 1:][neighbours]])
-        targets_N = torch.cat([words_BS[:, 1:][neighbours], words_BS[:, :-1][neighbours]])
+        at = where(batch.host.layout.mask()[:, 1:], words_BS.device)  # where a word follows another
+        states_NP = torch.cat([x.flatten(0, 1)[at] for x in (forward_BSP[:, :-1], backward_BSP[:, 1:])])
+        targets_N = torch.cat([x.flatten()[at] for x in (words_BS[:, 1:], words_BS[:, :-1])])
         head = model.heads["bilm"]
         assert isinstance(head, BiLMHead)
         total, correct = head.loss(states_NP, targets_N)

@@ -29,6 +29,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
 from bertie.models.surgery import take_layers
+from bertie.nn.layout import where
 from bertie.nn.soft_targets import Decoder, soft_targets_loss
 from bertie.objectives.base import LossReport, Objective, Part
 
@@ -145,13 +146,13 @@ class Distillation(Objective):
         with torch.no_grad():
             seen = teacher.encode(batch).last_hidden_state
         ours, seen = output.last_hidden_state.flatten(0, -2), seen.flatten(0, -2)
-        real = None if batch.input_ids.ndim == 1 else batch.layout.mask().flatten()
+        real = None if batch.input_ids.ndim == 1 else where(batch.host.layout.mask(), ours.device)
         places = batch.labels["mlm_positions"] if self.positions == "masked" else real
         student_NH, teacher_NH = (x if places is None else x[places] for x in (ours, seen))
         with torch.no_grad():
             theirs = decoder(teacher, teacher_NH)
         soft, agreed = soft_targets_loss(decoder(model, student_NH), theirs, temperature=self.temperature)
-        counts = self.counts(batch)
+        counts = self.counts(batch.host)
         report = {"distil": Part(soft, counts["distil"], agreed, self.weight)}
         if self.cosine:
             ours, seen = (x.float() if real is None else x[real].float() for x in (ours, seen))

@@ -26,6 +26,7 @@ from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, PermutationLMHead
 from bertie.models.xlnet import XLNetConfig
+from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, Objective, Part
 from bertie.objectives.mlm import flat
 
@@ -91,19 +92,23 @@ class PermutationLM(Objective):
     def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
         """The hidden states of the queries, (B, M, H)."""
         order_BS, predicted_BS = self._laid_out(batch)
-        asked_BM = predicted_BS.int().argsort(dim=1, descending=True, stable=True)[:, : int(predicted_BS.sum(1).max())]
+        most = int(self._asked(batch).max())
+        asked_BM = predicted_BS.int().argsort(dim=1, descending=True, stable=True)[:, :most]
         return model.encode(batch, perm_mask=unseen(order_BS, predicted_BS), target_positions=asked_BM)
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Cross-entropy of the predicted tokens."""
-        _, predicted_BS = self._laid_out(batch)
-        queries_M = torch.arange(output.last_hidden_state.shape[1], device=predicted_BS.device)
-        asked_BM = queries_M < predicted_BS.sum(1, keepdim=True)
-        targets_N = batch.labels["plm_targets"]
+        hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
+        asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
+        hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
         head = model.heads["plm"]
         assert isinstance(head, PermutationLMHead)
-        total, correct = head.loss(output.last_hidden_state[asked_BM], model.word_embeddings, targets_N)
+        total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"plm": Part(total, len(targets_N), correct)}
+
+    def _asked(self, batch: Batch) -> Tensor:
+        """How many tokens of each sequence are predicted. -> (B,), in main memory"""
+        return self._laid_out(batch.host)[1].sum(1)
 
     def _laid_out(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """The order, and which tokens are predicted. -> (B, S), (B, S) bool"""

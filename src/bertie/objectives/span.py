@@ -120,7 +120,7 @@ class SpanCorruption(Objective):
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Cross-entropy of what the decoder writes, each token after those before it."""
         targets_Q = batch.labels["span_targets"]
-        layout = Packed.from_lengths(batch.labels["span_lengths"])
+        layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)
         read_Q = targets_Q.roll(1).index_fill(0, layout.cu_seqlens[:-1].long(), model.config.decoder_start_token_id)
         decoded = model.decode(output, read_Q, layout=layout)
         head = model.heads["lm"]

@@ -131,10 +131,11 @@ class ChoiceTask(Task):
 
         choice_B, right_B = batch.labels["choice"], batch.labels["right"]
         question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question stand together
-        table_GC = _table(logits, question_B, choice_B)
+        host_B = batch.host.labels["choice"]
+        table_GC = _table(logits, question_B, choice_B, int((host_B == 0).sum()), max([0, *host_B.tolist()]) + 1)
         loss_B = table_GC.logsumexp(-1)[question_B] - logits
         correct = (right_B * (choice_B == table_GC.argmax(-1)[question_B])).sum()
-        return {"choice": Part((right_B * loss_B).sum(), self.counts(batch)["choice"], correct.detach())}
+        return {"choice": Part((right_B * loss_B).sum(), self.counts(batch.host)["choice"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The most probable choice; among equals the first."""
@@ -164,9 +165,10 @@ class ChoiceTask(Task):
         return Accuracy()
 
 
-def _table(logits: "Tensor", question: "Tensor", choice: "Tensor") -> "Tensor":
-    """Logits of sequences (W,) with the question and choice of each -> (G, C), minus infinity where there is none."""
-    if not len(logits):
-        return logits.new_zeros(0, 1)
-    table_GC = logits.new_full((int(question[-1]) + 1, int(choice.max()) + 1), -math.inf)
+def _table(logits: "Tensor", question: "Tensor", choice: "Tensor", questions: int, most: int) -> "Tensor":
+    """Logits of sequences (W,) with the question and choice of each -> (G, C), minus infinity where there is none.
+
+    questions: G; most: C, the choices of the question that has the most.
+    """
+    table_GC = logits.new_full((questions, most), -math.inf)
     return table_GC.index_put((question, choice), logits)

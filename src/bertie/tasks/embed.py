@@ -120,7 +120,7 @@ class EmbedTask(Task):
         if len(logits) == 0:
             return {self.loss_kind: Part(logits.sum(), 0)}
         first_PH, second_PH = nn.functional.normalize(logits, dim=-1).view(-1, 2, logits.shape[-1]).unbind(1)
-        alike_P, count = batch.labels["alike"][::2], self.counts(batch)[self.loss_kind]
+        alike_P, count = batch.labels["alike"][::2], self.counts(batch.host)[self.loss_kind]
         if self.loss_kind == "cosine":
             error_P = ((first_PH * second_PH).sum(-1) - alike_P) ** 2
             return {"cosine": Part(error_P.sum(), count)}

@@ -123,7 +123,7 @@ class MultiLabelTask(Task):
         from bertie.models.loss import Part
 
         loss_BL = binary_cross_entropy_with_logits(logits, batch.labels["has"], reduction="none")
-        return {"label": Part((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch)["label"])}
+        return {"label": Part((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch.host)["label"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Windows of one text vote with their probabilities' mean."""

@@ -165,6 +165,7 @@ class ParseTask(Task):
         import torch
 
         from bertie.models.loss import Part
+        from bertie.nn.layout import where
 
         square = batch.layout.rectangle
         labels = {name: square(label) for name, label in batch.labels.items()}
@@ -175,14 +176,15 @@ class ParseTask(Task):
         allowed_BSS = may_be_head_BS[:, None, :] & ~itself_SS
         scores_BSS = arc_scores(logits_BSF, logits_BSF).masked_fill(~allowed_BSS, -torch.inf)
         at_head_BSF = logits_BSF.gather(1, head_BS[..., None].expand_as(logits_BSF))
-        counts = self.counts(batch)
+        counts = self.counts(batch.host)
         parts = {}
         for name, scores, target_BS, weight in (
             ("head", scores_BSS, head_BS, "weighs"),
             ("relation", relation_scores(logits_BSF, at_head_BSF), labels["relation"], "relation_weighs"),
         ):
-            taught_BS = labels[weight] > 0
-            scores_NX, target_N = scores[taught_BS], target_BS[taught_BS]
+            host = batch.host
+            taught = where(host.layout.rectangle(host.labels[weight]) > 0, logits.device)
+            scores_NX, target_N = scores.flatten(0, 1)[taught], target_BS.flatten()[taught]
             loss = torch.nn.functional.cross_entropy(scores_NX, target_N, reduction="sum")
             parts[name] = Part(loss, counts[name], (scores_NX.argmax(-1) == target_N).sum().detach())
         return parts

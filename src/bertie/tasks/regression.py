@@ -73,7 +73,7 @@ class RegressionTask(Task):
         from bertie.models.loss import Part
 
         error_B = (logits[:, 0] - batch.labels["number"]) ** 2
-        return {"number": Part((batch.labels["weight"] * error_B).sum(), self.counts(batch)["number"])}
+        return {"number": Part((batch.labels["weight"] * error_B).sum(), self.counts(batch.host)["number"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The mean over windows."""

@@ -101,7 +101,7 @@ class SequenceTask(Task):
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
         loss_B = cross_entropy(logits, target_B, reduction="none")
         correct = (weight_B * (logits.argmax(-1) == target_B)).sum()
-        return {"label": Part((weight_B * loss_B).sum(), self.counts(batch)["label"], correct.detach())}
+        return {"label": Part((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Windows of one text vote with their probabilities' mean; among equals the label that comes first."""

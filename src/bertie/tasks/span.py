@@ -214,7 +214,7 @@ class SpanTask(Task):
             total_B = total_B + torch.nn.functional.cross_entropy(scores_BS, target_B, reduction="none") / 2
             right_B = right_B & (scores_BS.argmax(-1) == target_B)
         correct = (weight_B * right_B).sum()
-        return {"span": Part((weight_B * total_B).sum(), self.counts(batch)["span"], correct.detach())}
+        return {"span": Part((weight_B * total_B).sum(), self.counts(batch.host)["span"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The best spans of each example over all its windows, or no answer. logits (T, 2)"""

@@ -196,7 +196,7 @@ class TaggingTask(Task):
         target_T, weight_T = batch.labels["tag"], batch.labels["weight"]
         loss_T = cross_entropy(logits, target_T, reduction="none")
         correct = (weight_T * (logits.argmax(-1) == target_T)).sum()
-        return {"tag": Part((weight_T * loss_T).sum(), self.counts(batch)["tag"], correct.detach())}
+        return {"tag": Part((weight_T * loss_T).sum(), self.counts(batch.host)["tag"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The most probable tag of each word. logits (T, L)"""

@@ -1,0 +1,115 @@
+"""In a step nobody waits for an accelerator: no number is read from a tensor on it, whatever is learned.
+
+The step runs on torch's meta device, whose tensors have shapes and no values, and whose code paths are those of an
+accelerator: whatever asks for a value fails.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_objectives_contract import NANO, model_of, objective_of, source_of, tokenizer  # noqa: F401
+from torch import Tensor
+
+from bertie import families, objectives
+from bertie.data.batch import Batch
+from bertie.data.tables import Example
+from bertie.data.tagged import Tagged
+from bertie.models.elmo import ElmoConfig
+from bertie.models.model import Model
+from bertie.nn.characters import CharacterCNN, character_ids
+from bertie.nn.layout import Packed, Padded
+from bertie.objectives import OBJECTIVES
+from bertie.tasks import TASKS
+from bertie.tasks.relation import Entity, Related
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.base import Learns
+from bertie.train.step import backward
+
+DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+META = torch.device("meta")
+
+
+def step(model: Model, learned: Learns, batches: Iterable[Batch]) -> None:
+    """A whole step on the meta device, in training, with dropout."""
+    batches = list(batches)
+    counts = {name: sum(learned.counts(batch)[name] for batch in batches) for name in learned.counts(batches[0])}
+    model.to(META).train()
+    sums = backward(model, learned, batches, counts, seed=(0,), device=META)
+    assert sums.tensor().device == META
+    assert any(parameter.grad is not None for parameter in model.encoder.parameters())
+
+
+def padded(batch: Batch) -> Batch:
+    """The same batch in a rectangle."""
+    square = batch.layout.rectangle
+    ids, types = square(batch.input_ids), square(batch.token_type_ids)
+    return replace(batch, input_ids=ids, token_type_ids=types, layout=Padded(batch.layout.mask()))
+
+
+OTHER = [name for name in OBJECTIVES if name != "bilm"]  # which spells its words, and has a test of its own
+
+
+@pytest.mark.parametrize("name", OTHER)
+@pytest.mark.parametrize("layout", ["packed", "padded"])
+def test_no_objective_waits(name: str, layout: str, tokenizer: Tokenizer) -> None:  # noqa: F811
+    objective = objective_of(name)
+    source = source_of(objective, tokenizer, micro_batch_size=4)
+    batches = source.batches(0)
+    if layout == "padded":
+        clean, rng = source.instances(np.arange(4), np.arange(4))
+        batches = [source.corrupted(padded(clean), rng)]
+    step(model_of(name, objective), objective, batches)
+
+
+def test_bilm_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for the one look at which words of a batch are distinct, which is left out here."""
+
+    def read(cnn: CharacterCNN, characters: Tensor, dtype: torch.dtype | None) -> Tensor:
+        width = cnn.projection.out_features
+        return torch.zeros(*characters.shape[:-1], width, device=META, requires_grad=True)
+
+    monkeypatch.setattr(CharacterCNN, "forward", read)
+    objective = objectives.build({"bilm": {}})
+    sizes = {"vocab_size": 50, "hidden_size": 12, "intermediate_size": 10, "embedding_size": 4, "filters": ((1, 3),)}
+    model = families.build(ElmoConfig(**sizes), heads=objective.heads, variant="elmo")
+    layout = Packed.from_lengths(torch.tensor([3, 2]))
+    words = character_ids("the cat sat too long".split())
+    labels = {"bilm_words": torch.arange(5)}
+    step(model, objective, [Batch(words, torch.zeros(5, dtype=torch.int64), layout, torch.arange(2), labels)])
+
+
+WORDS = ("w1 w2 w3", "w4 p5 w6 w7")
+SPANS = ((0, 2), (3, 5), (6, 8))
+EXAMPLES: dict[str, list[Example]] = {
+    "sequence": [Example((text,), label) for text, label in zip(WORDS, "ab", strict=True)],
+    "regression": [Example((text,), label) for text, label in zip(WORDS, (0.5, 2.0), strict=True)],
+    "multilabel": [Example((text,), label) for text, label in zip(WORDS, (("a",), ("a", "b")), strict=True)],
+    "choice": [Example(("w9", *WORDS), "1"), Example(("w8", *WORDS, "w1"), "0")],
+    "rank": [Example(("w9", text), label) for text, label in zip(WORDS, "01", strict=True)],
+    "relation": [
+        Related((text,), label, entities=(Entity(0, 2, "A"), Entity(3, 5, "B")))
+        for text, label in zip(WORDS, "ab", strict=True)
+    ],
+    "tagging": [Tagged((WORDS[0],), ("O", "B-A", "O"), spans=SPANS), Tagged(("w3",), ("O",), spans=((0, 2),))],
+    "span": [Example(("w1", "w2 w3 w4"), (("w3", 3),)), Example(("w1", "w5"), ())],
+    "parse": [Tagged((WORDS[0],), ((2, "x"), (0, "y"), (2, "x")), spans=SPANS)],
+    "embed": [Example(WORDS, 1.0), Example(("w1", "w2"), 0.3)],
+}
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "embed": [{"pooling": p, "loss_kind": loss} for p, loss in (("mean", "cosine"), ("max", "contrastive"))]
+}
+CASES = [(kind, options) for kind in TASKS for options in OPTIONS.get(kind, [{}])]
+
+
+@pytest.mark.parametrize(("kind", "options"), CASES, ids=str)
+def test_no_task_waits(kind: str, options: dict[str, Any], tokenizer: Tokenizer) -> None:  # noqa: F811
+    examples = EXAMPLES[kind]
+    task = TASKS[kind].of(examples, (), options)
+    encoded = task.encode(examples, tokenizer, max_length=32, too_long="truncate")
+    batch = encoded.batch(np.arange(len(encoded.lengths)), task.targets(examples, encoded))
+    model = families.build(families.config("bert-tiny", **NANO | DROPOUT), heads=task.heads)
+    step(model, task, [batch])
