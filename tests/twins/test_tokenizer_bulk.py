@@ -1,20 +1,25 @@
 """Twin: the fast ways to the ids of a corpus give what the engine gives, text by text."""
 
+import json
 import os
 import shutil
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from bertie.text import bulk
 from bertie.text.bulk import BulkEncoder
-from bertie.text.engine import without_added_tokens, wordpiece_engine
+from bertie.text.engine import wordpiece_engine
 from bertie.text.normalize import Normalizer
+from bertie.text.formats import ALBERT, BERT, ROBERTA
 from bertie.text.sentences import rules
 from bertie.text.tokenizer import Tokenizer
+from bertie.text.vocabulary import count_words, train
 
 PIECES = "[PAD] [UNK] [CLS] [SEP] [MASK] a b ##a ##b 가 ##가 각 ##각 ! . cafe ##cafe ㅋ ##ㅋ e ##é [ ] mask 中".split()
 SPECIAL = PIECES[:5]
@@ -28,7 +33,7 @@ ENGINES = [engine(Normalizer(lowercase, nfc=nfc)) for lowercase in (True, False)
 
 
 def plain(engine, text):
-    return without_added_tokens(engine).encode(text, add_special_tokens=False).ids
+    return engine.encode(text, add_special_tokens=False).ids
 
 
 def ways(engine):
@@ -54,6 +59,81 @@ def test_the_same_ids(texts):
 
 
 WAYS = {id(each): ways(each) for each in ENGINES}
+
+
+# Added tokens -------------------------------------------------------------------------------------------------------
+
+LINES = ["zorb lax [E1] the cat sat on a mat", "한국 국어 cafe café ab aba b a"] * 3
+TRAINED = [
+    train(count_words(LINES), size=300 if family is ROBERTA else 60, family=family).engine.to_str()
+    for family in (BERT, ROBERTA, ALBERT)
+] + [each.to_str() for each in ENGINES]
+FLAG = st.booleans()
+ADDED = st.builds(
+    AddedToken,
+    st.sampled_from(["zorblax", "[E1]", "ZORB", "a b", "a", "中", "é", "ab ", "한국", "<new>", "##a", "<mask>"]),
+    single_word=FLAG,
+    lstrip=FLAG,
+    rstrip=FLAG,
+    normalized=FLAG,
+    special=FLAG,
+)
+WORDS = st.sampled_from(
+    [" ", "  ", "a", "b", "ab", "zorblax", "Zorblax", "[E1]", "[e1]", "zorb", "ZORB", "é", "e\u0301", "中", "한국", "cafe"]
+    + [".", "[MASK]", "<mask>", "</s>", "<new>", "##a", "\t", "_"]
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.sampled_from(TRAINED),
+    st.lists(ADDED, max_size=3, unique_by=lambda token: token.content),
+    st.lists(st.lists(WORDS, max_size=8).map("".join), max_size=4),
+    st.booleans(),
+)
+def test_added_tokens_count_on_every_path(file, added, texts, split):
+    engine = tokenizers.Tokenizer.from_str(file)
+    for token in added:
+        engine.add_special_tokens([token]) if token.special else engine.add_tokens([token])
+    tokenizer = Tokenizer(engine, settings={"split_special_tokens": split})
+    judge = tokenizers.Tokenizer.from_str(engine.to_str())
+    judge.encode_special_tokens = split
+    if split and "Unigram" in str(type(engine.model)):
+        return  # the engine alone would choose the special pieces of such a vocabulary: the test below
+    expected = [judge.encode(text, add_special_tokens=False).ids for text in texts]
+    assert tokenizer.ids(texts) == expected
+    assert [pieces.ids for pieces in tokenizer.pieces(texts)] == expected
+    frame = tokenizer.frames[0]
+    assert [found.ids for found in tokenizer.encode_batch(texts)] == [frame.ids([ids]) for ids in expected]
+    values, starts = tokenizer.flat_ids(texts)
+    assert [values[a:b].tolist() for a, b in pairwise(starts)] == expected
+    without = BulkEncoder(tokenizer._reader)
+    without._fast = None
+    assert without.ids(texts) == expected
+
+
+def test_added_words_of_a_folder_are_read_in_fine_tuning_too(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES), encoding="utf-8")
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"zorblax": len(PIECES), "[E1]": len(PIECES) + 1}))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert tokenizer.ids(["a zorblax[E1]b"]) == [[5, len(PIECES), len(PIECES) + 1, 6]]
+    tokenizer.save(tmp_path / "again")
+    assert Tokenizer.load(tmp_path / "again").ids(["a zorblax[E1]b"]) == tokenizer.ids(["a zorblax[E1]b"])
+
+
+def test_special_tokens_in_a_text_are_characters_where_the_folder_says_so(tmp_path):
+    for family in (BERT, ROBERTA, ALBERT):
+        read = train(count_words(LINES), size=300 if family is ROBERTA else 60, family=family)
+        spelled = Tokenizer(read.engine, settings={**read.settings, "split_special_tokens": True}, format=family)
+        text = f"the {' '.join(read.special_tokens.values())} cat"
+        structure = read.special_ids - {read.unk_id}
+        assert set(read.ids([text])[0]) >= structure
+        assert not set(spelled.ids([text])[0]) & structure
+        assert not set(spelled.pieces([text])[0].ids) & structure
+        assert spelled.ids(["the cat"]) == read.ids(["the cat"])
+        assert spelled.fingerprint != read.fingerprint
+        spelled.save(tmp_path / family.model_types[0])
+        assert Tokenizer.load(tmp_path / family.model_types[0]).ids([text]) == spelled.ids([text])
 
 
 def test_half_a_surrogate_pair_is_read_as_an_unknown_character():
@@ -97,7 +177,7 @@ def test_the_same_ids_on_wikipedia(vocabulary, wiki, tmp_path):
     tokenizer = Tokenizer.load(tmp_path)
     texts = rules((data / wiki / "AA" / "wiki_01").read_text(encoding="utf-8"))
     expected = [
-        found.ids for found in without_added_tokens(tokenizer.engine).encode_batch(texts, add_special_tokens=False)
+        found.ids for found in tokenizer.engine.encode_batch(texts, add_special_tokens=False)
     ]
     for way in ways(tokenizer.engine):
         assert way.ids(texts) == expected

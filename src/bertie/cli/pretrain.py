@@ -45,10 +45,13 @@ def pretrain(
 
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
+    from rich.markup import escape
+
     from bertie import settings as configs
     from bertie.runs import pretrain as run
     from bertie.runs.config import PretrainConfig
     from bertie.runs.domains import table
+    from bertie.text.tokenizer import Tokenizer
     from bertie.train.distributed import is_main
 
     if from_ is not None and config is not None:
@@ -84,5 +87,7 @@ def pretrain(
         same = "the same, byte for byte" if results["repeats"]["same_weights"] else "other ones"
         console.show(f"Weights compared with {results['repeats']['run']}: {same}")
     console.say(f"The model is in {output / 'model'}, the run as a page in {output / 'report.html'}. What next:")
-    console.say(f'  bertie fill-mask {output / "model"} "Some text with a \\[MASK] in it."')
+    if settings.objectives.get("mlm") is not None:
+        mask = escape(Tokenizer.load(output / "model").special_tokens["mask"])
+        console.say(f'  bertie fill-mask {output / "model"} "Some text with a {mask} in it."')
     console.say(f"  bertie finetune {output / 'model'} --train FILE -o runs/NAME")

@@ -26,7 +26,13 @@ def train(
     sources: Sources,
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     size: Annotated[int, typer.Option(min=16, help="Pieces, special tokens included.")] = 30522,
-    algorithm: Annotated[str, typer.Option(help="wordpiece, bpe (byte-level) or unigram.")] = "wordpiece",
+    family: Annotated[
+        str, typer.Option("--for", help="Family or preset whose special tokens, ids and template to use.")
+    ] = "bert",
+    algorithm: Annotated[
+        str | None,
+        typer.Option(help="wordpiece, bpe (byte-level), character-bpe or unigram. Default: as the family was made."),
+    ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase/--cased", help="Make every letter small.")] = False,
     strip_accents: Annotated[
         bool | None, typer.Option(help="Drop accents, never breaking Hangul. Default: with --lowercase.")
@@ -46,10 +52,13 @@ def train(
     json: Json = False,
 ) -> None:
     """Learn a vocabulary from a corpus and write the tokenizer's folder."""
+    from bertie import families
     from bertie.folders import check, new_folder
-    from bertie.text import vocabulary
+    from bertie.text import formats, vocabulary
     from bertie.text.normalize import Normalizer
 
+    model_type = family if family in families.VARIANTS else families.family(family).model_type
+    format, asked = formats.of(model_type), lowercase or strip_accents is not None
     check(out, vocabulary.TOKENIZER_FOLDER, overwrite=overwrite, new=True)  # refuse now, not after the work
     words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
     console.say(f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; learning pieces ...")
@@ -57,7 +66,8 @@ def train(
         words,
         size=size,
         algorithm=algorithm,  # type: ignore[arg-type]  # train answers unknown names
-        normalizer=Normalizer(lowercase=lowercase, strip_accents=strip_accents),
+        family=format,
+        normalizer=Normalizer(lowercase=lowercase, strip_accents=strip_accents) if asked else None,
         min_frequency=min_frequency,
         limit_alphabet=limit_alphabet,
         unused=unused,

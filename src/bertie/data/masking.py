@@ -251,7 +251,10 @@ def replacements(
     heads_N: the token whose draw decides which of the three; a random token is drawn for each.
     """
     if vocabulary.mask_id < 0:
-        raise DataError("The tokenizer has no mask token, so words cannot be masked. Use one of BERT's kin.")
+        raise DataError(
+            "The tokenizer has no mask token, so words cannot be masked. Train one that has: "
+            "bertie tokenizer train CORPUS --for bert -o FOLDER (or the model's family)."
+        )
     draw = unit(rng.bits_at(REPLACEMENT, batch.rows[heads_N], batch.columns[heads_N]))
     random_ids = vocabulary.random_ids
     at_random = unit(rng.bits_at(RANDOM_ID, batch.rows[chosen_N], batch.columns[chosen_N]))

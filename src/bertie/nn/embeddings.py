@@ -60,7 +60,8 @@ class Embeddings(nn.Module):
         if self.sinusoidal:
             summed = summed + sines(position_ids, summed.shape[-1])
         if self.segment is not None:
-            summed = summed + (self.segment.weight[0] if token_type_ids is None else self.segment(token_type_ids))
+            one = token_type_ids is None or self.segment.num_embeddings == 1  # one row: all text is segment 0
+            summed = summed + (self.segment.weight[0] if one else self.segment(token_type_ids))
         if self.dropout_before_norm:
             hidden = self.norm(dropout(summed, self.dropout_p, self.training))
         else:

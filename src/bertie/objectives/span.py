@@ -75,8 +75,8 @@ class SpanCorruption(Objective):
         if number_T.max(initial=0, where=starts_T) >= len(vocabulary.sentinels):
             raise DataError(
                 f"A sequence has {number_T.max(where=starts_T, initial=0) + 1} spans, the vocabulary "
-                f"{len(vocabulary.sentinels)} sentinels. Use a tokenizer of T5's, or train one with rows for them: "
-                "bertie tokenizer train --unused 100."
+                f"{len(vocabulary.sentinels)} sentinels. Train a tokenizer that has them: "
+                "bertie tokenizer train CORPUS --for t5 -o FOLDER (or --unused 100)."
             )
         sentinel_T = vocabulary.sentinels[np.where(starts_T, number_T, 0)]
 

@@ -210,8 +210,8 @@ class Ready:
             shape = families.config(config.model)
             check_vocabulary(self.tokenizer, shape, Path(config.model))
         else:
-            overrides = {"vocab_size": self.tokenizer.vocab_size, "pad_token_id": self.tokenizer.pad_id}
-            shape = families.config(config.model, **{**overrides, **config.model_overrides})
+            preset = families.config(config.model)
+            shape = preset.replace(**{**read_with(preset, self.tokenizer), **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
         longest = max(phase.max_length for phase in phases(config))
         if longest > shape.max_length:
@@ -316,6 +316,31 @@ class Ready:
             "flops": (flops + sum(beside.values())) * tokens * phase.steps,
             "flops_beside": {name: each * tokens * phase.steps for name, each in beside.items()},
         }
+
+
+def read_with(preset: EncoderConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+    """The fields of a preset that a tokenizer decides: rows, ids of special tokens, segments.
+
+    Where positions are counted from the pad token's id, there are as many of them after it as in the preset.
+    """
+    pad, sep, eos = (tokenizer.special_id(role) for role in ("pad", "sep", "eos"))
+    pad = 0 if pad is None else pad  # the first GPT has none: what is padding nobody reads
+    end = sep if eos is None else eos
+    segments = 1 + max(max(frame.text_types + sum(frame.gap_types, ())) for frame in tokenizer.frames)
+    fields: dict[str, Any] = {"vocab_size": tokenizer.vocab_size, "pad_token_id": pad, "decoder_start_token_id": pad}
+    if preset.positions_after_pad:
+        fields["max_position_embeddings"] = preset.max_length + pad + 1
+    if preset.type_vocab_size > 1:
+        fields["type_vocab_size"] = max(preset.type_vocab_size, segments)
+    if end is not None:
+        fields["sep_token_id"] = end if sep is None else sep
+        fields["eos_token_id"] = None if preset.eos_token_id is None else end
+    elif preset.eos_token_id is not None:
+        raise UsageError(
+            "This family ends what it writes with a special token, and the tokenizer has none (eos or sep). Train one "
+            "that has: bertie tokenizer train CORPUS --for gpt2 -o FOLDER"
+        )
+    return fields
 
 
 def _show(ready: Ready, planned: dict[str, Any]) -> None:

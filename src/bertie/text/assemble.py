@@ -6,7 +6,7 @@ spiece.model ...              SentencePiece, as ALBERT, XLM-R, T5
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 import tokenizers
@@ -48,7 +48,9 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         raise DataError(f"{folder} has no tokenizer.json and no {wanted} (there: {found or 'nothing'}).")
     path = folder / there[0]
     if path.name == VOCABULARY:
-        return bert_engine(read_vocabulary(path), settings, path), row or BERT, []
+        engine, row = bert_engine(read_vocabulary(path), settings, path), row or BERT
+        _add_more(engine, settings, row, _add_later(engine, folder, settings))
+        return engine, row, []
     if path.name == BYTE_VOCABULARY:
         engine, row = _byte_level(folder, settings, row)
         kept = []
@@ -59,7 +61,7 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
             engine = _sentencepiece(model, settings, row)
         kept = [path.name]
     _add_tokens(engine, folder, settings, row)
-    _set_template(engine, settings, row)
+    set_template(engine, settings, row)
     return engine, row, kept
 
 
@@ -132,6 +134,17 @@ def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -
 
 def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: Settings, row: Format) -> None:
     """Mark the special tokens; append what was added to the vocabulary later, at the ids it was given."""
+    already = _add_later(engine, folder, settings)
+    for role, content in names(settings, row, engine.get_vocab()).items():
+        if content not in already:
+            eager = role == "mask" and row.eager_mask
+            engine.add_special_tokens([_token(settings.get(f"{role}_token"), content, lstrip=eager)])
+            already.add(content)
+    _add_more(engine, settings, row, already)
+
+
+def _add_later(engine: tokenizers.Tokenizer, folder: Path, settings: Settings) -> set[str]:
+    """Append the tokens that have ids of their own."""
     added = _added(folder, settings)
     for i, token in sorted(added.items()):
         engine.add_special_tokens([token]) if token.special else engine.add_tokens([token])
@@ -140,12 +153,10 @@ def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: Settings, 
                 f"{folder}: {token.content!r} was added as piece {i:,} and is {engine.token_to_id(token.content):,} "
                 "now. A piece is missing from the vocabulary, or is in it twice."
             )
-    already = {token.content for token in added.values()}
-    for role, content in names(settings, row).items():
-        if content not in already:
-            eager = role == "mask" and row.eager_mask
-            engine.add_special_tokens([_token(settings.get(f"{role}_token"), content, lstrip=eager)])
-            already.add(content)
+    return {token.content for token in added.values()}
+
+
+def _add_more(engine: tokenizers.Tokenizer, settings: Settings, row: Format, already: Container[str]) -> None:
     more = settings.get("additional_special_tokens")
     extra = [t for t in (more if isinstance(more, list) else row.extra) if isinstance(t, str) and t not in already]
     engine.add_special_tokens([AddedToken(token, normalized=False, special=True) for token in extra])
@@ -176,8 +187,10 @@ def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
     return {i: AddedToken(token) for token, i in older.items()}
 
 
-def _set_template(engine: tokenizers.Tokenizer, settings: Settings, row: Format) -> None:
-    called, ids = names(settings, row), engine.get_vocab()
+def set_template(engine: tokenizers.Tokenizer, settings: Settings, row: Format) -> None:
+    """Write where the family's special tokens stand around one text and two."""
+    ids = engine.get_vocab()
+    called = names(settings, row, ids)
     if row.template is None and "cls" in called and "sep" in called:
         sep, cls = called["sep"], called["cls"]
         trim, space = settings.get("trim_offsets") is not False, bool(settings.get("add_prefix_space"))
@@ -185,11 +198,13 @@ def _set_template(engine: tokenizers.Tokenizer, settings: Settings, row: Format)
             (sep, ids[sep]), (cls, ids[cls]), trim_offsets=trim, add_prefix_space=space
         )
     elif row.template is not None:
+        inner = engine.post_processor
         single, pair = (_renamed(text, row.special, called) for text in row.template)
         used = {part.split(":")[0] for part in pair.split(" ")} - {"$A", "$B"}
-        engine.post_processor = processors.TemplateProcessing(
+        template = processors.TemplateProcessing(
             single=single, pair=pair, special_tokens=[(token, ids[token]) for token in sorted(used)]
         )
+        engine.post_processor = processors.Sequence([inner, template]) if inner else template
 
 
 def _renamed(template: str, usual: Mapping[str, str], called: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 `nanotoken` when it is installed, knows the tokenizer's rules and agrees with the engine on a probe; else, for BERT's
 rules, a memory of whitespace-separated chunks, each of which is tokenized once (text is Zipfian, and BERT never joins
-across white space); else the engine itself.
+across white space); else the engine itself. Texts in which an added token may stand are always the engine's.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 import tokenizers
 from numpy.typing import NDArray
 
-from bertie.text.engine import spelled_out
+from bertie.text.engine import without_added_tokens
 
 CACHED_CHUNKS = 1 << 20  # some 300 MB when full; then it starts again
 # White space to Python's str.split, but to BERT control characters, which it deletes without a gap.
@@ -33,16 +33,21 @@ _PROBE = (
 
 
 class BulkEncoder:
-    """Ids of many texts, no special tokens added and none recognised in the text."""
+    """Ids of many texts as an engine gives them, with no special tokens around."""
 
     def __init__(self, engine: tokenizers.Tokenizer) -> None:
-        tree = spelled_out(engine)
-        self._json = json.dumps(tree)
-        self._engine = tokenizers.Tokenizer.from_str(self._json)
+        self._engine = engine
+        tree = json.loads(engine.to_str())
+        added = tree["added_tokens"]
+        # Tokens are looked for in the text as it is written, or, "normalized", in what the normalizer makes of it.
+        normalize = engine.normalizer.normalize_str if engine.normalizer else str
+        self._marks = {token["content"][:4] for token in added}  # a text without these has no added token in it
+        found_elsewhere = bool(engine.normalizer) and any(token["normalized"] for token in added)
+        spaced = any(map(str.isspace, "".join(t["content"] + normalize(t["content"]) for t in added)))
         splits = (tree["pre_tokenizer"] or {}).get("type") == "BertPreTokenizer"
-        self._by_chunk = splits and tree["model"]["type"] == "WordPiece"
+        self._by_chunk = splits and tree["model"]["type"] == "WordPiece" and not spaced
         self._cache: dict[str, list[int]] = {}
-        self._fast = self._nanotoken()
+        self._fast = None if found_elsewhere else self._nanotoken()
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """One list of ids for each text."""
@@ -53,7 +58,7 @@ class BulkEncoder:
 
     def flat(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """The ids of all texts on end, (total,), and each text's start and the last end, (len(texts) + 1,)."""
-        if self._fast is not None:
+        if self._fast is not None and not self._marked(texts):
             try:
                 found = self._fast.encode_batch(texts, add_special_tokens=False)
                 return found.ids, found.offsets
@@ -66,8 +71,17 @@ class BulkEncoder:
     def _ids(self, texts: Sequence[str]) -> list[list[int]]:
         if self._fast is not None:
             found: list[list[int]] = self._fast.encode_batch_list(texts, add_special_tokens=False)
+            marked = self._marked(texts)
+            for number, ids in zip(marked, self._exact([texts[number] for number in marked]), strict=True):
+                found[number] = ids
             return found
         return self._cached(texts) if self._by_chunk else self._exact(texts)
+
+    def _marked(self, texts: Sequence[str]) -> list[int]:
+        """The numbers of the texts in which an added token may stand."""
+        whole = "\n".join(texts)
+        marks = [mark for mark in self._marks if mark in whole]
+        return [i for i, text in enumerate(texts) if any(mark in text for mark in marks)] if marks else []
 
     def _exact(self, texts: Sequence[str]) -> list[list[int]]:
         return [found.ids for found in self._engine.encode_batch_fast(list(texts), add_special_tokens=False)]
@@ -87,9 +101,11 @@ class BulkEncoder:
             from nanotoken import Tokenizer, UnsupportedTokenizerError
         except ImportError:
             return None
+        plain = without_added_tokens(self._engine)
         try:
-            fast = Tokenizer.from_json(self._json)
+            fast = Tokenizer.from_json(plain.to_str())
         except (UnsupportedTokenizerError, ValueError):
             return None
-        agrees = fast.encode_batch_list(_PROBE, add_special_tokens=False) == self._exact(_PROBE)
+        expected = [found.ids for found in plain.encode_batch(_PROBE, add_special_tokens=False)]
+        agrees = fast.encode_batch_list(_PROBE, add_special_tokens=False) == expected
         return fast if agrees else None

@@ -176,15 +176,22 @@ def without_added_tokens(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer.from_str(json.dumps({**tree, "added_tokens": [], "post_processor": None}))
 
 
-def spelled_out(engine: tokenizers.Tokenizer) -> dict[str, Any]:
-    """The file of `without_added_tokens`, in which a text that spells a special token is cut into other pieces.
+def spelled_out(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """A copy that cuts a special token written in a text into ordinary pieces; other added words it knows as before.
 
-    Only a Unigram vocabulary could choose it; its special pieces are given names that no text has.
+    Only a Unigram vocabulary could choose the special pieces all the same; they are given names that no text has.
     """
     tree: dict[str, Any] = json.loads(engine.to_str())
     if tree["model"]["type"] == "Unigram":
         special = {token["content"] for token in tree["added_tokens"] if token["special"]}
-        for i, piece in enumerate(tree["model"]["vocab"]):
-            if piece[0] in special and i != tree["model"]["unk_id"]:
+        named = [token for i, token in enumerate(tree["model"]["vocab"]) if i != tree["model"]["unk_id"]]
+        for piece in named:
+            if piece[0] in special:
                 piece[0] = f"\U0010fffe{piece[0]}"
-    return {**tree, "added_tokens": [], "post_processor": None}
+        renamed = {piece[0] for piece in named}
+        for token in tree["added_tokens"]:
+            if f"\U0010fffe{token['content']}" in renamed:
+                token["content"] = f"\U0010fffe{token['content']}"
+    copy = tokenizers.Tokenizer.from_str(json.dumps({**tree, "post_processor": None}))
+    copy.encode_special_tokens = True
+    return copy

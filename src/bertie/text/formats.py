@@ -1,16 +1,17 @@
 """The tokenizers of the families: which files they come in, what stands around a text, how text is normalized.
 
-A row says all of it. tokenizer.json, where there is one, holds the same in the engine's own words and is preferred;
-a row then tells only what the special tokens are called.
+A folder describes itself: tokenizer.json, tokenizer_config.json and special_tokens_map.json name the special tokens and
+where they stand. A row, its family's convention, applies where the files do not say, and to vocabularies made here.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokenizers import Regex, normalizers
 
+from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json
 from bertie.text.engine import SPECIAL_TOKENS, special_token
 
@@ -18,6 +19,7 @@ Settings = Mapping[str, Any]
 Normalize = Callable[[Settings, bytes], normalizers.Normalizer | None]
 """(tokenizer_config.json, a SentencePiece model's compiled rules) -> what text passes first."""
 
+Algorithm = Literal["wordpiece", "bpe", "character-bpe", "unigram"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model")
 VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
@@ -41,10 +43,14 @@ class Format:
     extra: tuple[str, ...] = ()  # more special tokens
     eager_mask: bool = True  # the mask token takes the space before it, as it stands for a word with its space
     word_end: str = ""  # how a piece that ends a word is marked; pieces are then of characters, not of bytes
+    # a vocabulary made here: how, and the special tokens that have its first ids; `last` are those at its end
+    algorithm: Algorithm = "unigram"
+    start: tuple[str, ...] = ()
+    free_after: int | None = None  # how many of `start` stand before free rows, "[unused1]" ...; None: all
     # a SentencePiece model's pieces: how many of the first are left out, and what stands before and after the others
     skip: int = 0
     first: tuple[tuple[str, float], ...] = ()
-    last: tuple[str, ...] = ()
+    last: tuple[str, ...] = ()  # of every vocabulary that is read or made without tokenizer.json
     normalize: Normalize = field(default=lambda settings, charsmap: _precompiled(charsmap))
     split_numbers: bool = False  # "9," is never one piece (ALBERT's and XLNet's release)
     split_spaces: bool = True  # no piece reaches over a space
@@ -81,21 +87,30 @@ END = "<|endoftext|>"
 
 BERT = Format(
     classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"),
-    model_types=("bert", "distilbert", "electra", "mobilebert"),
+    model_types=("bert", "distilbert", "electra", "mobilebert", "elmo"),
     special=SPECIAL_TOKENS,
     files=(VOCABULARY,),
+    template=AROUND_BERT,
+    algorithm="wordpiece",
+    start=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    free_after=1,
 )
 ROBERTA = Format(
     classes=("RobertaTokenizer", "LongformerTokenizer"),
     model_types=("roberta", "longformer"),
     special=FAIRSEQ,
     files=(BYTE_VOCABULARY,),
+    algorithm="bpe",
+    start=("<s>", "<pad>", "</s>", "<unk>"),
+    last=("<mask>",),
 )
 GPT2 = Format(  # one special token for all; padding has none of its own, and what is padding nobody reads
     classes=("GPT2Tokenizer",),
     model_types=("gpt2",),
     special=dict.fromkeys(("unk", "bos", "eos", "pad"), END),
     files=(BYTE_VOCABULARY,),
+    algorithm="bpe",
+    last=(END,),
 )
 OPENAI_GPT = Format(
     classes=("OpenAIGPTTokenizer",),
@@ -103,6 +118,8 @@ OPENAI_GPT = Format(
     special={"unk": "<unk>"},
     files=(BYTE_VOCABULARY,),
     word_end="</w>",
+    algorithm="character-bpe",
+    start=("<unk>",),
 )
 XLMR = Format(  # fairseq's four stand before the pieces, without the three the model has of its own
     classes=("XLMRobertaTokenizer",),
@@ -113,6 +130,7 @@ XLMR = Format(  # fairseq's four stand before the pieces, without the three the 
     skip=3,
     first=(("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)),
     last=("<mask>",),
+    start=("<s>", "<pad>", "</s>", "<unk>"),
 )
 CAMEMBERT = replace(
     XLMR,
@@ -121,6 +139,7 @@ CAMEMBERT = replace(
     extra=("<s>NOTUSED", "</s>NOTUSED", "<unk>NOTUSED"),
     skip=1,
     first=(("<s>NOTUSED", 0.0), ("<pad>", 0.0), ("</s>NOTUSED", 0.0), ("<unk>", 0.0), ("<unk>NOTUSED", -100.0)),
+    start=("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"),
 )
 ALBERT = Format(
     classes=("AlbertTokenizer",),
@@ -130,6 +149,7 @@ ALBERT = Format(
     template=AROUND_BERT,
     normalize=_quotes_and_accents(lowercase=True),
     split_numbers=True,
+    start=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
 )
 BIGBIRD = Format(
     classes=("BigBirdTokenizer",),
@@ -139,6 +159,7 @@ BIGBIRD = Format(
     template=AROUND_BERT,
     normalize=_one_space,
     split_spaces=False,
+    start=("<pad>", "</s>", "<s>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
 )
 T5_EXTRA = tuple(f"<extra_id_{i}>" for i in reversed(range(100)))
 T5 = Format(
@@ -149,6 +170,7 @@ T5 = Format(
     template=("$A </s>", "$A </s> $B </s>"),
     extra=T5_EXTRA,
     last=T5_EXTRA,
+    start=("<pad>", "</s>", "<unk>"),
 )
 XLNET = Format(
     classes=("XLNetTokenizer",),
@@ -157,26 +179,48 @@ XLNET = Format(
     files=MODEL_FILES,
     template=("$A:0 <sep>:0 <cls>:2", "$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2"),
     extra=("<eop>", "<eod>"),
+    start=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
     normalize=_quotes_and_accents(lowercase=False),
     split_numbers=True,
 )
+ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # say nothing of the rules: tokenizer.json does, or the family
 FORMATS = (BERT, ROBERTA, OPENAI_GPT, GPT2, XLMR, CAMEMBERT, ALBERT, BIGBIRD, T5, XLNET)
 
 
+def of(model_type: str) -> Format:
+    """The format of a family, by its model_type. Raises UsageError for one that has none here."""
+    for row in FORMATS:
+        if model_type in row.model_types:
+            return row
+    known = [name for row in FORMATS for name in row.model_types]
+    raise UsageError(f"No tokenizer of the family {model_type!r} is known. {nearest(model_type, known)}")
+
+
 def find(folder: Path, settings: Settings) -> Format | None:
-    """The format a folder names: by its tokenizer's class, or by its model's family. None when neither says."""
-    named = settings.get("tokenizer_class")
-    if isinstance(named, str):
-        for row in FORMATS:
-            if named.removesuffix("Fast") in row.classes:
-                return row
+    """The format a folder names: by what made it here, by its tokenizer's class, or by its model's family.
+
+    None when nothing says. Raises DataError for a class that is not known where no tokenizer.json says all of it.
+    """
+    facts = settings.get("bertie")
+    family = facts.get("family") if isinstance(facts, dict) else None
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    named = config.get("model_type") if isinstance(config, dict) else None
-    family = named.removeprefix("bertie-") if isinstance(named, str) else None  # as models/codec.py writes it
-    return next((row for row in FORMATS if family in row.model_types), None)
+    model_type = config.get("model_type") if isinstance(config, dict) else None
+    model_type = model_type.removeprefix("bertie-") if isinstance(model_type, str) else None  # as models/codec.py writes
+    named = settings.get("tokenizer_class")
+    named = named.removesuffix("Fast") if isinstance(named, str) else None
+    for row in FORMATS:
+        if family in row.model_types or named in row.classes:
+            return row
+    if named is not None and named not in ANY_CLASS and not (folder / "tokenizer.json").is_file():
+        raise DataError(
+            f"{folder}: tokenizer_class is {named[:80]!r}, whose rules are a program that is not part of Bertie, and "
+            f"the vocabulary alone does not say them. A tokenizer.json would: save one with the class's own library. "
+            f"Classes known without it: {', '.join(name for row in FORMATS for name in row.classes)}."
+        )
+    return next((row for row in FORMATS if model_type in row.model_types), None)
 
 
-def guess(vocabulary: Mapping[str, int]) -> Format:
+def guess(vocabulary: Container[str]) -> Format:
     """The format of a vocabulary by its special tokens, where nothing else tells."""
     if "[CLS]" in vocabulary:
         return BERT if "<pad>" not in vocabulary else ALBERT
@@ -185,7 +229,12 @@ def guess(vocabulary: Mapping[str, int]) -> Format:
     return GPT2 if END in vocabulary else BERT
 
 
-def names(settings: Settings, row: Format) -> dict[str, str]:
-    """What each special token is called: as tokenizer_config.json says, else as the family does."""
-    found = {role: special_token(settings, role, row.special.get(role)) for role in ROLES}
-    return {role: token for role, token in found.items() if token is not None}
+def names(settings: Settings, row: Format, vocabulary: Container[str]) -> dict[str, str]:
+    """What each special token is called: role -> token.
+
+    As tokenizer_config.json says; of roles it leaves out, those whose usual token is in the vocabulary. Where it names
+    none at all, the family's, in the vocabulary or not.
+    """
+    said = {role: token for role in ROLES if (token := special_token(settings, role, None)) is not None}
+    usual = {role: token for role, token in row.special.items() if not said or token in vocabulary}
+    return {role: {**usual, **said}[role] for role in ROLES if role in usual or role in said}

@@ -30,6 +30,7 @@ from bertie.text.engine import (
     public_settings,
     read_engine,
     read_vocabulary,
+    spelled_out,
     state,
 )
 from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find, guess, names
@@ -43,8 +44,9 @@ class Tokenizer:
     """A vocabulary and the rules that cut text into its pieces.
 
     `settings` is what tokenizer_config.json says beside the engine's own file; the key "bertie" records how the
-    vocabulary was made. `format` is the family's (formats.py), by default the one its special tokens suggest; `files`
-    are written back as they are. `frames` tell where special tokens stand around one text and around two.
+    vocabulary was made. Special tokens written in a text are read as such, as `transformers` does; where
+    settings["split_special_tokens"] is true, as ordinary characters. That holds for all methods. `format` is the family's (formats.py), by default the one its special tokens suggest, also
+    where the files name none and the family's are not in the vocabulary; `files` are written back as they are. `frames` tell where special tokens stand around one text and around two.
     Raises DataError when a special token is not in the vocabulary.
     """
 
@@ -61,9 +63,14 @@ class Tokenizer:
         self.engine = engine
         self.settings: dict[str, Any] = dict(settings or {})
         self._vocabulary: dict[str, int] = engine.get_vocab()
-        self.format = format or guess(self._vocabulary)
         self.files = dict(files or {})
-        self.special_tokens = names(self.settings, self.format)
+        added = engine.get_added_tokens_decoder()
+        marked = {token.content for token in added.values() if token.special} or self._vocabulary.keys()
+        for row in (format, guess(self._vocabulary)):
+            if row is not None:
+                self.format, self.special_tokens = row, names(self.settings, row, marked)
+                if self._vocabulary.keys() >= {*self.special_tokens.values()}:
+                    break
         self._special = {role: engine.token_to_id(token) for role, token in self.special_tokens.items()}
         if missing := [self.special_tokens[role] for role, i in self._special.items() if i is None]:
             raise DataError(
@@ -78,7 +85,6 @@ class Tokenizer:
                 "the file is damaged or was not made for a model."
             )
         self.frames: tuple[Frame, Frame] = frames(engine, self._special.get("cls"), self._special.get("sep"))
-        added = engine.get_added_tokens_decoder()
         special = {i for i, token in added.items() if token.special}
         self.special_ids: frozenset[int] = frozenset(special.union(i for i in self._special.values() if i is not None))
         self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
@@ -163,10 +169,9 @@ class Tokenizer:
             write_bytes(folder / name, data)
         write_bytes(folder / "tokenizer.json", (self.engine.to_str(pretty=True) + "\n").encode())
         called = {f"{role}_token": self._named(token) for role, token in self.special_tokens.items()}
-        settings = {**public_settings(self.engine), "model_max_length": 512}
-        if self.format.classes[0] != "BertTokenizer":
-            settings = {"tokenizer_class": self.format.classes[0], "model_max_length": 512}
-        settings = {**settings, **self.settings, **called}
+        family = self.format.classes[0]
+        usual = public_settings(self.engine) if family == "BertTokenizer" else {"tokenizer_class": family}
+        settings = {**usual, "model_max_length": 512, **self.settings, **called}
         settings.pop("auto_map", None)  # would name code to run
         write_json(folder / "tokenizer_config.json", settings)
         write_json(folder / "special_tokens_map.json", called)
@@ -176,7 +181,7 @@ class Tokenizer:
         pieces = {i: token for token, i in self._vocabulary.items()}
         if model["type"] == "WordPiece" and len(pieces) == self.vocab_size:
             return {VOCABULARY: "".join(f"{pieces[i]}\n" for i in range(self.vocab_size)).encode()}
-        return byte_files(self.engine) if BYTE_VOCABULARY in self.format.files else self.files
+        return byte_files(self.engine) if model["type"] == "BPE" and BYTE_VOCABULARY in self.format.files else self.files
 
     def _named(self, token: str) -> str | dict[str, Any]:
         """A special token as tokenizer_config.json has it: by its name, or with its ways where it has any."""
@@ -191,8 +196,7 @@ class Tokenizer:
     ) -> Encoding:
         """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as the family has it, at most `max_length` pieces.
 
-        Special tokens written in the text ("the [MASK] sat") are read as such. Raises DataError under
-        truncation="error" when the text is too long.
+        Raises DataError under truncation="error" when the text is too long.
         """
         return self.encode_batch([a if b is None else (a, b)], max_length=max_length, truncation=truncation)[0]
 
@@ -240,10 +244,7 @@ class Tokenizer:
         return found
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text alone, without special tokens, at corpus speed.
-
-        Text that spells a special token ("[SEP]" in a manual) is read as ordinary characters here.
-        """
+        """The ids of each text alone, with no special tokens around, at corpus speed."""
         return self._bulk.ids(self._segmented(texts))
 
     def flat_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
@@ -297,7 +298,9 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """Hash of all that decides the ids of a text, 32 hex digits."""
-        decides = [self._rules(), self.special_tokens, bool(self._morphemes)]
+        decides: list[object] = [self._rules(), self.special_tokens, bool(self._morphemes)]
+        if self._reader is not self.engine:
+            decides.append("split_special_tokens")
         return xxhash.xxh3_128(json.dumps(decides).encode()).hexdigest()
 
     def _rules(self) -> str:
@@ -326,20 +329,25 @@ class Tokenizer:
 
     @cached_property
     def _bulk(self) -> BulkEncoder:
-        return BulkEncoder(self.engine)
+        return BulkEncoder(self._reader)
+
+    @cached_property
+    def _reader(self) -> tokenizers.Tokenizer:
+        """The engine that cuts texts."""
+        return spelled_out(self.engine) if self.settings.get("split_special_tokens") is True else self.engine
 
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
         return [self._morphemes(text)[0] for text in texts] if self._morphemes else texts
 
     def pieces(self, texts: Sequence[str]) -> list[Pieces]:
-        """The pieces of each text alone, on all cores. Special tokens written in a text are read as such."""
+        """The pieces of each text alone, on all cores."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
         read = [SURROGATE.sub("\ufffd", text) for text in texts]
         if self._morphemes:
             read, origins = map(list, zip(*map(self._morphemes, read), strict=True)) if read else ([], [])
         result = []
         for text, origin, found in zip(
-            read, origins, self.engine.encode_batch(read, add_special_tokens=False), strict=True
+            read, origins, self._reader.encode_batch(read, add_special_tokens=False), strict=True
         ):
             offsets = found.offsets
             if self._composes and not unicodedata.is_normalized("NFC", text):

@@ -5,27 +5,29 @@ What the engine calls WordPiece training merges the most frequent pair, which is
 released the program. The algorithm really used is recorded with the tokenizer (settings["bertie"]).
 """
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
 from bertie import console
 from bertie.errors import DataError, UsageError
 from bertie.folders import Kind
-from bertie.text.engine import SPECIAL_TOKENS, with_special_tokens, without_added_tokens
-from bertie.text.formats import MERGES, TOKENIZER_FILES
+from bertie.text.assemble import set_template
+from bertie.text.engine import without_added_tokens
+from bertie.text.formats import BERT, MERGES, ROLES, TOKENIZER_FILES, Algorithm, Format
 from bertie.text.korean import Morphemes
 from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
 
-Algorithm = Literal["wordpiece", "bpe", "unigram"]
 TRAINED_BY = {
     "wordpiece": "BPE merges by pair count (the engine's WordPieceTrainer); read greedily, longest piece first",
     "bpe": "byte-level BPE merges by pair count; read by merge rank",
+    "character-bpe": "BPE merges of characters by pair count, ends of words marked; read by merge rank",
     "unigram": "unigram language model by EM and pruning; read by the most probable split",
 }
 TOKENIZER_FOLDER = Kind(
@@ -35,6 +37,7 @@ TOKENIZER_FOLDER = Kind(
 )
 MAX_WORD = 100  # characters; longer words become [UNK] when read, as in BERT's release
 MAX_FED = 200_000_000  # words the engine is fed; larger counts are scaled down. Some 50 s
+END_OF_WORD = "</w>"
 COVERAGE = 0.9998  # share of character occurrences that get a piece of their own; sentencepiece: 0.9995
 
 
@@ -74,29 +77,36 @@ def train(
     words: WordCounts,
     *,
     size: int = 30522,
-    algorithm: Algorithm = "wordpiece",
+    algorithm: Algorithm | None = None,
+    family: Format = BERT,
     normalizer: Normalizer | None = None,
     min_frequency: int = 2,
     limit_alphabet: int | None = None,
     unused: int = 0,
     morphemes: bool = False,
 ) -> Tokenizer:
-    """Learn a vocabulary of `size` pieces, [PAD] first, then `unused` free rows, [UNK] [CLS] [SEP] [MASK], the pieces.
+    """Learn a vocabulary of `size` pieces with the special tokens of a family, at its ids (text/formats.py).
 
+    BERT's: [PAD], then `unused` free rows, [UNK] [CLS] [SEP] [MASK], the pieces. algorithm None: the family's own.
+    normalizer None: composed text; for another family's byte-level pieces none at all, as they are published.
     `limit_alphabet` is how many characters get pieces of their own (None: see alphabet_of, at most a quarter of
     `size`). When the words cannot give `size` pieces the vocabulary is smaller, which is
     said in a warning. `morphemes` says the words are morphemes, so that the tokenizer splits the same way.
     Raises DataError when there are no words, UsageError when `size` has no room for the alphabet.
     """
+    algorithm = algorithm or family.algorithm
     if algorithm not in TRAINED_BY:
         raise UsageError(f"Unknown algorithm {algorithm!r}. Choices: {', '.join(TRAINED_BY)}.")
-    engine, trainer_options = _engine(algorithm, normalizer or Normalizer())
+    as_published = algorithm == "bpe" == family.algorithm and normalizer is None
+    engine, trainer_options = _engine(algorithm, None if as_published else normalizer or Normalizer(), family)
     seen = _pre_tokenize(words.counts, engine)
     if not seen:
         raise DataError("The corpus has no words to learn a vocabulary from.")
     distinct = len(seen)
-    special = [SPECIAL_TOKENS["pad"], *(f"[unused{n}]" for n in range(1, unused + 1))]
-    special += [SPECIAL_TOKENS[name] for name in ("unk", "cls", "sep", "mask")]
+    free = [f"[unused{n}]" for n in range(1, unused + 1)]
+    before = len(family.start) if family.free_after is None else family.free_after
+    special = [*family.start[:before], *free, *family.start[before:]]
+    size -= len(family.last)  # these follow when the pieces are learnt
     options: dict[str, Any] = {"vocab_size": size, "special_tokens": special, "show_progress": False} | trainer_options
     if algorithm == "bpe":
         alphabet = set(pre_tokenizers.ByteLevel.alphabet())
@@ -108,14 +118,18 @@ def train(
         seen = {**_pre_tokenize(Counter(2 * character for character in alphabet), engine), **seen}
     known = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
     letters = sorted(alphabet)
-    if algorithm == "wordpiece":
-        letters += sorted({f"##{character}" for word in known for character in word[1:]})
+    if algorithm in ("wordpiece", "character-bpe"):
+        if algorithm == "wordpiece":
+            letters += sorted({f"##{character}" for word in known for character in word[1:]})
+        else:
+            letters += sorted({f"{word[-1]}{END_OF_WORD}" for word in known})
         # Listed, they have the same ids every time; else the engine numbers them in the order of a hash table, and
         # equally frequent pairs would merge in that order.
         options["special_tokens"] = special + letters
     if len(special) + len(letters) > size:
         raise UsageError(
-            f"A vocabulary of {size:,} has no room for {len(special)} special tokens and the {len(letters):,} "
+            f"A vocabulary of {size + len(family.last):,} has no room for "
+            f"{len(special) + len(family.last)} special tokens and the {len(letters):,} "
             f"pieces of {len(alphabet):,} characters. Ask for more, or lower limit_alphabet."
         )
     total = sum(known.values())
@@ -125,7 +139,10 @@ def train(
     else:
         options["min_frequency"] = max(1, round(min_frequency * scale))
     engine = _learn(engine, options, algorithm, known, scale)
+    engine = _finished(engine, family, prefixed=algorithm == "bpe")
+    size += len(family.last)
     facts = {
+        "family": family.model_types[0],
         "algorithm": algorithm,
         "trained_by": f"{TRAINED_BY[algorithm]} (tokenizers {tokenizers.__version__})",
         "lines": words.lines,
@@ -139,7 +156,12 @@ def train(
         "size_asked": size,
         **({"morphemes": "kiwi"} if morphemes else {}),
     }
-    tokenizer = Tokenizer(engine, settings={"bertie": facts})
+    settings: dict[str, Any] = {f"{role}_token": family.special[role] for role in ROLES if role in family.special}
+    if as_published:
+        settings |= {"tokenizer_class": family.classes[0], "add_prefix_space": True}
+    elif family is not BERT:  # their classes would make the family's published rules of it; this one reads our file
+        settings["tokenizer_class"] = "PreTrainedTokenizerFast"
+    tokenizer = Tokenizer(engine, settings={**settings, "bertie": facts}, format=family)
     if tokenizer.vocab_size < size:
         console.warn(
             f"The corpus gives {tokenizer.vocab_size:,} pieces, not the {size:,} asked for: it has {distinct:,} "
@@ -191,9 +213,11 @@ def _ranked(words: dict[str, int]) -> tuple[list[str], Counter[str]]:
     return sorted(counts, key=lambda c: (-counts[c], c)), counts
 
 
-def _engine(algorithm: Algorithm, normalizer: Normalizer) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
+def _engine(
+    algorithm: Algorithm, normalizer: Normalizer | None, family: Format
+) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
     """An engine with the rules of an algorithm and no vocabulary yet, and what its trainer must know."""
-    unk = SPECIAL_TOKENS["unk"]
+    unk = family.special.get("unk", "")
     options: dict[str, Any] = {}
     if algorithm == "wordpiece":
         engine = tokenizers.Tokenizer(models.WordPiece(unk_token=unk, max_input_chars_per_word=MAX_WORD))
@@ -205,6 +229,11 @@ def _engine(algorithm: Algorithm, normalizer: Normalizer) -> tuple[tokenizers.To
         engine.post_processor = processors.ByteLevel(trim_offsets=True)
         engine.decoder = decoders.ByteLevel()
         options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+    elif algorithm == "character-bpe":
+        engine = tokenizers.Tokenizer(models.BPE(unk_token=unk, end_of_word_suffix=END_OF_WORD))
+        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        engine.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
+        options["end_of_word_suffix"] = END_OF_WORD
     else:
         engine = tokenizers.Tokenizer(models.Unigram())
         engine.pre_tokenizer = pre_tokenizers.Sequence(
@@ -212,13 +241,15 @@ def _engine(algorithm: Algorithm, normalizer: Normalizer) -> tuple[tokenizers.To
         )
         engine.decoder = decoders.Metaspace(prepend_scheme="always")
         options["unk_token"] = unk
-    engine.normalizer = normalizer.engine()
+    if normalizer is not None:
+        engine.normalizer = normalizer.engine()
     return engine, options
 
 
 def _pre_tokenize(counts: Counter[str], engine: tokenizers.Tokenizer) -> dict[str, int]:
     """Counts of what the algorithm takes for words: normalized, split at punctuation, none longer than MAX_WORD."""
-    normalize, split = engine.normalizer.normalize_str, engine.pre_tokenizer.pre_tokenize_str
+    normalize = engine.normalizer.normalize_str if engine.normalizer else str
+    split = engine.pre_tokenizer.pre_tokenize_str
     whole_words = isinstance(engine.pre_tokenizer, pre_tokenizers.BertPreTokenizer)  # splits at no letter or digit
     result: Counter[str] = Counter()
     for chunk, count in counts.items():
@@ -236,10 +267,11 @@ def _pre_tokenize(counts: Counter[str], engine: tokenizers.Tokenizer) -> dict[st
 def _learn(
     engine: tokenizers.Tokenizer, options: dict[str, Any], algorithm: Algorithm, words: dict[str, int], scale: float
 ) -> tokenizers.Tokenizer:
-    """Train, then mark as special the special tokens alone: free rows are ordinary pieces, as in BERT's release."""
+    """Train on words that are split already."""
     trainer_of = {
         "wordpiece": trainers.WordPieceTrainer,
         "bpe": trainers.BpeTrainer,
+        "character-bpe": trainers.BpeTrainer,
         "unigram": trainers.UnigramTrainer,
     }
     normalizer, pre_tokenizer, post_processor = engine.normalizer, engine.pre_tokenizer, engine.post_processor
@@ -250,8 +282,25 @@ def _learn(
     engine.normalizer, engine.pre_tokenizer = normalizer, pre_tokenizer
     if post_processor:
         engine.post_processor = post_processor
-    names = list(SPECIAL_TOKENS.values())
-    return with_special_tokens(engine, names, SPECIAL_TOKENS["cls"], SPECIAL_TOKENS["sep"])
+    return engine
+
+
+def _finished(engine: tokenizers.Tokenizer, family: Format, *, prefixed: bool) -> tokenizers.Tokenizer:
+    """With the family's last tokens and its template. Free rows are ordinary pieces, as in BERT's release."""
+    tree = json.loads(engine.to_str())
+    pieces = tree["model"]["vocab"]
+    for token in family.last:
+        if isinstance(pieces, list):
+            pieces.append([token, 0.0])
+        else:
+            pieces[token] = len(pieces)
+    engine = tokenizers.Tokenizer.from_str(json.dumps(tree))
+    mask = family.special.get("mask") if family is not BERT and family.eager_mask else None
+    engine.add_special_tokens(
+        [AddedToken(t, lstrip=t == mask, normalized=False, special=True) for t in (*family.start, *family.last)]
+    )
+    set_template(engine, {"add_prefix_space": prefixed}, family)
+    return engine
 
 
 def _repeated(words: dict[str, int], scale: float, at_once: int = 4096) -> Iterator[str]:
