@@ -42,6 +42,9 @@ def train(
         int | None, typer.Option(min=1, help="Characters with a piece of their own. Default: as the text needs.")
     ] = None,
     unused: Annotated[int, typer.Option(min=0, help=r"Free rows \[unused1] ... for words added later.")] = 0,
+    split_special_tokens: Annotated[
+        bool, typer.Option("--split-special-tokens", help="Read special tokens written in a text as plain characters.")
+    ] = False,
     morphemes: Annotated[
         bool, typer.Option("--morphemes", help="Split Korean at morphemes first (Kiwi, slow).")
     ] = False,
@@ -73,6 +76,8 @@ def train(
         unused=unused,
         morphemes=morphemes,
     )
+    if split_special_tokens:
+        tokenizer.settings["split_special_tokens"] = True
     with new_folder(out, vocabulary.TOKENIZER_FOLDER, overwrite=overwrite) as made:
         tokenizer.save(made)
     facts = {"folder": str(out), "vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}

@@ -50,8 +50,8 @@ class SavesTokenizer(Protocol):
         """Entries of the vocabulary."""
         ...
 
-    def save(self, folder: Path) -> None:
-        """Write the tokenizer's files."""
+    def save(self, folder: Path, *, segments: int | None = None) -> None:
+        """Write the tokenizer's files beside a model of so many segments."""
         ...
 
 
@@ -225,7 +225,7 @@ def save(
     save_weights(model, folder / WEIGHTS, variant.table, base=variant.based(public))
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
-        tokenizer.save(folder)
+        tokenizer.save(folder, segments=model.config.type_vocab_size)
     write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
 

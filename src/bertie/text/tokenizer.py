@@ -44,10 +44,11 @@ class Tokenizer:
     """A vocabulary and the rules that cut text into its pieces.
 
     `settings` is what tokenizer_config.json says beside the engine's own file; the key "bertie" records how the
-    vocabulary was made. Special tokens written in a text are read as such, as `transformers` does; where
-    settings["split_special_tokens"] is true, as ordinary characters. That holds for all methods. `format` is the family's (formats.py), by default the one its special tokens suggest, also
-    where the files name none and the family's are not in the vocabulary; `files` are written back as they are. `frames` tell where special tokens stand around one text and around two.
-    Raises DataError when a special token is not in the vocabulary.
+    vocabulary was made. Special tokens written in a text are read as such, as in `transformers`; with
+    settings["split_special_tokens"], as ordinary characters. That holds for all methods. `format` is the family's
+    (formats.py), by default the one its special tokens suggest, also where the files name none and the family's are
+    not in the vocabulary; `files` are written back as they are. `frames` tell where special tokens stand around one
+    text and around two. Raises DataError when a special token is not in the vocabulary.
     """
 
     def __init__(
@@ -158,10 +159,11 @@ class Tokenizer:
         except DataError as error:
             raise DataError(f"{folder}: {error}") from None
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: str | Path, *, segments: int | None = None) -> None:
         """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json, and the files its family is read from.
 
-        These are vocab.txt, vocab.json with merges.txt, or the SentencePiece model it came from.
+        These are vocab.txt, vocab.json with merges.txt, or the SentencePiece model it came from. segments: how many the
+        model beside it tells apart; with fewer than two, `transformers` is told to hand it none.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -173,6 +175,8 @@ class Tokenizer:
         usual = public_settings(self.engine) if family == "BertTokenizer" else {"tokenizer_class": family}
         settings = {**usual, "model_max_length": 512, **self.settings, **called}
         settings.pop("auto_map", None)  # would name code to run
+        if segments is not None and segments < 2:
+            settings["model_input_names"] = ["input_ids", "attention_mask"]
         write_json(folder / "tokenizer_config.json", settings)
         write_json(folder / "special_tokens_map.json", called)
 
@@ -181,7 +185,9 @@ class Tokenizer:
         pieces = {i: token for token, i in self._vocabulary.items()}
         if model["type"] == "WordPiece" and len(pieces) == self.vocab_size:
             return {VOCABULARY: "".join(f"{pieces[i]}\n" for i in range(self.vocab_size)).encode()}
-        return byte_files(self.engine) if model["type"] == "BPE" and BYTE_VOCABULARY in self.format.files else self.files
+        return (
+            byte_files(self.engine) if model["type"] == "BPE" and BYTE_VOCABULARY in self.format.files else self.files
+        )
 
     def _named(self, token: str) -> str | dict[str, Any]:
         """A special token as tokenizer_config.json has it: by its name, or with its ways where it has any."""
