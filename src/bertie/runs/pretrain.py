@@ -6,7 +6,7 @@ Devlin et al. 2018, 3.1 and A.2.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
@@ -211,7 +211,8 @@ class Ready:
             check_vocabulary(self.tokenizer, shape, Path(config.model))
         else:
             preset = families.config(config.model)
-            shape = preset.replace(**{**read_with(preset, self.tokenizer), **config.model_overrides})
+            fields = read_with(preset, self.tokenizer, said=families.family(config.model).keys)
+            shape = preset.replace(**{**fields, **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
         longest = max(phase.max_length for phase in phases(config))
         if longest > shape.max_length:
@@ -318,29 +319,29 @@ class Ready:
         }
 
 
-def read_with(preset: EncoderConfig, tokenizer: Tokenizer) -> dict[str, Any]:
+def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[str]) -> dict[str, Any]:
     """The fields of a preset that a tokenizer decides: rows, ids of special tokens, segments.
 
-    Where positions are counted from the pad token's id, there are as many of them after it as in the preset.
+    said: the fields that the family's config.json says; no other is changed. Where positions are counted from the pad
+    token's id, there are as many of them after it as in the preset.
     """
     pad, sep, eos = (tokenizer.special_id(role) for role in ("pad", "sep", "eos"))
     pad = 0 if pad is None else pad  # the first GPT has none: what is padding nobody reads
     end = sep if eos is None else eos
     segments = 1 + max(max(frame.text_types + sum(frame.gap_types, ())) for frame in tokenizer.frames)
     fields: dict[str, Any] = {"vocab_size": tokenizer.vocab_size, "pad_token_id": pad, "decoder_start_token_id": pad}
-    if preset.positions_after_pad:
+    if preset.position_offset:
         fields["max_position_embeddings"] = preset.max_length + pad + 1
     if preset.type_vocab_size > 1:
         fields["type_vocab_size"] = max(preset.type_vocab_size, segments)
     if end is not None:
-        fields["sep_token_id"] = end if sep is None else sep
-        fields["eos_token_id"] = None if preset.eos_token_id is None else end
+        fields |= {"sep_token_id": end if sep is None else sep, "eos_token_id": end}
     elif preset.eos_token_id is not None:
         raise UsageError(
             "This family ends what it writes with a special token, and the tokenizer has none (eos or sep). Train one "
             "that has: bertie tokenizer train CORPUS --for gpt2 -o FOLDER"
         )
-    return fields
+    return {name: value for name, value in fields.items() if name in said}
 
 
 def _show(ready: Ready, planned: dict[str, Any]) -> None:

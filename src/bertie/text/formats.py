@@ -205,7 +205,9 @@ def find(folder: Path, settings: Settings) -> Format | None:
     family = facts.get("family") if isinstance(facts, dict) else None
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
     model_type = config.get("model_type") if isinstance(config, dict) else None
-    model_type = model_type.removeprefix("bertie-") if isinstance(model_type, str) else None  # as models/codec.py writes
+    model_type = (
+        model_type.removeprefix("bertie-") if isinstance(model_type, str) else None
+    )  # as models/codec.py writes
     named = settings.get("tokenizer_class")
     named = named.removesuffix("Fast") if isinstance(named, str) else None
     for row in FORMATS:
