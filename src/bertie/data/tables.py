@@ -7,7 +7,7 @@ out as `Bad`, in its place, and `Skipped` counts it, so that nothing is lost wit
 unreadable (wrong columns, another encoding, a cut-off parquet file) is one DataError.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,15 @@ LABELS = ("label", "labels")
 class Example:
     """One text or several that belong together, and the label when known: its name, or what else a task tells.
 
-    `line` is where its row ends, from 1; `id` its name in the file, where it has one.
+    `line` is where its row ends, from 1; `id` its name in the file, where it has one. group: what it belongs to with
+    others, where that is said; else the task decides (`Reader.group`).
     """
 
     texts: tuple[str, ...]
     label: Any = None
     line: int = 0
     id: str = ""
+    group: Hashable = field(default=None, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Are two numbers different? Seeds summed up with an interval, two models compared on the same examples."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.tasks import name_of
+from bertie.tasks import Prediction, name_of
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
@@ -75,11 +75,13 @@ def paired_metrics(
     examples: int,
     *,
     seed: int = 0,
+    counted: int | None = None,
 ) -> dict[str, Paired]:
     """Compare two models on examples drawn again and again, metric by metric (the paired bootstrap).
 
-    figures_a, figures_b: example numbers, some several times -> each metric. p is two-sided, by the shift method
-    (Berg-Kirkpatrick et al. 2012, section 2). Raises ValueError for no examples.
+    figures_a, figures_b: example numbers, some several times -> each metric. Where examples come in groups, a number is
+    a group's, and counted says how many examples there are. p is two-sided, by the shift method (Berg-Kirkpatrick et
+    al. 2012, section 2). Raises ValueError for no examples.
     """
     if not examples:
         raise ValueError("no examples to compare on")
@@ -90,7 +92,7 @@ def paired_metrics(
         return {name: a[name] - b[name] for name in a if name in b}
 
     whole = differences(np.arange(examples))
-    for _ in range(min(MOST, max(LEAST, COUNTED // examples))):
+    for _ in range(min(MOST, max(LEAST, COUNTED // (counted or examples)))):
         for name, value in differences(rng.integers(examples, size=examples)).items():
             drawn.setdefault(name, []).append(value)
     return {name: _paired(whole[name], np.array(values)) for name, values in drawn.items()}
@@ -107,7 +109,8 @@ def against(
 ) -> tuple[dict[str, Paired], list[str]]:
     """Two models of one task on one labelled file: their differences by metric, and what was left out, in words.
 
-    Examples that one of them cannot read are left out for both. Raises UsageError for models of different tasks.
+    Examples of one group (the passages of a question, the questions about a context) are drawn together. Those that one
+    of the models cannot read are left out for both. Raises UsageError for models of different tasks.
     """
     if type(a.task) is not type(b.task):
         raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks: nothing can be compared.")
@@ -121,15 +124,24 @@ def against(
     if not rows:
         raise DataError(f"{path} holds no labelled example that both models can read.")
 
+    groups: dict[tuple[str, Hashable], list[int]] = {}
+    for number, (example, *_) in enumerate(rows):
+        group = a.task.group(example)
+        groups.setdefault(("alone", number) if group is None else ("group", group), []).append(number)
+    members = list(groups.items())
+
     def figures(one: "Predictor", column: int) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
         def of(numbers: NDArray[np.int64]) -> Mapping[str, float]:
-            scores = one.task.scores()
-            drawn = [rows[number] for number in numbers.tolist()]
-            one.task.count(scores, [row[0] for row in drawn], [row[column] for row in drawn])
+            scores, examples, answers = one.task.scores(), list[Example](), list[Prediction]()
+            for draw, ((kind, _), drawn) in enumerate(members[number] for number in numbers.tolist()):
+                for row in (rows[number] for number in drawn):  # a group drawn twice counts as two
+                    examples.append(replace(row[0], group=draw) if kind == "group" else row[0])
+                    answers.append(row[column])
+            one.task.count(scores, examples, answers)
             return scores.figures()
 
         return of
 
     left_out = len(examples) - len(rows)
     notes = [f"{left_out:,} of {len(examples):,} rows left out: not readable for both models"] if left_out else []
-    return paired_metrics(figures(a, 1), figures(b, 2), len(rows), seed=seed), notes
+    return paired_metrics(figures(a, 1), figures(b, 2), len(members), seed=seed, counted=len(rows)), notes

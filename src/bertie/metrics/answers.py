@@ -136,6 +136,8 @@ class AnswerScores:
     answerable: list[bool] = field(default_factory=list)
     no_answer: list[float] = field(default_factory=list)
     silent: list[bool] = field(default_factory=list)
+    groups: list[int] = field(default_factory=list)
+    """What each question is about, by number: intervals draw contexts. Left empty, they draw questions."""
 
     @property
     def total(self) -> int:
@@ -160,7 +162,7 @@ class AnswerScores:
     def report(self) -> dict[str, Any]:
         """Every metric with its interval, and what the best threshold on the no-answer score would bring."""
         found: dict[str, Any] = {"examples": self.total, **self.figures()}
-        found["interval_95"] = intervals(self._counts(), self._figures)
+        found["interval_95"] = intervals(self._counts(), self._figures, groups=self.groups)
         found["answerable"] = sum(self.answerable)
         found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
         of_answers = [name for name in found if name.startswith("has_answer_")]

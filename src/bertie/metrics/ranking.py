@@ -3,7 +3,7 @@
 N questions
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +56,9 @@ class Accuracy:
 class Ranking:
     """Passages by question, each with its score and whether it answers. A question without an answer counts nowhere."""
 
-    questions: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
+    questions: dict[Hashable, list[tuple[float, bool]]] = field(default_factory=dict)
 
-    def add(self, truth: Iterable[tuple[str, bool]], predicted: Iterable[float]) -> None:
+    def add(self, truth: Iterable[tuple[Hashable, bool]], predicted: Iterable[float]) -> None:
         """Count more passages: (question, whether it answers) and the score it was given."""
         for (question, right), score in zip(truth, predicted, strict=True):
             self.questions.setdefault(question, []).append((score, right))

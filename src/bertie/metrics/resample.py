@@ -36,8 +36,15 @@ def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> I
         yield np.asarray(times_RN @ counts_NK, np.float64)
 
 
-def intervals(counts: Counts, figures: Callable[[Float], Mapping[str, Float]]) -> dict[str, list[float]]:
-    """The 95 % interval of every metric. counts (N, K); figures: sums (..., K) -> metrics (...) each"""
+def intervals(
+    counts: Counts, figures: Callable[[Float], Mapping[str, Float]], *, groups: Sequence[Hashable] = ()
+) -> dict[str, list[float]]:
+    """The 95 % interval of every metric. counts (N, K); figures: sums (..., K) -> metrics (...) each
+
+    groups: what each example belongs to; those of a group are drawn together (the cluster bootstrap).
+    """
+    if groups:
+        counts = summed(np.asarray(counts, np.float64), groups)
     if not (counts if hasattr(counts, "shape") else np.asarray(counts)).shape[0]:
         return {}
     found: dict[str, list[Float]] = {}
@@ -45,6 +52,14 @@ def intervals(counts: Counts, figures: Callable[[Float], Mapping[str, Float]]) -
         for name, values in figures(sums).items():
             found.setdefault(name, []).append(values)
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
+
+
+def summed(counts: Float, groups: Sequence[Hashable]) -> Float:
+    """The sums over the examples of each group. counts (N, K) -> (groups, K)"""
+    number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
+    found = np.zeros((len(number), counts.shape[1]))
+    np.add.at(found, [number[group] for group in groups], counts)
+    return found
 
 
 def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) -> "sparse.csr_array":

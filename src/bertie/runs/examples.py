@@ -54,9 +54,13 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
             raise DataError("Training and dev examples differ: one file holds pairs of texts, the other single ones.")
     elif parted:
         cut = round(PARTED * len(train))
+        while (
+            cut < len(train) and (group := kind.group(train[cut])) is not None and group == kind.group(train[cut - 1])
+        ):
+            cut += 1  # what belongs together stays together
         train, dev = train[:cut], train[cut:]
     else:
-        train, dev = hold_out(train, by=kind.stratum)
+        train, dev = hold_out(train, by=kind.stratum, group=kind.group)
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     if dataset and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
         shown = ", ".join(map(repr, odd[:10]))
@@ -99,22 +103,34 @@ def hold_out(
     share: float = HELD_OUT,
     *,
     by: Callable[[Example], Hashable] = lambda example: example.label,
+    group: Callable[[Example], Hashable] = lambda example: None,
 ) -> tuple[list[Example], list[Example]]:
     """Split off a dev set that has each stratum, by default each label, in proportion, the same for every seed.
 
-    A stratum of two examples or more gives at least one; a single example stays in training. Raises DataError when
-    nothing can be held out.
+    What is held out is whole groups; an example whose group is None is one by itself, and a group's stratum is the set
+    of its examples'. A stratum of two groups or more gives at least one; a single one stays in training. Raises
+    DataError when nothing can be held out.
     """
     draws = key(SPLIT_SEED, np.arange(len(examples)))
-    strata: dict[Hashable, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     for i, example in enumerate(examples):
-        strata.setdefault(by(example), []).append(i)
+        name = group(example)
+        groups.setdefault((name is None, i if name is None else name), []).append(i)
+    strata: dict[Hashable, list[list[int]]] = {}
+    for rows in groups.values():
+        strata.setdefault(frozenset(by(examples[i]) for i in rows), []).append(rows)
+    if len(groups) < len(examples) and all(len(alike) == 1 for alike in strata.values()):
+        strata = {None: [*groups.values()]}  # no two groups of one kind: any may be held out
     held: set[int] = set()
-    for rows in strata.values():
-        rows.sort(key=lambda i: int(draws[i]))
-        held.update(rows[: max(1, round(share * len(rows)))] if len(rows) > 1 else [])
+    for alike in strata.values():
+        alike.sort(key=lambda rows: int(draws[rows[0]]))
+        count = max(1, round(share * len(alike))) if len(alike) > 1 else 0
+        held.update(i for rows in alike[:count] for i in rows)
     if not held:
-        raise DataError(f"{len(examples):,} examples, no two of a kind: nothing can be held out. Give a dev file.")
+        raise DataError(
+            f"{len(examples):,} examples, no two of a kind that do not belong together: nothing can be held out. "
+            "Give a dev file: --dev FILE."
+        )
     train = [example for i, example in enumerate(examples) if i not in held]
     return train, [examples[i] for i in sorted(held)]
 

@@ -4,7 +4,7 @@ A classifier of pairs whose last label means "answers" (Nogueira and Cho 2019, a
 is measured: by where the first right passage of each question stands.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from bertie.data.tables import Example
@@ -28,6 +28,11 @@ class RankTask(SequenceTask):
                 f"A passage answers or does not: two labels, not {len(self.labels):,} ({', '.join(self.labels[:9])})."
             )
 
+    @classmethod
+    def group(cls, example: Example) -> Hashable:
+        """The question."""
+        return example.texts[0] if example.group is None else example.group
+
     def scores(self) -> Scores:
         """Passages by question."""
         return Ranking()
@@ -35,7 +40,7 @@ class RankTask(SequenceTask):
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
         """By question: whether each passage answers, and its probability of doing so."""
         yes = self.labels[-1]
-        truth = [(example.texts[0], example.label == yes) for example in examples]
+        truth = [(self.group(example), example.label == yes) for example in examples]
         scores.add(truth, [prediction.scores[yes] for prediction in predictions])
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:

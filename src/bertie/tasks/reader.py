@@ -36,3 +36,11 @@ class Reader:
     def stratum(cls, example: Example) -> Hashable:
         """Where dev examples are held out of training ones, each stratum gives its share; by default there is one."""
         return None
+
+    @classmethod
+    def group(cls, example: Example) -> Hashable:
+        """What an example belongs to with others: a question, a context. None: it stands by itself.
+
+        A group is never split between training and dev, and is drawn whole where examples are drawn again.
+        """
+        return example.group

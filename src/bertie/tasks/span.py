@@ -10,7 +10,7 @@ B sequences · S longest · T tokens · C pieces of a context · L longest answe
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -24,6 +24,7 @@ from bertie.data.rows import kind_of
 from bertie.data.tables import Bad, Columns, Example, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
 from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold
+from bertie.metrics.base import Scores
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
@@ -140,6 +141,11 @@ class SpanTask(Task):
     def stratum(cls, example: Example) -> bool:
         """Questions with and without an answer give their share."""
         return bool(example.label)
+
+    @classmethod
+    def group(cls, example: Example) -> Hashable:
+        """The context: what is learnt from one question about it helps with the others."""
+        return example.texts[CONTEXT] if example.group is None else example.group
 
     @classmethod
     def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
@@ -272,6 +278,12 @@ class SpanTask(Task):
     def scores(self) -> AnswerScores:
         """True and given answers, by the published script."""
         return AnswerScores(self.script)
+
+    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """The answers, and which questions share a context: intervals draw contexts."""
+        super().count(scores, examples, predictions)
+        assert isinstance(scores, AnswerScores)
+        scores.groups += [hash(self.group(example)) for example in examples]
 
     def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """With the threshold that gives the dev set its best F1, where questions may have no answer."""
