@@ -187,8 +187,8 @@ def new_folder(path: Path, kind: Kind, *, overwrite: bool = False, keep_stranger
     """
     path = path.resolve()  # a link stays, and what it leads to is replaced
     temporary, old = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
-    if old.exists() and not path.exists():  # a process was killed between two renames
-        old.rename(path)
+    if old.exists():  # a process was killed between two renames, or after them
+        _delete(old) if path.exists() else old.rename(path)
     check(path, kind, overwrite=overwrite and not keep_strangers, new=not keep_strangers)
     temporary.mkdir(parents=True, exist_ok=True)
     with locked(temporary / LOCK, _busy(path)):
@@ -205,7 +205,6 @@ def new_folder(path: Path, kind: Kind, *, overwrite: bool = False, keep_stranger
             shutil.rmtree(temporary, ignore_errors=True)
             raise
         if path.exists():
-            _delete(old) if old.exists() else None
             path.rename(old)
         temporary.rename(path)
         sync_folder(path.parent)

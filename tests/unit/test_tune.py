@@ -134,7 +134,7 @@ def test_a_power_cut_at_the_worst_moment_loses_no_point(
     run, space = tmp_path / "run", {"epochs": (1, 2, 3, 4, 5)}
     run.mkdir()
     library = module._optuna()
-    study = module._study(library, run, config, space, [{"epochs": 1}, {"epochs": 2}])
+    study = module._study(library, run, config, space)
     study.ask()
     trial = study.ask()
     trial.suggest_categorical("epochs", space["epochs"])

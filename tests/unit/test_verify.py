@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from bertie import console
 from bertie.cli.app import app
-from bertie.errors import DataError, UsageError
+from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import file_hash
 from bertie.runs.pretrain import pretrain
 from bertie.runs.verify import shown, verify
@@ -133,3 +133,75 @@ def test_the_command_says_what_is_wrong_and_exits_with_3(run):
     bad = CliRunner().invoke(app, ["verify", str(run)])
     assert isinstance(bad.exception, DataError)
     assert "BAD  checkpoint-6" in bad.stdout
+
+
+def unseen(folder):
+    """The files in which one flipped bit is neither found nor named as not covered."""
+    whole_report = verify(folder)
+    assert whole_report["ok"], shown(whole_report)
+    missed = []
+    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
+        data = path.read_bytes()
+        place = len(data) // 2
+        path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+        try:
+            if verify(folder)["ok"]:
+                missed.append(path.relative_to(folder).as_posix())
+        except BertieError:
+            pass
+        path.write_bytes(data)
+    assert verify(folder)["ok"]
+    return missed
+
+
+def test_a_flipped_bit_in_any_file_of_a_run_is_found(run):
+    assert unseen(run) == []
+    (run / "notes.txt").write_text("mine")
+    assert "not covered: notes.txt" in shown(verify(run))
+
+
+def test_a_flipped_bit_in_any_file_of_a_corpus_is_found(tmp_path):
+    corpus = make_corpus(tmp_path / "corpus", documents(60))
+    assert unseen(corpus) == []
+
+
+def test_a_run_of_version_0_1_verifies_as_it_did_and_says_what_is_not_covered(run):
+    (run / "checksums.json").unlink()
+    assert not verify(run)["ok"], "a finished run of this version has its list"
+    results = json.loads((run / "results.json").read_text())
+    del results["format"]
+    (run / "results.json").write_text(json.dumps(results))
+    report = verify(run)
+    assert report["ok"], shown(report)
+    (files,) = [check["found"] for check in report["checks"] if check["name"] == "files"]
+    assert "guesses.jsonl" in files
+    assert "checkpoint" not in files
+
+
+def test_a_model_without_its_tokenizer_is_not_well(run):
+    for name in ("tokenizer.json", "vocab.txt", "checksums.json"):
+        (run / "model" / name).unlink()
+    bad = {check["name"]: check["found"] for check in verify(run)["checks"] if not check["ok"]}
+    assert "has no tokenizer" in bad["model"]
+
+
+def test_a_drawn_report_is_still_whole(run):
+    assert CliRunner().invoke(app, ["report", str(run)]).exit_code == 0
+    assert verify(run)["ok"]
+
+
+def test_a_finished_run_is_not_resumed_never(home, run):
+    config = settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1")
+    with pytest.raises(UsageError, match="finished run"):
+        pretrain(config, run, resume="never")
+
+
+def test_a_run_killed_before_its_last_files_is_finished_by_the_same_call(home, run):
+    config = settings(home, "train.log_every=2", "model_overrides.hidden_dropout_prob=0.1")
+    for name in ("checksums.json", "report.html"):
+        (run / name).unlink()
+    (run / ".report.html.77.tmp").write_text("half")
+    (run / ".model.tmp").mkdir()
+    pretrain(config, run)
+    assert verify(run)["ok"], shown(verify(run))
+    assert [path.name for path in run.glob(".*")] == [".lock"]

@@ -89,10 +89,13 @@ def build(
     return folders.build(chosen, shape.replace(**overrides), heads=heads, seed=seed)
 
 
-def load(folder: str | Path, *, heads: Heads = None, seed: int = 0) -> tuple[Model, LoadReport]:
+def load(
+    folder: str | Path, *, heads: Heads = None, seed: int = 0, fresh_heads: bool = False
+) -> tuple[Model, LoadReport]:
     """The model in a folder, in evaluation mode, and a report of what was loaded, starts fresh, was not used.
 
-    heads None: those the folder was saved with. Raises DataError as `models.folder.load` does.
+    heads None: those the folder was saved with. fresh_heads: they start fresh, whatever the folder has.
+    Raises DataError as `models.folder.load` does.
     """
     variant = _of_folder(Path(folder), read_public(Path(folder)))
-    return folders.load(variant, Path(folder), heads=heads, seed=seed)
+    return folders.load(variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads)

@@ -1,6 +1,7 @@
 """Model folders in the public layout: config.json, model.safetensors, tokenizer files, README.md (the model card)."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -64,11 +65,15 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     return model
 
 
-def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) -> tuple[Model, LoadReport]:
+def load(
+    variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0, fresh_heads: bool = False
+) -> tuple[Model, LoadReport]:
     """The model in a folder, in evaluation mode, and what of it was loaded, starts fresh (by `seed`), was not used.
 
-    heads None: those the folder's own class has. Only heads and the pooler may be fresh. Raises DataError: files
-    missing or damaged, or config.json and the weights not of one model; nothing is allocated before that is known.
+    heads None: those the folder's own class has. fresh_heads: the heads start fresh, whatever is stored (the classifier
+    of another task has the same name); a decoder, which is half of a model, does not. Only heads and the pooler may be
+    fresh. Raises DataError: files missing or damaged, or config.json and the weights not of one model; nothing is
+    allocated before that is known.
     """
     public, where = read_public(folder), str(folder / CONFIG)
     config = variant.config(public, where)
@@ -81,11 +86,21 @@ def load(variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0) 
             config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
             model = Model(variant.encoder(config), modules, variant=variant, public=public)
         fill = partial(_initialize, model, variant, seed)
+        dropped = _without_heads(model, variant, weights) if fresh_heads else []
         report = load_weights(model, weights, may_be_fresh=MAY_BE_FRESH, fill=fill)
     if heads is None:
         model.labels = labels
         model.problem_type = _problem_type(public, where)
-    return model.eval(), report
+    return model.eval(), replace(report, dropped=tuple(dropped))
+
+
+def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> list[str]:
+    """Take the weights of the model's heads out of those that are stored; their names."""
+    names = [f"heads.{name}" for name, _ in model.heads.named_parameters() if not name.startswith("decoder.")]
+    found = {public for name in names for public in variant.table.public(name) if public in weights}
+    for public in found:
+        del weights.stored[public]
+    return sorted(found)
 
 
 def fingerprint(folder: Path) -> str:

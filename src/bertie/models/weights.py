@@ -95,15 +95,19 @@ def _fill(template: str, parts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a strict load did: our names that were loaded or start fresh, and names in the file nobody read."""
+    """What a strict load did: our names that were loaded or start fresh, and names in the file nobody read.
+
+    dropped: names in the file that were left out on purpose, of another task's head.
+    """
 
     loaded: tuple[str, ...]
     fresh: tuple[str, ...]
     unused: tuple[str, ...]
+    dropped: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         parts = [f"{len(self.loaded)} weights loaded"]
-        for what, names in (("start fresh", self.fresh), ("in the file are not used", self.unused)):
+        for what, names in (("start fresh", self.fresh), ("in the file are not used", self.unused + self.dropped)):
             if names:
                 parts.append(f"{len(names)} {what} ({', '.join(names[:4])}{' ...' if len(names) > 4 else ''})")
         return "; ".join(parts) + "."

@@ -34,11 +34,12 @@ from bertie.metrics.base import Scores
 from bertie.models.folder import MODEL_FOLDER, check_vocabulary
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
+from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left, read_examples
 from bertie.runs.finetune_page import page
 from bertie.runs.folder import BEST, CONFIG, FINDINGS, MODEL, SCORE, RunFolder
-from bertie.tasks import Prediction
+from bertie.tasks import Prediction, name_of
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
@@ -232,7 +233,15 @@ class _Run:
         if config.from_scratch:
             model = families.build(config.model, heads=self.task.heads, seed=config.train.seed)
         else:
-            model, report = families.load(config.model, heads=self.task.heads, seed=config.train.seed)
+            fresh = not self._same_task(tokenizer)
+            model, report = families.load(
+                config.model, heads=self.task.heads, seed=config.train.seed, fresh_heads=fresh
+            )
+            if report.dropped:
+                console.say(
+                    f"{escape(config.model)} was fine-tuned for another task or other labels: "
+                    f"the head starts fresh ({', '.join(report.dropped)} not used)."
+                )
             console.say(f"{escape(config.model)}: {escape(str(report))}", level=1)
         if config.reinit:
             reinitialize(model, config.reinit, seed=config.train.seed)
@@ -244,6 +253,15 @@ class _Run:
             raise UsageError(f"max_length {config.max_length:,} is more than the model's {most:,} positions.")
         model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, self.task.problem_type
         return model
+
+    def _same_task(self, tokenizer: Tokenizer) -> bool:
+        """Whether the model was fine-tuned for this very task with these very labels, so that its head can go on."""
+        ours = tokenizer.settings.get("bertie")
+        told = ours.get("task") if isinstance(ours, dict) else None
+        if isinstance(told, dict) and told.get("name") != name_of(self.task):
+            return False
+        folder = Path(self.config.model)
+        return not self.task.labels or read_labels(read_public(folder), str(folder)) == self.task.labels
 
     def _set_facts(self, tokenizer: Tokenizer) -> None:
         length, texts = self.config.max_length, self.examples.texts

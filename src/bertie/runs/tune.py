@@ -9,6 +9,7 @@ The published grid: batch 16 or 32, rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs (Devl
 """
 
 import itertools
+import json
 import random
 import shutil
 import time
@@ -33,6 +34,7 @@ from bertie.runs.finetune import finetune
 from bertie.runs.folder import MODEL, STUDY, RunFolder
 from bertie.settings import build, merge, nested, scalar
 from bertie.tasks.source import steps_of
+from bertie.train import log
 from bertie.train.figures import Diverged
 from bertie.train.resume import FREE, flatten
 
@@ -116,14 +118,14 @@ def tune(
     folder = RunFolder(run)
     with folder.held(overwrite=overwrite):
         folder.begin()
-        study = _study(library, run, config, space, points)
+        study = _study(library, run, config, space)
         began = time.monotonic()
         with console.progress("tuning", wanted, done=len(_done(study)), unit="trials") as advance:
             while len(_done(study)) < wanted:
                 if hours is not None and time.monotonic() - began > hours * 3600:
                     console.say(f"The {hours:g} h are over: {len(_done(study))} of {wanted} trials are done.")
                     break
-                trial = study.ask()
+                trial = _ask(library, study, config.train.seed, points)
                 values = {name: _suggest(trial, name, choices) for name, choices in space.items()}
                 settings = _with_looks(varied(config, values), len(examples.train))
                 _try(library, study, trial, settings, run, values, metric, prune)
@@ -164,6 +166,8 @@ def _try(
         if prune and share < 1 and trial.should_prune():
             raise _GivenUp
 
+    for step, value in _looks_before(run / name, metric):  # of a trial that was interrupted: the pruner knows them all
+        trial.report(value, round(100 * step / config.train.steps))
     began = time.monotonic()
     state = library.trial.TrialState
     try:
@@ -178,6 +182,15 @@ def _try(
     study.tell(trial, results["dev"][metric])
 
 
+def _looks_before(run: Path, metric: str) -> list[tuple[int, float]]:
+    """The looks at dev that a run's metrics tell of: step and figure."""
+    if not (run / log.METRICS).exists():
+        return []
+    data = (run / log.METRICS).read_bytes()
+    lines = map(json.loads, data[: data.rfind(b"\n") + 1].splitlines())  # the last may be cut
+    return [(line["step"], line[metric]) for line in lines if line["kind"] == "valid"]
+
+
 def folder_name(values: Mapping[str, Any]) -> str:
     """ "batch_size=16 lr=5e-05 epochs=2", which says what the run is."""
     return " ".join(f"{name.rpartition('.')[2]}={value}".replace("/", "_") for name, value in values.items())
@@ -185,7 +198,8 @@ def folder_name(values: Mapping[str, Any]) -> str:
 
 def _with_looks(config: FinetuneConfig, examples: int) -> FinetuneConfig:
     steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
-    return config.model_copy(update={"train": config.train.model_copy(update={"eval_every": max(1, steps // LOOKS)})})
+    looks = {"steps": steps, "eval_every": max(1, steps // LOOKS)}
+    return config.model_copy(update={"train": config.train.model_copy(update=looks)})
 
 
 def _suggest(trial: "optuna.Trial", name: str, values: tuple[Any, ...] | Range) -> Any:
@@ -218,22 +232,19 @@ def _optuna() -> Any:
         import optuna
         from optuna.storages import journal
     except ImportError:
-        raise UsageError("A search runs on optuna: pip install 'bertie[search]'") from None
+        raise UsageError("`bertie tune` needs optuna: pip install 'bertie[tune]'.") from None
     assert journal
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna
 
 
-def _study(
-    library: Any, run: Path, config: FinetuneConfig, space: Space, points: list[dict[str, Any]] | None
-) -> "optuna.Study":
-    """The study in a folder, new or as it was left; a trial that was interrupted stands in the queue again."""
+def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "optuna.Study":
+    """The study in a folder, new or as it was left; a trial that was interrupted is no longer one."""
     storage = library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(run / STUDY)))
     study: optuna.Study = library.create_study(
         storage=storage,
         study_name="search",
         direction="maximize",
-        sampler=library.samplers.TPESampler(seed=config.train.seed),
         pruner=library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
         load_if_exists=True,
     )
@@ -252,16 +263,23 @@ def _study(
     states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
-        if points is None and trial.params.keys() == space.keys():
-            study.enqueue_trial(trial.params)  # its run folder goes on from its last checkpoint
-    if points:
-        random.Random(config.train.seed).shuffle(points)  # so that a search cut short has seen something of everything
-        queued = [trial.system_attrs["fixed_params"] for trial in study.get_trials(states=(states.WAITING,))]
-        known = [*queued, *(trial.params for trial in _done(study))]
-        for point in points:  # whatever a power cut left out of the queue is put into it
-            if point not in known:
-                study.enqueue_trial(point)
     return study
+
+
+def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, Any]] | None) -> "optuna.Trial":
+    """The next trial, chosen by the trials that have ended alone.
+
+    So a trial that was interrupted is chosen again, whose run folder goes on from its last checkpoint, and a search
+    that was killed ends with the trials of one that was not. points: of a grid, of which the next is taken.
+    """
+    done = _done(study)
+    study.sampler = library.samplers.TPESampler(seed=(seed + len(done)) % 2**32)
+    shuffled = random.Random(seed).sample(points or [], len(points or []))  # cut short, it has seen some of everything
+    known = [trial.params for trial in done]
+    point = next((point for point in shuffled if point not in known), None)
+    if point and not study.get_trials(states=(library.trial.TrialState.WAITING,)):  # or it was chosen before a kill
+        study.enqueue_trial(point)
+    return study.ask()
 
 
 def _done(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
@@ -280,19 +298,19 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
     states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}
     rows = [
         {
-            "trial": trial.number,
+            "trial": number,
             "folder": trial.user_attrs["folder"],
             "settings": trial.params,
             "state": states[trial.state.name],
             metric: trial.value if trial.state.name == "COMPLETE" else None,
             "seconds": round(trial.user_attrs["seconds"], 1),
         }
-        for trial in done
+        for number, trial in enumerate(done)
     ]
     rows.sort(key=lambda row: (row[metric] is None, -(row[metric] or 0.0)))
     counts = {name: sum(row["state"] == name for row in rows) for name in states.values()}
     if not counts["done"]:
-        raise BertieError(f"Not one of {len(rows)} trials came to an end; {run / STUDY} has what became of each.")
+        raise BertieError(f"None of {len(rows)} trials finished. {run / STUDY} records what happened to each.")
     results = {"metric": metric, "wanted": wanted, **counts, "best": rows[0], "trials": rows}
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
         best = run / rows[0]["folder"] / MODEL

@@ -1,0 +1,179 @@
+"""Output folders: whole or absent, one process at a time, and nothing of anybody else's is ever replaced."""
+
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from bertie import checksums, folders
+from bertie.errors import DataError, UsageError
+from bertie.folders import ANYTHING, Kind, held, new_folder, strangers
+from bertie.runs.folder import RUN
+
+KIND = Kind("toy", begins=("a.txt",), files=("a.txt", "b-*.txt"), folders={"inner": None})
+
+
+def fill(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(name)
+    return folder
+
+
+def tree(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_a_folder_is_whole_or_absent(tmp_path):
+    with suppress(ZeroDivisionError), new_folder(tmp_path / "out", KIND) as made:
+        fill(made, "a.txt")
+        assert not (tmp_path / "out").exists()
+        raise ZeroDivisionError
+    assert list(tmp_path.iterdir()) == []
+    with new_folder(tmp_path / "out", KIND) as made:
+        fill(made, "a.txt")
+    assert tree(tmp_path / "out") == {"a.txt", "checksums.json"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("moment", ["while it is written", "between the renames", "before the old one is deleted"])
+def test_killed_at_any_moment_the_same_call_works(tmp_path, moment):
+    """What a killed process leaves is laid out by hand; every moment leaves one of these."""
+    out = tmp_path / "out"
+    with new_folder(out, KIND) as made:
+        fill(made, "a.txt")
+    if moment == "while it is written":
+        fill(tmp_path / ".out.tmp", ".lock", "a.txt", "b-1.txt")
+    elif moment == "between the renames":
+        fill(tmp_path / ".out.tmp", ".lock", "a.txt")
+        out.rename(tmp_path / ".out.old")
+    else:
+        shutil.copytree(out, tmp_path / ".out.old")
+    with new_folder(out, KIND, overwrite=True) as made:
+        fill(made, "a.txt", "b-2.txt")
+    assert tree(out) == {"a.txt", "b-2.txt", "checksums.json"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path):
+    code = (
+        "import os, sys; from pathlib import Path; from bertie.folders import ANYTHING, new_folder\n"
+        "with new_folder(Path(sys.argv[1]), ANYTHING) as made:\n"
+        "    (made / 'half').write_text('x'); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path / "out")]).returncode == -9
+    assert [path.name for path in tmp_path.iterdir()] == [".out.tmp"]
+    with new_folder(tmp_path / "out", ANYTHING) as made:
+        fill(made, "whole")
+    assert tree(tmp_path) == {"out/whole", "out/checksums.json"}
+
+
+@pytest.mark.parametrize("kind", [KIND, RUN], ids=["written once", "gone on with"])
+def test_what_bertie_did_not_write_is_never_deleted(tmp_path, kind):
+    foreign = fill(tmp_path / "thesis", "chapter.tex", "figures/plot.png")
+    with pytest.raises(UsageError, match=r"chapter.tex, figures/.* Move it away"):
+        folders.check(foreign, kind, overwrite=True)
+    with pytest.raises(UsageError, match=r"chapter\.tex"), held(foreign, kind, overwrite=True):
+        pass
+    with pytest.raises(UsageError, match=r"chapter\.tex"), new_folder(foreign, kind, overwrite=True):
+        pass
+    assert tree(foreign) == {"chapter.tex", "figures/plot.png"}
+    assert list(tmp_path.iterdir()) == [foreign]
+
+
+def test_a_note_in_a_run_stands_in_the_way_and_is_named(tmp_path):
+    run = fill(tmp_path / "run", "run.yaml", "metrics.jsonl", "checkpoint-5/state.json", "model/notes.md")
+    assert strangers(run, RUN) == ["model/notes.md"]
+    with pytest.raises(UsageError, match=r"model/notes\.md"), held(run, RUN, overwrite=True):
+        pass
+    (run / "model/notes.md").unlink()
+    with held(run, RUN, overwrite=True):
+        assert tree(run) == {".lock"}
+
+
+def test_files_in_the_list_are_ours_whatever_their_names(tmp_path):
+    with new_folder(tmp_path / "out", KIND) as made:
+        fill(made, "a.txt", "odd.bin", "extra/config.json")
+    assert strangers(tmp_path / "out", KIND) == []
+    fill(tmp_path / "out", "extra/mine.txt")
+    assert strangers(tmp_path / "out", KIND) == ["extra/"]
+
+
+def test_a_folder_that_is_being_written_is_refused_and_keeps_its_lock(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from bertie.folders import held; from bertie.runs.folder import RUN\n"
+        "with held(Path(sys.argv[1]), RUN):\n    print('in', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"in\n"
+        inode = (tmp_path / "run" / ".lock").stat().st_ino
+        with pytest.raises(UsageError, match="Another process"):
+            folders.check(tmp_path / "run", RUN, overwrite=True)
+        with pytest.raises(UsageError, match="Another process"), held(tmp_path / "run", RUN, overwrite=True):
+            pass
+        assert (tmp_path / "run" / ".lock").stat().st_ino == inode
+        other.kill()
+    with held(tmp_path / "run", RUN, overwrite=True):
+        pass
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
+    with new_folder(tmp_path / "real", KIND) as made:
+        fill(made, "a.txt")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with new_folder(tmp_path / "link", KIND, overwrite=True) as made:
+        fill(made, "b-1.txt")
+    assert (tmp_path / "link").is_symlink()
+    assert tree(tmp_path / "real") == {"b-1.txt", "checksums.json"}
+    (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
+    with pytest.raises(UsageError, match="does not exist"):
+        folders.check(tmp_path / "nowhere", KIND, overwrite=True)
+
+
+def test_leftovers_of_killed_writes_are_swept(tmp_path):
+    run = fill(tmp_path / "run", "run.yaml", ".results.json.123.tmp", ".model.tmp/config.json", ".checkpoint-5.tmp/x")
+    with held(run, RUN):
+        assert tree(run) == {"run.yaml", ".lock", ".checkpoint-5.tmp/x"}, "a torn checkpoint is told of, then swept"
+
+
+def test_inside_a_run_strangers_are_taken_over(tmp_path):
+    with new_folder(tmp_path / "model", KIND) as made:
+        fill(made, "a.txt")
+    fill(tmp_path / "model", "mine.txt", "onnx/model.onnx")
+    with new_folder(tmp_path / "model", KIND, keep_strangers=True) as made:
+        fill(made, "b-1.txt")
+    assert tree(tmp_path / "model") == {"b-1.txt", "checksums.json", "mine.txt", "onnx/model.onnx"}
+
+
+def test_every_changed_byte_is_found(tmp_path):
+    with new_folder(tmp_path / "out", KIND) as made:
+        fill(made, "a.txt", "b-1.txt", "extra/config.json")
+        with new_folder(made / "inner", KIND) as inner:
+            fill(inner, "a.txt")
+    names = tree(tmp_path / "out")
+    assert len(names) == 6
+    for name in names:
+        path = tmp_path / "out" / name
+        whole = path.read_bytes()
+        for place in (0, len(whole) // 2, len(whole) - 1):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+            try:
+                assert checksums.check(tmp_path / "out").damage, f"{name} at {place}"
+            except DataError:
+                assert name == "checksums.json"
+        path.write_bytes(whole)
+    assert checksums.check(tmp_path / "out") == checksums.Checked(5)
+    fill(tmp_path / "out", "inner/mine.txt")
+    assert checksums.check(tmp_path / "out").uncovered == ["inner/mine.txt"]
+
+
+def test_a_mount_point_is_named_as_such(monkeypatch, tmp_path):
+    monkeypatch.setattr(os.path, "ismount", lambda path: True)
+    with pytest.raises(UsageError, match="mount point"), new_folder(tmp_path, KIND):
+        pass
