@@ -1,0 +1,132 @@
+"""Where a fine-tuning run starts and goes on: heads that are kept or fresh, the best weights so far, moved files."""
+
+import json
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_verify import unseen
+
+from bertie import console, families
+from bertie.errors import UsageError
+from bertie.files import read_json
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import read_examples
+from bertie.runs.finetune import _Run, _with_steps, finetune, finetune_seeds
+from bertie.runs.tune import varied
+from bertie.runs.verify import shown, verify
+from bertie.train import log
+from bertie.train.config import OptimConfig, TrainConfig
+from nano import one_thread
+from toys import toy_model
+
+CLASSIFIER = "sequence.classifier.weight"
+
+
+def table(path: Path, labels: list[str]) -> Path:
+    """Which of the letters x, y, z does the text hold?"""
+    rng, lines = random.Random(0), ["text\tlabel"]
+    for i in range(40 * len(labels)):
+        letters = [rng.choice("abcdef") for _ in range(6)] + ["xyz"[i % len(labels)]] * 2
+        lines.append(f"{' '.join(letters)}\t{labels[i % len(labels)]}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("home")
+    toy_model(folder / "model", "abcdefxyz", max_position_embeddings=32)
+    table(folder / "three.tsv", ["one", "two", "three"])
+    table(folder / "two.tsv", ["one", "two"])
+    table(folder / "other.tsv", ["good", "bad"])
+    return folder
+
+
+def config(home: Path, file: str = "two.tsv", **values: Any) -> FinetuneConfig:
+    made = FinetuneConfig(
+        model=str(home / "model"),
+        train_file=str(home / file),
+        max_length=16,
+        epochs=6,
+        optim=OptimConfig(lr=3e-3),
+        train=TrainConfig(batch_size=16, precision="fp32", steps=1, eval_every=2, save_every=2, keep=99),
+    )
+    return varied(made, values)
+
+
+@pytest.fixture(scope="module")
+def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("trained") / "run"
+    with one_thread():
+        finetune(config(home, "two.tsv", select="best"), run)
+    return run
+
+
+def ready(settings: FinetuneConfig) -> _Run:
+    examples = read_examples(settings)
+    return _Run(_with_steps(settings, len(examples.train)), Path(), examples)
+
+
+def test_a_head_of_other_labels_starts_fresh_and_that_is_said(home, trained, capsys, monkeypatch):
+    monkeypatch.setattr(console, "verbosity", console.Verbosity())
+    start = str(trained / "model")
+    stored, _ = families.load(start)
+    kept = ready(config(home, "two.tsv", model=start)).model.heads.state_dict()[CLASSIFIER]
+    assert kept.equal(stored.heads.state_dict()[CLASSIFIER])
+    assert "starts fresh" not in capsys.readouterr().err
+    for file, rows in (("other.tsv", 2), ("three.tsv", 3)):
+        fresh = ready(config(home, file, model=start)).model
+        assert fresh.heads.state_dict()[CLASSIFIER].shape[0] == rows
+        assert not fresh.heads.state_dict()[CLASSIFIER][:2].equal(kept)
+        assert "starts fresh" in " ".join(capsys.readouterr().err.split())
+        assert fresh.encoder.state_dict()["layers.0.down.weight"].equal(
+            stored.encoder.state_dict()["layers.0.down.weight"]
+        )
+
+
+def test_a_head_of_another_task_starts_fresh(home, trained):
+    start = str(trained / "model")
+    numbers = table(home / "numbers.tsv", ["0.1", "0.9"])
+    model = ready(config(home, numbers.name, model=start, task="regression")).model
+    assert model.heads.state_dict()[CLASSIFIER].shape[0] == 1
+
+
+def test_how_often_dev_is_looked_at_matters_where_it_chooses(home, trained, tmp_path):
+    with pytest.raises(UsageError, match=r"train\.eval_every: 2 -> 3"):
+        finetune(config(home, select="best", **{"train.eval_every": 3}), trained)
+    assert finetune(config(home, select="best"), trained) == read_json(trained / "results.json")
+    old = shutil.copytree(trained, tmp_path / "old")
+    results = read_json(old / "results.json")
+    del results["identity"]["train.eval_every"], results["format"]
+    (old / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UsageError, match=r"train\.eval_every: 2 -> 3"):
+        finetune(config(home, select="best", **{"train.eval_every": 3}), old)
+
+
+def test_from_a_checkpoint_of_another_folder_the_best_so_far_is_taken_over(home, trained, tmp_path):
+    looks = [(line["step"], line["accuracy"]) for line in log.read(trained) if line["kind"] == "valid"]
+    best = max(value for _, value in looks)
+    first = next(step for step, value in looks if value == best)
+    assert 2 < first < looks[-2][0], "else there is nothing to tell apart"
+    with one_thread():
+        later = trained / f"checkpoint-{looks[-2][0]}"
+        finetune(config(home, select="best"), tmp_path / "later", resume=str(later))
+        weights = [run / "model" / "model.safetensors" for run in (trained, tmp_path / "later")]
+        assert weights[0].read_bytes() == weights[1].read_bytes()
+        with pytest.raises(UsageError, match="no longer holds the best weights"):
+            finetune(config(home, select="best"), tmp_path / "early", resume=str(trained / "checkpoint-2"))
+
+
+def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
+    settings = config(home, select="best", epochs=1, **{"train.save_every": 100, "train.keep": 1})
+    with one_thread():
+        finetune_seeds(settings, tmp_path / "run", 2)
+    assert unseen(tmp_path / "run") == [], shown(verify(tmp_path / "run"))
+
+
+def test_never_refuses_a_finished_run(home, trained):
+    with pytest.raises(UsageError, match="finished run"):
+        finetune(config(home, select="best"), trained, resume="never")
