@@ -1,11 +1,13 @@
 """Every optimizer does what its paper's formula says, and its state travels by name."""
 
+import re
 from typing import get_args
 
 import pytest
 import torch
 from torch import nn
 
+from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.nn import machine
 from bertie.nn.linear import Linear
@@ -34,6 +36,30 @@ def test_matrices_decay_and_biases_and_norms_do_not():
         assert names[id(parameter)].endswith("weight")
         assert "norm" not in names[id(parameter)]
     assert len(decayed["params"]) + len(spared["params"]) == len(list(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("preset", "sizes", "biases"),
+    [
+        ("xlnet-base-cased", {}, r"attention\.ask_(content|distance|segment)"),
+        ("t5-small", {"attention_head_size": 8}, r"relative\.bias\.weight"),
+    ],
+)
+def test_biases_of_two_axes_do_not_decay(preset, sizes, biases):
+    """What is added to queries or scores is a bias whatever its shape; the releases spare all that is called so."""
+    model = families.build(
+        preset, vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8, **sizes
+    )
+    found = {piece.name: piece for piece in pieces(model)}
+    added = [name for name in found if re.search(biases, name)]
+    assert added
+    assert all(found[name].tensor.ndim == 2 for name in added)
+    spared = {name for name, piece in found.items() if not piece.decays}
+    assert spared == {name for name, piece in found.items() if piece.tensor.ndim == 1} | set(added)
+    for optimizer in NAMES:
+        groups = [group for each in Updates(model, OptimConfig(name=optimizer)).optimizers for group in each.param_groups]
+        still = [group for group in groups if not group["weight_decay"]]
+        assert {id(x) for group in still for x in group["params"]} >= {id(found[name].owner) for name in added}
 
 
 # The formulas: x (a tensor), its gradients in turn -> x after as many updates ----------------------------------------

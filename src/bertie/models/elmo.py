@@ -140,10 +140,7 @@ class ElmoEncoder(nn.Module):
         spelling is not known.
         """
         if layout is None:
-            mask = (
-                torch.ones(input_ids.shape[:2], device=input_ids.device) if attention_mask is None else attention_mask
-            )
-            layout = Padded(mask)
+            layout = Padded.of(input_ids, attention_mask)
         characters = self._characters(input_ids, layout)
         word = self.characters(characters, self.compute_dtype)
         hidden, mirror_BS = torch.cat([word, word], -1), mirror(layout)

@@ -104,7 +104,7 @@ class Encoder(nn.Module):
         Raises DataError when a sequence is longer than the model has positions.
         """
         if layout is None:
-            layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+            layout = Padded.of(input_ids, attention_mask)
         given, layout = layout, layout.roomy()
         positions = layout.position_ids() if cache is None else cache.extend(layout.mask())
         self._check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))

@@ -131,7 +131,7 @@ class Model(nn.Module):
         """
         types, layout = inputs.pop("token_type_ids", None), inputs.pop("layout", None)
         if layout is None:
-            layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+            layout = Padded.of(input_ids, attention_mask)
         output = self._encode(input_ids, types, layout, inputs)
         heads, logits = dict(self.heads), dict[str, Tensor]()
         if heads.pop("decoder", None) is not None:

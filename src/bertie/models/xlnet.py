@@ -87,7 +87,7 @@ class XLNetEncoder(nn.Module):
         out as a rectangle for that. Raises UsageError for targets without an order.
         """
         if layout is None:
-            layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
+            layout = Padded.of(input_ids, attention_mask)
         if target_positions is not None and perm_mask is None:
             raise UsageError(
                 "target_positions need perm_mask: without an order, a query would see what it is to predict."

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from bertie.errors import UsageError
 
 
 def rounded(rows: int) -> int:
@@ -42,6 +45,32 @@ class Padded:
     """A rectangle of B rows. attention_mask (B, S) bool, true on real tokens, which stand first in their row."""
 
     attention_mask: Tensor
+
+    def __post_init__(self) -> None:
+        if self.attention_mask.device.type == "cpu":
+            self._check()
+
+    @classmethod
+    def of(cls, input_ids: Tensor, attention_mask: Tensor | None) -> "Padded":
+        """The layout of a user's batch; without a mask (B, S) all tokens are real.
+
+        Raises UsageError for padding before a token. On an accelerator that is looked up outside of training alone,
+        where nobody waits for the answer.
+        """
+        layout = cls(input_ids.new_ones(input_ids.shape[:2]) if attention_mask is None else attention_mask)
+        if attention_mask is not None and attention_mask.device.type != "cpu" and not torch.is_grad_enabled():
+            layout._check()
+        return layout
+
+    def _check(self) -> None:
+        mask_BS = self.attention_mask.bool()
+        if torch.compiler.is_compiling() or mask_BS.is_meta or isinstance(mask_BS, FakeTensor):
+            return  # no numbers to look at
+        if bool((mask_BS[:, 1:] & ~mask_BS[:, :-1]).any()):
+            raise UsageError(
+                "The attention_mask has padding before a token. [CLS] is read from the first place, so put the padding "
+                "behind the tokens: tokenizer.padding_side = 'right' in transformers."
+            )
 
     @property
     def max_seqlen(self) -> int:

@@ -8,6 +8,7 @@ Q, K query and key positions · N heads
 """
 
 from math import log
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -38,13 +39,19 @@ def relative_buckets(distance: Tensor, *, both_sides: bool, num_buckets: int, ma
     return right + torch.where(distance < exact, distance, wide)
 
 
+class ScoreBias(nn.Embedding):
+    """A table of numbers that are added to scores."""
+
+    biases: ClassVar = ("weight",)
+
+
 class RelativePositions(nn.Module):
     """The bias of every distance; one table serves all layers."""
 
     def __init__(self, num_heads: int, *, both_sides: bool, num_buckets: int = 32, max_distance: int = 128) -> None:
         super().__init__()
         self.both_sides, self.num_buckets, self.max_distance = both_sides, num_buckets, max_distance
-        self.bias = nn.Embedding(num_buckets, num_heads)
+        self.bias = ScoreBias(num_buckets, num_heads)
 
     def forward(self, queries: int, keys: int) -> Tensor:
         """-> (1, N, Q, K) float32; the queries are the last of the keys' positions"""

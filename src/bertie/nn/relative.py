@@ -13,6 +13,7 @@ B sequences · T real tokens · K tokens (keys) · Q queries, K or more · N hea
 
 from dataclasses import dataclass
 from math import sqrt
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn, zeros
@@ -65,6 +66,8 @@ def relations(
 
 class RelativeAttention(nn.Module):
     """Self-attention by content, distance and segment. The projections lie as published, (H, N, D), without biases."""
+
+    biases: ClassVar = ("ask_content", "ask_distance", "ask_segment")  # added to every query (train/optim.py)
 
     def __init__(self, hidden_size: int, num_heads: int, *, dropout_p: float = 0.0) -> None:
         super().__init__()

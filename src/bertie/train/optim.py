@@ -1,7 +1,8 @@
 """Optimizers: torch's own where it has one, a row each; their state by name, so that it fits in safetensors.
 
-In all of them matrices decay, and vectors, which are biases and norms, do not (Devlin et al. 2018, A.2; release file
-optimization.py, exclude_from_weight_decay). `Updates` is what a loop holds.
+In all of them matrices decay, and biases and norms do not (Devlin et al. 2018, A.2; release file optimization.py,
+exclude_from_weight_decay). Vectors are biases and norms; a module whose biases have more axes names them in `biases`.
+`Updates` is what a loop holds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -36,10 +37,13 @@ class Piece:
     below: int = 0
     """How far below the heads it lies: the top layer 1, the next 2 ..., the embeddings last; heads and pooler 0."""
 
+    bias: bool = False
+    """Whether it is added to something, or scales it: a vector, or what its module names as a bias."""
+
     @property
     def decays(self) -> bool:
         """Matrices do."""
-        return self.tensor.ndim > 1
+        return not self.bias
 
 
 class Updates:
@@ -114,7 +118,8 @@ def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[Piece]:
         parts = getattr(module, "parts", 1) if linear and apart else 1
         if parts == 1:
             tensor = nn.Parameter(own(parameter)) if is_cut(parameter) else parameter
-            yield Piece(name, tensor, parameter, slice(None), hidden, below)
+            bias = tensor.ndim < 2 or name.rpartition(".")[2] in getattr(module, "biases", ())
+            yield Piece(name, tensor, parameter, slice(None), hidden, below, bias)
             continue
         size = len(parameter) // parts
         for i in range(parts):
@@ -174,7 +179,7 @@ def _groups(pieces: Iterable[Piece], config: OptimConfig) -> list[dict[str, Any]
     groups: dict[tuple[bool, float], dict[str, Any]] = {}
     for piece in sorted(pieces, key=lambda piece: not piece.decays):
         share, decay = config.layer_decay**piece.below, config.weight_decay if piece.decays else 0.0
-        empty: dict[str, Any] = {"params": [], "weight_decay": decay, "share": share}
+        empty: dict[str, Any] = {"params": [], "weight_decay": decay, "share": share, "matrices": piece.decays}
         groups.setdefault((piece.decays, share), empty)["params"].append(piece.tensor)
     return list(groups.values())
 
@@ -205,7 +210,7 @@ class Lamb(torch.optim.Optimizer):
                 v = state["exp_avg_sq"].mul_(beta2).addcmul_(x.grad, x.grad, value=1 - beta2)
                 update = (m / (1 - beta1**t)).div_((v / (1 - beta2**t)).sqrt_().add_(group["eps"]))
                 update.add_(x, alpha=group["weight_decay"])
-                if x.ndim > 1:
+                if group["matrices"]:
                     length, size = x.norm(), update.norm()
                     update.mul_(torch.where((length > 0) & (size > 0), length / size, 1.0))
                 x.add_(update, alpha=-group["lr"])
