@@ -57,7 +57,9 @@ def test_biases_of_two_axes_do_not_decay(preset, sizes, biases):
     spared = {name for name, piece in found.items() if not piece.decays}
     assert spared == {name for name, piece in found.items() if piece.tensor.ndim == 1} | set(added)
     for optimizer in NAMES:
-        groups = [group for each in Updates(model, OptimConfig(name=optimizer)).optimizers for group in each.param_groups]
+        groups = [
+            group for each in Updates(model, OptimConfig(name=optimizer)).optimizers for group in each.param_groups
+        ]
         still = [group for group in groups if not group["weight_decay"]]
         assert {id(x) for group in still for x in group["params"]} >= {id(found[name].owner) for name in added}
 

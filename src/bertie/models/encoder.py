@@ -125,8 +125,9 @@ class Encoder(nn.Module):
         elif seen is None:
             seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
             if self.relative is not None:
-                keys = layout.max_seqlen if cache is None else cache.mask().shape[1]
-                seen = with_distances(seen, self.relative(layout.max_seqlen, keys), hidden.dtype)
+                read = None if cache is None else cache.mask()
+                keys = layout.max_seqlen if read is None else read.shape[1]
+                seen = with_distances(seen, self.relative(layout.max_seqlen, keys, read), hidden.dtype)
         hidden_states, attentions = [hidden], []
         for i, layer in enumerate(self._in_order()):
             reads = {} if cache is None else {"cache": cache.layer(i)}

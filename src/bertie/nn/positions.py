@@ -53,12 +53,15 @@ class RelativePositions(nn.Module):
         self.both_sides, self.num_buckets, self.max_distance = both_sides, num_buckets, max_distance
         self.bias = ScoreBias(num_buckets, num_heads)
 
-    def forward(self, queries: int, keys: int) -> Tensor:
-        """-> (1, N, Q, K) float32; the queries are the last of the keys' positions"""
+    def forward(self, queries: int, keys: int, mask_BK: Tensor | None = None) -> Tensor:
+        """-> (1 or B, N, Q, K) float32; the queries are the last of the keys. mask_BK: where rows have gaps, the tokens."""
         device = self.bias.weight.device
-        distance_QK = torch.arange(keys, device=device) - torch.arange(keys - queries, keys, device=device)[:, None]
-        buckets_QK = relative_buckets(
-            distance_QK, both_sides=self.both_sides, num_buckets=self.num_buckets, max_distance=self.max_distance
+        place_BK = torch.arange(keys, device=device)[None] if mask_BK is None else mask_BK.cumsum(1)
+        buckets_BQK = relative_buckets(
+            place_BK[:, None, :] - place_BK[:, keys - queries :, None],
+            both_sides=self.both_sides,
+            num_buckets=self.num_buckets,
+            max_distance=self.max_distance,
         )
-        bias: Tensor = self.bias(buckets_QK).permute(2, 0, 1)[None]
+        bias: Tensor = self.bias(buckets_BQK).permute(0, 3, 1, 2)
         return bias

@@ -148,7 +148,7 @@ class WindowAttention(SelfAttention):
         bias = None if self.qkv_global.bias is None else self.qkv_global.bias.to(hidden.dtype)
         q_bias, kv_bias = (None, None) if bias is None else (bias[:size], bias[size:])
         at_BGH = seen.at_BG[..., None].expand(-1, -1, size)
-        hidden_BGH = layout.rectangle(hidden).gather(1, at_BGH)
+        hidden_BGH = layout.rectangle(hidden).gather(1, seen.at_BG[..., None].expand(-1, -1, hidden.shape[-1]))
         (q_BNGD,) = split_heads(F.linear(hidden_BGH, weight[:size], q_bias), 1, self.num_heads)
         kv = layout.rectangle(F.linear(hidden, weight[size:], kv_bias))
         k_BNSD, v_BNSD = split_heads(kv, 2, self.num_heads)
@@ -209,7 +209,7 @@ def window_attention(
     of_global = everywhere(seen.is_BG)[:, None, None].expand(-1, -1, w, -1)
     if seen.causal:
         place_S = torch.arange(length, device=q.device)[None, None, :, None]
-        place = interleaved(place_S.expand(batch, -1, -1, -1)).view(batch * dilation * chunks, 1, w, 1)
+        place = interleaved(place_S.expand(batch, -1, -1, -1)).reshape(batch * dilation * chunks, 1, w, 1)
         of_global = of_global & (everywhere(seen.at_BG)[:, None, None] <= place)
     visible = torch.cat([of_global, visible], -1)
     context, probs = attend(
