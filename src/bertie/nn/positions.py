@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 def sines(positions: Tensor, size: int) -> Tensor:
     """(...) -> (..., size) float32: sines, then cosines, of wavelengths from 2 pi to 20,000 pi. Vaswani et al. 2017."""
-    waves = positions[..., None] / 10_000 ** (torch.arange(0, size, 2, device=positions.device) / size)
+    frequencies = 1 / 10_000 ** (torch.arange(0, size, 2, device=positions.device) / size)
+    waves = positions[..., None] * frequencies  # rounded as `transformers` rounds it
     return torch.cat([waves.sin(), waves.cos()], -1)[..., :size]
 
 
@@ -54,7 +55,7 @@ class RelativePositions(nn.Module):
         self.bias = ScoreBias(num_buckets, num_heads)
 
     def forward(self, queries: int, keys: int, mask_BK: Tensor | None = None) -> Tensor:
-        """-> (1 or B, N, Q, K) float32; the queries are the last of the keys. mask_BK: where rows have gaps, the tokens."""
+        """-> (1 or B, N, Q, K) float32; the queries are the last of the keys. mask_BK: the tokens of rows with gaps."""
         device = self.bias.weight.device
         place_BK = torch.arange(keys, device=device)[None] if mask_BK is None else mask_BK.cumsum(1)
         buckets_BQK = relative_buckets(
