@@ -4,6 +4,7 @@ A `Runner` does a fixed amount of work each time it is called and says how much;
 round, and `summary` turns the rounds into a median with its spread and ratios against the first runner.
 """
 
+import io
 import json
 import os
 import resource
@@ -148,7 +149,7 @@ def read_lines(path: Path | None) -> list[dict[str, Any]]:
     """The rows `write_lines` wrote to `path`; none when it is not there. Raises DataError for a line that is no row."""
     rows = []
     if path and path.exists():
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(io.StringIO(path.read_text(encoding="utf-8")), 1):
             try:
                 rows.append(dict(json.loads(line)))
             except (ValueError, TypeError):

@@ -30,7 +30,7 @@ def boundaries(sentences: list[str]) -> set[int]:
 def treebank(path: Path) -> Iterator[list[str]]:
     """Runs of sentences that stood together: split at newdoc and newpar, or where the document's name changes."""
     rows, run = [], 0
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").split("\n"):
         if line.startswith(("# newdoc", "# newpar")):
             run += 1
         elif line.startswith("# sent_id = "):

@@ -9,7 +9,7 @@ An example is `Tagged`: its label has for each word (head, relation), the head c
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bertie.data.rows import opened
+from bertie.data.rows import opened, where_of
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.data.tagged import NUMBER, blocks, spaced, ud_words
 from bertie.errors import UsageError, nearest
@@ -29,7 +29,7 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
         raise UsageError(f"Unknown format of parsed sentences {kind!r}. {nearest(kind, FORMATS)}")
     columns, comment, read, head, relation = FORMATS[kind]
     with opened(path) as file:
-        for block in blocks(file, format.encoding, str(path), comment=comment):
+        for block in blocks(file, format.encoding, where_of(path), comment=comment):
             if isinstance(block, Bad):
                 yield block
                 continue

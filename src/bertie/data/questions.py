@@ -12,29 +12,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bertie.data.rows import RECOGNISED, TableFormat, decoded, opened, where_of
 from bertie.data.tables import Bad, Example
 from bertie.errors import DataError
 
 Answers = tuple[tuple[str, int], ...]
 MISPLACED = -1
+LINES = ("jsonl", "ndjson")
 
 
-def questions(path: Path | str) -> Iterator[Example | Bad]:
-    """The questions of a file, in order; `line` counts questions, or lines of a .jsonl file, from 1.
+def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Example | Bad]:
+    """The questions of a file or of standard input, in order; `line` counts questions, or lines of JSON lines, from 1.
 
     Raises DataError: no such file, not JSON, not of this frame.
     """
-    path = Path(path)
+    suffix = Path(path).suffix.lower().removeprefix(".")
+    if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
+        with opened(path) as file:
+            for number, line in decoded(file, format.encoding, where_of(path)):
+                yield line if isinstance(line, Bad) else _of_line(line, number)
+        return
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        with opened(path) as file:
+            text = file.read().decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,}).") from None
-    if path.suffix.lower() in (".jsonl", ".ndjson"):
-        for line, row in enumerate(text.splitlines(), 1):
-            yield _of_line(row, line)
-        return
     try:
         articles = json.loads(text)["data"]
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]

@@ -7,10 +7,13 @@ DataError. What fields mean, tables.py says.
 """
 
 import csv
+import io
 import itertools
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -46,6 +49,8 @@ class TableFormat:
 
 
 RECOGNISED = TableFormat()
+OBJECT = re.compile(rb'\s*\{\s*["}]')
+"""How a JSON object begins."""
 
 
 def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields | Bad]]:
@@ -53,40 +58,63 @@ def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields
     kind = format.kind or kind_of(path)
     if kind not in FORMATS:
         raise UsageError(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
-    if str(path) == "-":
-        yield from FORMATS[kind](sys.stdin.buffer, format, "standard input")
-        return
     with opened(path) as file:
-        yield from FORMATS[kind](file, format, str(path))
+        yield from FORMATS[kind](file, format, where_of(path))
 
 
-def opened(path: Path | str) -> IO[bytes]:
-    """A file to be read; the caller closes it. Raises DataError that says why it cannot be opened."""
+def where_of(path: Path | str) -> str:
+    """What a file is called in messages."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
+    """A file to be read, or standard input ("-"), which stays open. Raises DataError that says why it cannot be."""
+    if str(path) == "-":
+        return nullcontext(_standard_input())
     try:
         return open(path, "rb")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def kind_of(path: Path | str) -> str:
-    """The format a file's name tells.
+def _standard_input() -> IO[bytes]:
+    if sys.stdin is None:
+        raise DataError("Standard input is closed. Give a file, or pipe the texts into the command.")
+    return sys.stdin.buffer
 
-    A .txt whose first line holds a tab is a tsv, as NSMC's and MRPC's are; a .json that begins with an object holds one
-    a line.
+
+def kind_of(path: Path | str) -> str:
+    """The format a file's name tells, and where the name tells nothing its first line.
+
+    Where that begins with a JSON object, each line is one: in standard input, and in .txt and .json files. A .txt whose
+    first line holds a tab is a tsv, as NSMC's and MRPC's are.
     """
-    if str(path) == "-":
-        return "lines"
-    suffix = Path(path).suffix.lower().removeprefix(".")
+    stdin = str(path) == "-"
+    suffix = "" if stdin else Path(path).suffix.lower().removeprefix(".")
     if suffix in ("txt", "json", ""):
-        try:
-            with open(path, "rb") as file:
-                first = file.readline(1 << 20)
-        except OSError:
-            first = b""  # records() says what is wrong with the file
+        first = _first_line(path).removeprefix(b"\xef\xbb\xbf")
+        if OBJECT.match(first):
+            return "jsonl"
         if suffix == "json":
-            return "json" if first.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[") else "jsonl"
-        return "tsv" if b"\t" in first else "lines"
+            return "json" if first.lstrip().startswith(b"[") else "jsonl"
+        return "tsv" if b"\t" in first and not stdin else "lines"
     return {"ndjson": "jsonl", "pq": "parquet"}.get(suffix, suffix)
+
+
+def _first_line(path: Path | str) -> bytes:
+    """How a file begins; of standard input what has arrived, which is read again later."""
+    if str(path) == "-":
+        file: Any = _standard_input()
+        if hasattr(file, "peek"):
+            return bytes(file.peek(1 << 16)).partition(b"\n")[0]
+        line = bytes(file.readline(1 << 20))
+        file.seek(-len(line), io.SEEK_CUR)
+        return line
+    try:
+        with open(path, "rb") as file:
+            return bytes(file.readline(1 << 20))
+    except OSError:
+        return b""  # records() says what is wrong with the file
 
 
 def decoded(file: IO[bytes], encoding: str, where: str) -> Iterator[tuple[int, str | Bad]]:

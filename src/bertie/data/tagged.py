@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bertie.data.rows import decoded, opened
+from bertie.data.rows import decoded, opened, where_of
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
@@ -45,7 +45,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
     if kind not in FORMATS:
         raise UsageError(f"Unknown format of tagged words {kind!r}. {nearest(kind, FORMATS)}")
     with opened(path) as file:
-        yield from FORMATS[kind](file, format, str(path))
+        yield from FORMATS[kind](file, format, where_of(path))
 
 
 def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | Bad]:

@@ -63,7 +63,10 @@ def of_documents(documents: Iterable[Sequence[str]], tokenizer: Tokenizer, count
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The rows of a JSON Lines file; none where there is no file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    with path.open(encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:

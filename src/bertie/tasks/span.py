@@ -122,7 +122,7 @@ class SpanTask(Task):
             yield from super().rows(path, format, on_columns=on_columns)
             return
         on_columns(Columns(("question", "context"), "answers" if format.labelled else None))
-        for row in questions(path):
+        for row in questions(path, format):
             unlabelled = format.labelled and isinstance(row, Example) and row.label is None
             yield Bad(row.line, "no answers") if unlabelled else row
 
