@@ -67,7 +67,7 @@ def load(folder: str | Path) -> "Model":
     Raises DataError: files missing or damaged, or vocabulary and weights not of one model.
     """
     from bertie import families
-    from bertie.models.folder import check_vocabulary
+    from bertie.models.saving import check_vocabulary
     from bertie.text.formats import TOKENIZER_FILES
     from bertie.text.tokenizer import Tokenizer
 

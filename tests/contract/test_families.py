@@ -11,7 +11,7 @@ from bertie import families
 from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.elmo import ElmoEncoder
-from bertie.models.heads import HEADS, LABELLED
+from bertie.models.heads import HEADS, labelled
 from bertie.models.kinds import MOST
 from bertie.models.model import Model
 from bertie.models.variant import Variant
@@ -62,7 +62,7 @@ def built(variant: Variant, architecture: str = "") -> Model:
 @pytest.mark.parametrize(("variant", "architecture"), CLASSES)
 def test_a_folder_comes_back_as_it_was(variant: Variant, architecture: str, tmp_path: Path) -> None:
     model = built(variant, architecture)
-    labels = ("x", "y", "z") if set(LABELLED) & set(model.heads) else ()
+    labels = ("x", "y", "z") if set(labelled()) & set(model.heads) else ()
     model.save_pretrained(tmp_path / "a", labels=labels)
     again, report = families.load(tmp_path / "a")
     assert report.fresh + report.unused == ()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertie import families
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, VOCABULARY
+from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.models.weights import public_state
 from bertie.nn.layout import Packed
@@ -178,9 +178,9 @@ def _packed_as_padded(ours: Model, batch: Mapping[str, Tensor]) -> None:
         packed = ours.encoder(**flat, layout=layout)
         padded = ours.encoder(**batch)
     close(packed.last_hidden_state, padded.last_hidden_state[real], "packed")
-    for name, head in ours.heads.items():
-        if name not in VOCABULARY:
-            close(head(packed), _real(head(padded), batch), f"packed {name}")
+    expected = ours.all_logits(padded)
+    for name, logits in ours.all_logits(packed).items():
+        close(logits, _real(expected[name], batch), f"packed {name}")
 
 
 def _same_folder(ours: Model, theirs: Any, folder: Path) -> None:

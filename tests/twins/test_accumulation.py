@@ -29,7 +29,7 @@ def gradients_of_the_mean():
     (batch,) = source.batches(3)
     hidden = model.encode(batch)
     flat = hidden.last_hidden_state[batch.labels["mlm_positions"]]
-    logits = model.heads["mlm"](flat, model.word_embeddings)
+    logits = model.heads["mlm"].logits(flat, model.word_embeddings)
     pair = model.heads["pair"](hidden)
     loss = torch.nn.functional.cross_entropy(logits, batch.labels["mlm_targets"])
     loss = loss + torch.nn.functional.cross_entropy(pair, batch.labels["nsp_labels"])

@@ -40,7 +40,7 @@ def test_its_own_keys(tmp_path: Path) -> None:
     names.save_pretrained(tmp_path)
     config = families.config(tmp_path)
     assert (config.hidden_act, config.hidden_dropout_prob, config.attention_probs_dropout_prob) == ("relu", 0.3, 0.2)
-    assert (config.sequence_dropout, config.span_dropout, config.type_vocab_size) == (0.4, 0.25, 0)
+    assert (config.get("sequence_dropout"), config.get("span_dropout"), config.type_vocab_size) == (0.4, 0.25, 0)
 
 
 def test_sizes() -> None:

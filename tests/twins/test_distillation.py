@@ -56,8 +56,8 @@ def test_losses_and_gradients_are_the_formulas(positions, monkeypatch):
     hidden = model.encode(batch).last_hidden_state
     with torch.no_grad():
         seen = other.encode(batch).last_hidden_state
-        t_logits = other.heads["mlm"](seen, other.word_embeddings)
-    s_logits = model.heads["mlm"](hidden, model.word_embeddings)
+        t_logits = other.heads["mlm"].logits(seen, other.word_embeddings)
+    s_logits = model.heads["mlm"].logits(hidden, model.word_embeddings)
     mlm = F.cross_entropy(s_logits[places], targets)
     if positions == "masked":
         s_logits, t_logits = s_logits[places], t_logits[places]

@@ -16,7 +16,8 @@ from torch import nn
 from bertie import families
 from bertie.errors import DataError, UsageError
 from bertie.families.elmo import ELMO, read_published
-from bertie.models.elmo import ElmoConfig, ElmoEncoder, word_vectors
+from bertie.infer.words import word_vectors
+from bertie.models.elmo import ElmoConfig, ElmoEncoder
 from bertie.models.model import Model
 from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CharacterCNN, character_ids

@@ -12,7 +12,7 @@ from bertie import families
 from bertie.data.tagged import spaced
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import facts_of
-from bertie.models.features import FEATURES
+from bertie.models.heads.features import FEATURES
 from bertie.models.model import Model
 from bertie.tasks import TaggingTask, task_of
 from bertie.tasks.source import TaskSource

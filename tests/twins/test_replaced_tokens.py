@@ -53,7 +53,7 @@ def model(objective) -> Model:
     model = families.build(shape, heads=objective.heads, variant="electra", seed=3)
     objective.prepare(model, 3)
     with torch.no_grad():  # a generator that is right now and then
-        model.heads["generator"].mlm.bias[STRUCTURE : STRUCTURE + 6] = 4
+        model.companions["generator"].mlm.bias[STRUCTURE : STRUCTURE + 6] = 4
     return model.train()
 
 
@@ -107,12 +107,15 @@ def test_losses_and_gradients_are_those_of_transformers(objective, batch, model,
         "head": (discriminator.discriminator_predictions.dense.weight, model.heads["rtd"].dense.weight),
         "generator's layer": (
             generator.electra.encoder.layer[0].intermediate.dense.weight,
-            model.heads["generator"].encoder.layers[0].up.weight,
+            model.companions["generator"].encoder.layers[0].up.weight,
         ),
-        "generator's head": (generator.generator_predictions.dense.weight, model.heads["generator"].mlm.dense.weight),
+        "generator's head": (
+            generator.generator_predictions.dense.weight,
+            model.companions["generator"].mlm.dense.weight,
+        ),
         "generator's projection": (
             generator.electra.embeddings_project.weight,
-            model.heads["generator"].encoder.embeddings.projection.weight,
+            model.companions["generator"].encoder.embeddings.projection.weight,
         )
         if hasattr(generator.electra, "embeddings_project")
         else (theirs.embeddings.LayerNorm.weight, ours.embeddings.norm.weight),
@@ -124,8 +127,8 @@ def test_losses_and_gradients_are_those_of_transformers(objective, batch, model,
 def test_no_gradient_passes_through_what_was_drawn(objective, batch, model) -> None:
     report = objective.loss(model, objective.forward(model, batch), batch)
     report["rtd"].total.backward()
-    assert model.heads["generator"].mlm.dense.weight.grad is None
-    assert model.heads["generator"].encoder.layers[0].up.weight.grad is None
+    assert model.companions["generator"].mlm.dense.weight.grad is None
+    assert model.companions["generator"].encoder.layers[0].up.weight.grad is None
 
 
 def test_the_discriminator_reads_what_the_generator_said(objective, batch, model) -> None:
@@ -139,9 +142,9 @@ def test_the_discriminator_reads_what_the_generator_said(objective, batch, model
 
 def test_tokens_are_drawn_as_likely_as_the_generator_finds_them(model, monkeypatch) -> None:
     """50,000 even draws from one state come out in its probabilities, whatever fits in memory at once."""
-    generator = model.heads["generator"]
+    generator = model.companions["generator"]
     hidden, word = torch.randn(1, 16), generator.encoder.embeddings.word.weight
-    probabilities = generator.mlm(hidden, word).softmax(-1)[0]
+    probabilities = generator.mlm.logits(hidden, word).softmax(-1)[0]
     draws = torch.arange(50_000) / 50_000
     for room in (chunks.CHUNK_LOGITS, V * 700):
         monkeypatch.setattr(rtd, "CHUNK_LOGITS", room)

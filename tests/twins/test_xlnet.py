@@ -82,7 +82,7 @@ def test_two_streams(lengths: tuple[int, ...], segments: bool, tmp_path: Path) -
         close(probs[:, :, :size].transpose(1, 2)[real], tokens.transpose(1, 2)[real], f"attention of tokens {i}")
         rows = targets[:, None, :, None].expand(-1, probs.shape[1], -1, size)
         close(probs[:, :, size:], queries.gather(2, rows), f"attention of queries {i}")
-    logits = ours.heads["plm"](mine.last_hidden_state, ours.word_embeddings)
+    logits = ours.heads["plm"].logits(mine.last_hidden_state, ours.word_embeddings)
     close(logits, other.logits, "logits")
     weights = torch.linspace(-1, 1, logits.numel()).view_as(logits)
     ((logits + other.logits) * weights).sum().backward()

@@ -13,7 +13,7 @@ import torch
 
 from bertie import console
 from bertie.cli import main
-from bertie.models.features import FeatureHead
+from bertie.models.heads.features import FeatureHead
 from toys import toy_model
 
 FAST = ["optim.lr=3e-3", "train.batch_size=16", "train.precision=fp32", "max_length=24"]

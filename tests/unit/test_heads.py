@@ -1,12 +1,19 @@
-"""Where each family's heads drop out, which no comparison without dropout can see."""
+"""What heads read, and where each family's drop out, which no comparison without dropout can see."""
+
+from dataclasses import fields
 
 import pytest
 import torch
 
 from bertie import families
+from bertie.errors import DataError, UsageError
 from bertie.models.encoder import EncoderOutput
+from bertie.models.flat import UNIONS
+from bertie.models.head_config import HeadConfigs
 from bertie.models.heads import HEADS
-from bertie.nn.layout import Padded
+from bertie.models.model import Model
+from bertie.models.pooling import pool
+from bertie.nn.layout import Packed, Padded
 
 PLACES = [  # preset, head, dropout before the head's dense layer, before its last layer (transformers' own classes)
     ("bert-base", "pair", 0.0, 0.0),
@@ -61,3 +68,84 @@ def test_dropout_runs_in_training_alone():
     assert not torch.equal(head(output), head(output))
     head.eval()
     assert torch.equal(head(output), head(output))
+
+
+# Left to right -------------------------------------------------------------------------------------------------------
+
+CAUSAL = {  # preset -> what makes it read left to right
+    "bert-base-ltr": {},
+    "roberta-base": {"causal": True},
+    "openai-gpt": {},
+    "gpt2": {},
+}
+NANO = {
+    "vocab_size": 50,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "max_position_embeddings": 30,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+    "classifier_dropout": 0.0,
+    "initializer_range": 0.2,
+}
+
+
+def causal(preset: str, name: str) -> Model:
+    config = families.config(preset, **NANO, **CAUSAL[preset])
+    if config.embedding_dropout is not None:
+        config = config.replace(embedding_dropout=0.0)
+    heads = lambda config: {name: HEADS[name](config, 3)}  # noqa: E731
+    return families.build(config, heads=heads, variant=families.family(preset).model_type, seed=1)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", ["sequence", "pair", "choice"])
+@pytest.mark.parametrize("preset", CAUSAL)
+def test_what_a_left_to_right_model_says_of_a_text_depends_on_all_of_it(preset, name, training):
+    """On each token, packed or padded; on nothing behind it."""
+    model = causal(preset, name).train(training)
+    lengths, ids = torch.tensor([7, 4]), torch.randint(5, 50, (2, 7), generator=torch.Generator().manual_seed(0))
+    mask = torch.arange(7) < lengths[:, None]
+    logits = model(ids, mask)[name]
+    packed = model(ids[mask], layout=Packed.from_lengths(lengths))[name]
+    torch.testing.assert_close(logits, packed, rtol=0, atol=1e-5)
+    for row, column in mask.nonzero().tolist():
+        changed = ids.clone()
+        changed[row, column] = (changed[row, column] - 5 + 1) % 45 + 5
+        apart = (model(changed, mask)[name] - logits).abs().view(2, -1).amax(1)
+        assert apart[row] > 1e-6, f"token {column} of {row}"
+        assert apart[1 - row] == 0
+    behind = ids.clone()
+    behind[1, 4:] = 9
+    torch.testing.assert_close(model(behind, mask)[name], logits, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("preset", ["bert-base-ltr", "gpt2"])
+def test_the_vector_of_a_left_to_right_text_is_its_last_token(preset):
+    model = causal(preset, "token").eval()
+    output = model.encoder(torch.tensor([[5, 6, 7, 8]]))
+    assert torch.equal(pool(output, "cls"), output.last_hidden_state[:, -1])
+    both = families.build("bert-tiny", **NANO).eval().encoder(torch.tensor([[5, 6, 7, 8]]))
+    assert torch.equal(pool(both, "cls"), both.last_hidden_state[:, 0])
+
+
+def test_settings_of_heads_go_by_flat_names():
+    assert families.config("bert-tiny", mlm_act="relu").heads.mlm.mlm_act == "relu"
+    assert families.config("bert-tiny").replace(mlm_act="relu").flat()["mlm_act"] == "relu"
+    with pytest.raises(UsageError, match=r"no field 'mlm_akt'. Did you mean 'mlm_act'"):
+        families.config("bert-tiny", mlm_akt="relu")
+    with pytest.raises(UsageError, match="no field 'heads'"):
+        families.config("bert-tiny", heads={})
+    with pytest.raises(DataError, match=r"choice_dropout is 1.5"):
+        families.config("bert-tiny", choice_dropout=1.5)
+
+
+def test_no_two_settings_have_one_name():
+    """Else an override would not say where it belongs."""
+    of_heads = [one.name for part in fields(HeadConfigs) for one in fields(part.default)]
+    others = [name for name in families.config("bert-tiny").flat() if name not in of_heads]
+    of_kinds = [one.name for members in UNIONS.values() for member in members for one in fields(member)]
+    assert len(set(of_heads)) == len(of_heads)
+    assert not set(of_heads) & {*others, *of_kinds}

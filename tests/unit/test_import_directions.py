@@ -2,10 +2,12 @@
 
 import ast
 import re
+from collections.abc import Container, Mapping
 from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src" / "bertie"
 
+TORCHLESS = ("config", "count", "flat", "head_config", "kinds")  # of models/
 PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
 
 # The page's own list: a line a floor, rooms divided by commas or bars, a remark in brackets.
@@ -53,8 +55,63 @@ def test_every_import_points_to_a_room_above():
     assert not wrong, "\n".join(wrong)
 
 
+def modules() -> dict[str, Path]:
+    """Every module by its name; a package is its __init__."""
+    paths = SOURCE.rglob("*.py")
+    names = {path: ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts) for path in paths}
+    return {name.removesuffix(".__init__"): path for path, name in names.items()}
+
+
+def imported_modules(path: Path, known: Container[str]) -> set[str]:
+    """The modules of bertie that a file names in imports anywhere, also inside functions and for types alone."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in known else str(node.module) for name in whole]
+        found |= {name for name in names if name in known}
+    return found
+
+
+def circle(imports: Mapping[str, set[str]]) -> list[str]:
+    """Modules that import one another in a circle, the first found; none: []."""
+    done: set[str] = set()
+
+    def search(name: str, trail: list[str]) -> list[str]:
+        if name in trail:
+            return [*trail[trail.index(name) :], name]
+        if name in done:
+            return []
+        for other in sorted(imports.get(name, ())):
+            if found := search(other, [*trail, name]):
+                return found
+        done.add(name)
+        return []
+
+    return next((found for name in imports if (found := search(name, []))), [])
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """The front door, bertie/__init__.py, may be imported by those it opens when they run."""
+    known = modules()
+    imports = {name: imported_modules(path, known) - {name, "bertie"} for name, path in known.items()}
+    assert sum(map(len, imports.values())) > len(imports), "imports are found at all"
+    assert not (found := circle(imports)), " imports ".join(found)
+
+
+def test_a_circle_is_found():
+    straight = {"a": {"b", "c"}, "b": {"c"}, "c": set()}
+    assert circle(straight) == []
+    assert circle(straight | {"c": {"d"}, "d": {"b"}}) == ["b", "c", "d", "b"]
+
+
 def test_text_and_config_import_no_torch():
-    light = [*(SOURCE / "text").glob("*.py"), SOURCE / "models" / "config.py", *SOURCE.glob("*.py")]
+    light = [
+        *(SOURCE / "text").glob("*.py"),
+        *(SOURCE / "models" / f"{name}.py" for name in TORCHLESS),
+        *SOURCE.glob("*.py"),
+    ]
     for path in light:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [a.name for a in node.names] if isinstance(node, ast.Import) else []

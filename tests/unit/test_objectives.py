@@ -261,7 +261,9 @@ def test_losses_are_the_formula(shards, tokenizer):
     report = objective.loss(model, output, batch)
     assert {name: part.count for name, part in report.items()} == objective.counts(batch)
 
-    logits = model.heads["mlm"](output.last_hidden_state, model.word_embeddings)  # at every position, then choose
+    logits = model.heads["mlm"].logits(
+        output.last_hidden_state, model.word_embeddings
+    )  # at every position, then choose
     chosen, targets = logits[batch.labels["mlm_positions"]], batch.labels["mlm_targets"]
     expected = F.cross_entropy(chosen, targets, reduction="sum")
     torch.testing.assert_close(report["mlm"].total, expected, rtol=1e-5, atol=1e-4)

@@ -85,10 +85,7 @@ def run(model: Model, ids: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]
     layout = Packed.from_lengths(torch.tensor([len(row) for row in ids]))
     with torch.no_grad():
         output = model.encoder(torch.tensor([i for row in ids for i in row]), layout=layout)
-        logits = [
-            head(output.last_hidden_state, model.word_embeddings) if name in ("mlm", "lm") else head(output)
-            for name, head in model.heads.items()
-        ]
+        logits = [model.logits(name, output) for name, head in model.heads.items()]
     return output.last_hidden_state, logits[0] if logits else output.last_hidden_state
 
 

@@ -23,6 +23,7 @@ from bertie.bench.harness import interleave
 from bertie.models.heads import MaskedLMHead
 from bertie.models.model import Model
 from bertie.nn.layout import Packed
+from bertie.nn.loss import right
 from bertie.nn.memory import keep_memory
 
 ROWS, LENGTH, PREDICTED = 25, 128, 480
@@ -31,7 +32,7 @@ ROWS, LENGTH, PREDICTED = 25, 128, 480
 def plain_loss(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """What `linear_cross_entropy` replaces: all logits, in float32."""
     logits = F.linear(hidden, weight.to(hidden.dtype), bias.to(hidden.dtype))
-    return F.cross_entropy(logits.float(), targets, reduction="sum"), (logits.argmax(1) == targets).sum()
+    return F.cross_entropy(logits.float(), targets, reduction="sum"), right(logits, targets).sum()
 
 
 Choice = Callable[[Model], AbstractContextManager[object]]
@@ -43,7 +44,7 @@ CHOICES: dict[str, tuple[Choice, ...]] = {
         lambda _: patch("bertie.models.encoder.grouped", return_value=None),
         lambda _: patch("bertie.nn.attention._slow_fused", return_value=False),
     ),
-    "all logits in float32": (lambda _: patch("bertie.models.heads.linear_cross_entropy", plain_loss),),
+    "all logits in float32": (lambda _: patch("bertie.models.heads.vocabulary.linear_cross_entropy", plain_loss),),
     "autocast": (
         lambda model: patch.object(model.encoder, "compute_dtype", None),
         lambda _: torch.autocast("cpu", torch.bfloat16),

@@ -26,8 +26,9 @@ from bertie.families.xlnet import XLNET
 from bertie.models import folder as folders
 from bertie.models.codec import model_type
 from bertie.models.config import EncoderConfig
-from bertie.models.folder import Heads, save
+from bertie.models.folder import Heads
 from bertie.models.model import Model
+from bertie.models.saving import save
 from bertie.models.variant import CONFIG, Variant, read_public
 from bertie.models.weights import LoadReport
 from bertie.registry import Registry

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, old_names
 from bertie.models.config import EncoderConfig
+from bertie.models.head_config import HeadConfigs, PairConfig
 from bertie.models.kinds import Groups
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
@@ -19,7 +20,7 @@ BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
     hidden_dropout_prob=0.0,
     attention_probs_dropout_prob=0.0,
     classifier_dropout=0.1,
-    pair_dropout=True,
+    heads=HeadConfigs(pair=PairConfig(pair_dropout=True)),
     project_embeddings=True,
 )
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, size
 from bertie.families.bert import TABLE as BERT_TABLE
+from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import BlockSparse
 from bertie.models.variant import VALUES, Variant, same
 from bertie.models.weights import WeightTable
@@ -17,9 +18,11 @@ BASE = replace(
     attention=BlockSparse(),
     dropout_before_norm=True,
     sep_token_id=66,
-    sequence_act="hidden_act",
-    choice_drops_hidden=True,
-    span_layer=True,
+    heads=HeadConfigs(
+        sequence=SequenceConfig(sequence_act="hidden_act"),
+        choice=ChoiceConfig(choice_drops_hidden=True),
+        span=SpanConfig(span_layer=True),
+    ),
 )
 
 HEAD = "qa_classifier"

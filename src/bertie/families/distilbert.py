@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, LABEL_ROWS, old_names
+from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
 
@@ -12,11 +13,11 @@ BASE = replace(
     num_hidden_layers=6,
     type_vocab_size=0,
     pooler=False,
-    sequence_act="relu",
-    sequence_input_dropout=False,
-    sequence_dropout=0.2,
-    choice_act="relu",
-    span_dropout=0.1,
+    heads=HeadConfigs(
+        sequence=SequenceConfig(sequence_act="relu", sequence_input_dropout=False, sequence_dropout=0.2),
+        choice=ChoiceConfig(choice_act="relu"),
+        span=SpanConfig(span_dropout=0.1),
+    ),
 )
 
 LAYER = "distilbert.transformer.layer.{}"

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names
 from bertie.models.config import EncoderConfig
+from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
 
@@ -18,10 +19,11 @@ BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
     num_attention_heads=4,
     intermediate_size=1024,
     pooler=False,
-    mlm_act="gelu",
-    sequence_act="gelu",
-    choice_act="gelu",
-    choice_dropout=0.1,
+    heads=HeadConfigs(
+        mlm=MaskedLMConfig(mlm_act="gelu"),
+        sequence=SequenceConfig(sequence_act="gelu"),
+        choice=ChoiceConfig(choice_act="gelu", choice_dropout=0.1),
+    ),
 )
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import sqrt
 
 from bertie.models.config import EncoderConfig
+from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
 from bertie.models.kinds import Residual
 from bertie.models.variant import Variant, same
 from bertie.models.weights import Row, WeightTable
@@ -24,8 +25,7 @@ BASE = EncoderConfig(
     layer=Residual(norm="pre"),
     causal=True,
     pooler=False,
-    sequence_last=True,
-    lm_transform=False,
+    heads=HeadConfigs(sequence=SequenceConfig(sequence_matrix_only=True), lm=NextTokenConfig(lm_transform=False)),
     eos_token_id=50_256,
 )
 

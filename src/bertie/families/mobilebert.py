@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, old_names
+from bertie.models.head_config import HeadConfigs, MaskedLMConfig
 from bertie.models.kinds import Bottleneck
 from bertie.models.variant import Variant, same
 from bertie.models.weights import Row, WeightTable
@@ -20,7 +21,7 @@ BASE = replace(  # paper, table 1
     hidden_dropout_prob=0.0,
     norm_type="affine",
     trigram_embeddings=True,
-    mlm_widened=True,
+    heads=HeadConfigs(mlm=MaskedLMConfig(mlm_widened=True)),
 )
 
 LAYER = "mobilebert.encoder.layer.{}"

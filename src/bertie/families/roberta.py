@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names, size
+from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.kinds import Learned
 from bertie.models.variant import Variant
 from bertie.models.weights import WeightTable
@@ -19,9 +20,11 @@ BASE = replace(
         positions_after_pad=True
     ),  # fairseq counts positions from 2, so the table has two rows nobody reads
     pooler=False,  # no pair is classified in pre-training; a classifier brings its own dense layer
-    mlm_act="gelu",
-    sequence_act="tanh",
-    choice_drops_hidden=True,
+    heads=HeadConfigs(
+        mlm=MaskedLMConfig(mlm_act="gelu"),
+        sequence=SequenceConfig(sequence_act="tanh"),
+        choice=ChoiceConfig(choice_drops_hidden=True),
+    ),
 )
 PUBLISHED = replace(BASE, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5)  # fairseq's eps
 

@@ -4,9 +4,8 @@ Version 1.1 (and Flan-T5) gates the feed-forward network and gives the output a 
 notes of t5.1.1).
 """
 
-from dataclasses import replace
-
 from bertie.models.config import EncoderConfig
+from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
 from bertie.models.kinds import Relative, Residual
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
@@ -28,14 +27,14 @@ BASE = EncoderConfig(  # t5-small, and transformers' defaults
     layer_norm_eps=1e-6,
     pooler=False,
     classifier_dropout=0.0,
-    sequence_act="tanh",
-    sequence_last=True,  # of the decoder, which reads the text a second time (Model.encode)
-    lm_transform=False,
-    lm_scale=True,
+    # the sequence head stands on the decoder, which reads the text a second time (models/seq2seq.py)
+    heads=HeadConfigs(
+        sequence=SequenceConfig(sequence_act="tanh"), lm=NextTokenConfig(lm_transform=False, lm_scale=True)
+    ),
     eos_token_id=1,
     initializer_range=1.0,  # a factor of all first values (_stds)
 )
-GATED = replace(BASE, hidden_act="geglu", lm_tied=False, lm_scale=False)
+GATED = BASE.replace(hidden_act="geglu", lm_tied=False, lm_scale=False)
 
 
 def _size(layers: int, hidden: int, heads: int, inner: int, base: EncoderConfig, head_size: int = 64) -> EncoderConfig:

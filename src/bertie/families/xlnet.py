@@ -6,6 +6,7 @@ Memory of earlier segments is left out. So is the beam-searching question head (
 
 from dataclasses import replace
 
+from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.variant import Variant, same
 from bertie.models.weights import WeightTable
 from bertie.models.xlnet import XLNetConfig, XLNetEncoder
@@ -20,7 +21,7 @@ BASE = XLNetConfig(  # xlnet-large-cased, and transformers' defaults
     pad_token_id=5,
     pooler=False,
     classifier_dropout=0.0,  # what the encoder gives has been dropped out already
-    sequence_dropout=0.1,
+    heads=HeadConfigs(sequence=SequenceConfig(sequence_dropout=0.1)),
 )
 
 ATTENTION = "transformer.layer.{}.rel_attn"

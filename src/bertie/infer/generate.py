@@ -16,7 +16,9 @@ from torch import Generator, Tensor
 
 from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
+from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
+from bertie.models.seq2seq import Seq2Seq
 from bertie.nn.cache import Cache
 from bertie.nn.layout import Padded
 
@@ -77,16 +79,16 @@ class _Reader:
     """Reads tokens into the cache and says what comes next, for both kinds of model."""
 
     def __init__(self, model: Model, input_ids: Tensor, mask: Tensor, num_beams: int) -> None:
-        self.decodes = "decoder" in model.heads
-        if "lm" not in model.heads or not (self.decodes or model.config.causal):
+        head = dict(model.heads).get("lm")
+        if not isinstance(head, VocabularyHead) or not (isinstance(model, Seq2Seq) or model.config.causal):
             raise UsageError(
                 "This model cannot write: it needs the head 'lm', and left-to-right attention or a decoder. "
                 "GPT-2 and T5 have both."
             )
-        self.model, self.cache = model, Cache()
+        self.model, self.head, self.cache = model, head, Cache()
         self.rows, self.beams = len(input_ids), num_beams
         self.memory: EncoderOutput | None = None
-        if self.decodes:
+        if isinstance(model, Seq2Seq):
             memory = model.encoder(input_ids, attention_mask=mask)
             self.memory = EncoderOutput(
                 memory.last_hidden_state.repeat_interleave(num_beams, 0), Padded(mask.repeat_interleave(num_beams, 0))
@@ -101,12 +103,11 @@ class _Reader:
 
     def _read(self, ids: Tensor, mask: Tensor) -> Tensor:
         layout = Padded(mask)
-        if self.memory is None:
-            output: EncoderOutput = self.model.encoder(ids, layout=layout, cache=self.cache)
-        else:
+        if isinstance(self.model, Seq2Seq) and self.memory is not None:
             output = self.model.decode(self.memory, ids, layout=layout, cache=self.cache)
-        logits: Tensor = self.model.heads["lm"](layout.last(output.last_hidden_state), self.model.word_embeddings)
-        return logits.float()
+        else:
+            output = self.model.encoder(ids, layout=layout, cache=self.cache)
+        return self.head.logits(layout.last(output.last_hidden_state), self.model.word_embeddings).float()
 
 
 def _one_by_one(reader: _Reader, writing: Writing, generator: Generator | None) -> Tensor:

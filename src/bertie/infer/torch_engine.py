@@ -9,8 +9,8 @@ from bertie.data.collate import batch_of
 from bertie.infer.engine import Array, Facts, Ids
 from bertie.models.biaffine import LAST
 from bertie.models.facts import POOLED, facts_of
-from bertie.models.heads import VOCABULARY
-from bertie.models.parsing import with_last_pieces
+from bertie.models.heads import VocabularyHead
+from bertie.models.heads.parse import with_last_pieces
 from bertie.models.pooling import pool
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class TorchEngine:
             model.eval()
         try:
             with torch.inference_mode():
-                batch = batch_of(ids).to(next(model.parameters()).device)
+                batch = batch_of(ids).to(model.device)
                 output = model.encode(batch)
                 return {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in outputs}
         finally:
@@ -47,11 +47,12 @@ class TorchEngine:
     def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Ids) -> torch.Tensor:
         if name in POOLED:
             return pool(output, name)
-        if name in VOCABULARY:
+        head = dict(self.model.heads).get(name)
+        if isinstance(head, VocabularyHead):
             places = torch.from_numpy(ids.places).to(output.last_hidden_state.device)
-            found = self.model.heads[name](output.last_hidden_state[places], self.model.word_embeddings)
-        elif name in self.model.heads:
-            found = self.model.heads[name](with_last_pieces(output, batch.labels[LAST]) if ids.extra else output)
+            found = head.logits(output.last_hidden_state[places], self.model.word_embeddings)
+        elif head is not None:
+            found = self.model.logits(name, with_last_pieces(output, batch.labels[LAST]) if ids.extra else output)
         else:
             found = getattr(output, name)
         assert isinstance(found, torch.Tensor), f"the model has no {name}"

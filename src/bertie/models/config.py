@@ -5,16 +5,18 @@ what no code honours cannot be written down. Overrides and files are flat all th
 The planner prices a config without building it; a family is a set of these values (families/).
 """
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
 from bertie.errors import DataError, UsageError
 from bertie.models import flat
+from bertie.models.head_config import HeadConfigs
 from bertie.models.kinds import (
     MOST,
     MOST_LAYERS,
+    Activation,
     Attention,
     Full,
     LayerKind,
@@ -26,14 +28,12 @@ from bertie.models.kinds import (
     within,
 )
 
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "geglu", "reglu", "swiglu"]
-HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "hidden_act"]  # the last: whatever that is
 CHOICES = (  # what `Encoder` reads, and an encoder of another build does not
     *("positions", "attention", "layer", "sharing", "causal", "norm_type", "pooler_dense", "max_position_embeddings"),
     *("project_embeddings", "trigram_embeddings", "rescale_embeddings", "embedding_norm", "embedding_dropout"),
     *("dropout_before_norm", "num_decoder_layers"),
 )
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dropout", "span_dropout")
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dropout", "classifier_dropout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,22 +79,8 @@ class EncoderConfig:
     # an encoder-decoder model
     num_decoder_layers: int | None = None
     decoder_start_token_id: int = 0
-    # heads
-    mlm_widened: bool = False  # the decoder has columns of its own beside narrow word embeddings (MobileBERT)
-    mlm_act: Activation | None = None  # None: hidden_act
-    pair_dropout: bool = False  # whether the pair head drops out what it reads, as a classifier does (ALBERT)
-    sequence_act: HeadActivation | None = None  # of a dense layer on the first token; None: the pooler is read
-    sequence_input_dropout: bool = True  # before that dense layer too
-    sequence_dropout: float | None = None  # of sequence and choice heads; None: classifier_dropout
-    choice_act: HeadActivation | None = None  # as sequence_act
-    choice_dropout: float | None = None  # of the choice head; None: as of the sequence head
-    choice_drops_hidden: bool = False  # the choice head's is hidden_dropout_prob, whatever classifiers have (RoBERTa)
-    span_dropout: float = 0.0
-    span_layer: bool = False  # a feed-forward layer of the span head's own (BigBird)
-    sequence_last: bool = False  # the sequence head reads the last token; by a matrix alone without an act (GPT)
-    lm_transform: bool = True  # the next-token head is built as the masked-LM head; False: a matrix alone (GPT, T5)
-    lm_tied: bool = True  # that matrix is the word embeddings
-    lm_scale: bool = False  # what it reads is first divided by the root of hidden_size (T5)
+    heads: HeadConfigs = field(default=HeadConfigs())
+    """What the heads on the encoder do in another way than BERT's."""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
@@ -106,7 +92,7 @@ class EncoderConfig:
         within("num_decoder_layers", self.num_decoder_layers or 0, 0, MOST_LAYERS)
         within("num_hidden_layers", self.num_hidden_layers, 0, MOST_LAYERS)
         within("embedding_size", 1 if self.embedding_size is None else self.embedding_size, 1, MOST)
-        for name in (*DROPOUTS, "classifier_dropout", "sequence_dropout", "choice_dropout"):
+        for name in DROPOUTS:
             within(name, getattr(self, name) or 0.0, 0.0, 0.999)
         for name in ("initializer_range", "layer_norm_eps"):
             within(name, getattr(self, name), 0.0, 10.0)
@@ -120,10 +106,10 @@ class EncoderConfig:
             raise DataError(
                 "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as T5 has them."
             )
-        for field in fields(self):
-            if field.name in self.unread and getattr(self, field.name) != field.default:
+        for one in fields(self):
+            if one.name in self.unread and getattr(self, one.name) != one.default:
                 raise UsageError(
-                    f"{field.name} changes nothing in {type(self).__name__.removesuffix('Config')}, whose encoder does "
+                    f"{one.name} changes nothing in {type(self).__name__.removesuffix('Config')}, whose encoder does "
                     "not read it. Leave it out."
                 )
 

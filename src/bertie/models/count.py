@@ -46,7 +46,7 @@ def decoder_parameters(config: EncoderConfig) -> dict[str, int]:
         **{f"decoder {part}": number for part, number in _positions(config, 0).items()},
         "decoder layers": config.num_decoder_layers * (_layer(config) + attention + NORM[config.norm_type] * h),
         "decoder final norm": NORM[config.norm_type] * h,
-        **({} if config.lm_tied else {"next-token head": config.vocab_size * h}),
+        **({} if config.heads.lm.lm_tied else {"next-token head": config.vocab_size * h}),
     }
 
 
@@ -108,9 +108,9 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
         networks = layer.num_feedforward_networks
         made = h * b + 4 * b * b if layer.bottleneck_attention else 2 * h * b + 3 * b * b + h * b
         projections = made + b * h
-    decoded = h if config.mlm_widened else e
+    decoded = h if config.heads.mlm.mlm_widened else e
     head = {"masked-LM head": predicted * (2 * h * decoded + 2 * decoded * config.vocab_size)}
-    if not config.lm_transform:
+    if not config.heads.lm.lm_transform:
         head = {"next-token head": predicted * 2 * h * config.vocab_size}
     return {
         "projections": 2 * rounds * projections,

@@ -4,33 +4,29 @@
                             |-> LSTMs, both ways -> + --|-> gamma * sum of softmax(s) x layer = a word's vector
                                     |-> LSTMs -> + -----'
 
-It answers as `Encoder` does, with words in place of pieces, and is used for its vectors: `word_vectors`. What task
+It answers as `Encoder` does, with words in place of pieces, and is used for its vectors: infer/words.py. What task
 models read of it is the mix; its own objective, `bilm`, reads the top layer. Peters et al. 2018, arXiv:1802.05365.
 
 B sequences · T words of the batch · S longest sequence · C characters a word · H = 2 P hidden size · V vocabulary
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn, ones, zeros
 
 from bertie.errors import DataError, UsageError
-from bertie.models.config import CHOICES, EncoderConfig, HeadActivation
+from bertie.models.config import CHOICES, EncoderConfig
 from bertie.models.count import forward_flops, parameters
 from bertie.models.encoder import EncoderOutput
+from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.kinds import MOST, NoPositions, Positions, within
 from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CHARACTERS, CharacterCNN, character_ids
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout, Packed, Padded
-from bertie.nn.loss import linear_cross_entropy
-
-if TYPE_CHECKING:
-    from bertie.models.model import Model
 
 MOST_FILTERS = 100  # kinds of them
 
@@ -55,7 +51,7 @@ class ElmoConfig(EncoderConfig):
     embedding_size: int | None = 16  # of a character
     positions: Positions = NoPositions()  # an LSTM reads on and on
     pooler: bool = False
-    sequence_act: HeadActivation | None = "tanh"
+    heads: HeadConfigs = field(default=HeadConfigs(sequence=SequenceConfig(sequence_act="tanh")))
     char_vocab_size: int = CHARACTERS
     max_characters_per_token: int = 50
     filters: tuple[tuple[int, int], ...] = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
@@ -161,58 +157,6 @@ class ElmoEncoder(nn.Module):
             )
         self.spelling = self.spelling.to(input_ids.device)
         return self.spelling[input_ids]
-
-
-class BiLMHead(nn.Module):
-    """Which word comes next, and which came before: one matrix for both. Peters et al. 2018, 3.1."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.dropout_p = config.hidden_dropout_prob
-        self.weight = nn.Parameter(zeros(config.vocab_size, config.hidden_size // 2))
-        self.bias = nn.Parameter(zeros(config.vocab_size))
-
-    def forward(self, output: EncoderOutput) -> Tensor:
-        """-> logits (T, 2, V) packed or (B, S, 2, V) padded: of the next word, of the one before"""
-        assert output.hidden_states is not None
-        directions = torch.stack(output.hidden_states[-1].chunk(2, -1), -2)
-        return F.linear(directions, self.weight.to(directions.dtype), self.bias.to(directions.dtype))
-
-    def loss(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """states (N, P) of either direction, targets (N,) int64 -> summed cross-entropy in nats, correct"""
-        states = dropout(states, self.dropout_p, self.training)
-        return linear_cross_entropy(states, self.weight, self.bias, targets)
-
-
-def word_vectors(
-    model: "Model", sentences: Sequence[Sequence[str]], *, layers: bool = False, batch_size: int = 32
-) -> list[Tensor]:
-    """A vector for every word of every sentence: the mix (words, H), or with `layers` each layer (L + 1, words, H).
-
-    Sentences are lists of words; marks of their starts and ends are added and taken away again. Raises UsageError for
-    a model of another family.
-    """
-    encoder = model.encoder
-    if not isinstance(encoder, ElmoEncoder):
-        raise UsageError("Only ELMo has vectors of words; other families read pieces of words.")
-    order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # alike in length, little padding
-    vectors: dict[int, Tensor] = {}
-    device, training = next(encoder.parameters()).device, encoder.training
-    encoder.eval()
-    for start in range(0, len(order), batch_size):
-        chosen = order[start : start + batch_size]
-        marked = [["<S>", *sentences[i], "</S>"] for i in chosen]
-        characters = character_ids(
-            [word for words in marked for word in words], length=encoder.config.max_characters_per_token
-        )
-        lengths = [len(words) for words in marked]
-        with torch.inference_mode():
-            output = encoder(characters.to(device), layout=Packed.from_lengths(torch.tensor(lengths)).to(device))
-        found = torch.stack(output.hidden_states) if layers else output.last_hidden_state[None]
-        for i, part in zip(chosen, found.split(lengths, 1), strict=True):
-            vectors[i] = part[:, 1:-1] if layers else part[0, 1:-1]
-    encoder.train(training)
-    return [vectors[i] for i in range(len(sentences))]
 
 
 def _filters(config: ElmoConfig) -> int:

@@ -2,7 +2,7 @@
 
 Token ids become vectors (nn/embeddings.py), pass L layers (nn/layer.py), and come out as `last_hidden_state`. All but
 attention runs on real tokens only and does not know how the batch is laid out. Returns hidden states; heads live in
-heads.py, losses in objectives/ and tasks/.
+heads/, losses in objectives/ and tasks/.
 
 B sequences · T real tokens of the batch · S longest sequence · H hidden size · N heads
 """
@@ -41,6 +41,16 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] | None = None  # one per layer; of windowed layers nn.window.WindowProbs' parts
     global_attentions: tuple[Tensor, ...] | None = None  # of windowed layers
     cross_attentions: tuple[Tensor, ...] | None = None  # a decoder's, to the memory: (B, N, S, K), one per layer
+    summary_last: bool = False  # whether the last token stands for its sequence, not the first ([CLS])
+
+    def summary(self) -> Tensor:
+        """The hidden state of the token that stands for its sequence. -> (B, H)"""
+        return summary(self.last_hidden_state, self.layout, last=self.summary_last)
+
+
+def summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
+    """The hidden state of each sequence's last token, or of its first. hidden (T, H) or (B, S, H) -> (B, H)"""
+    return layout.last(hidden) if last else layout.first(hidden)
 
 
 class Encoder(nn.Module):
@@ -142,16 +152,17 @@ class Encoder(nn.Module):
         return EncoderOutput(
             last_hidden_state=layout.real(hidden),
             layout=given,
-            pooler_output=self._pool(layout.first(hidden)),
+            pooler_output=self._pool(summary(hidden, layout, last=self.config.causal)),
             hidden_states=tuple(map(layout.real, hidden_states)) if output_hidden_states else None,
             attentions=tuple(a.window if windowed else a for a in attentions) if output_attentions else None,
             global_attentions=tuple(a.of_global for a in attentions) if output_attentions and windowed else None,
+            summary_last=self.config.causal,  # the only token that has seen all
         )
 
-    def _pool(self, first: Tensor) -> Tensor | None:
+    def _pool(self, token: Tensor) -> Tensor | None:
         if self.pooler is not None:
-            return torch.tanh(self.pooler(first))
-        return None if self.config.pooler_dense else first
+            return torch.tanh(self.pooler(token))
+        return None if self.config.pooler_dense else token
 
     def _in_order(self) -> Iterator[nn.Module]:
         """The layers as a sequence passes them; those of a group again and again (Lan et al. 2019, 3.1)."""

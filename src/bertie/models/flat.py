@@ -6,28 +6,28 @@ setting of the same name, so a name alone says where it belongs:
     attention="block_sparse"     another kind, with its defaults
     block_size=32                a setting of the kind there is; an error where the kind has none of that name
     attention_window=64          a setting without a default chooses its kind; None goes back to the first kind
+    mlm_act="relu"               a setting of a head (models/head_config.py)
 """
 
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, asdict, fields
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
 from bertie.errors import UsageError, nearest
 from bertie.models import kinds
+from bertie.models.head_config import HeadConfigs
 
-if TYPE_CHECKING:
-    from bertie.models.config import EncoderConfig
-
-C = TypeVar("C", bound="EncoderConfig")
+C = TypeVar("C")  # an EncoderConfig, which imports this module
 UNIONS: dict[str, tuple[Any, ...]] = {
     "positions": get_args(kinds.Positions),
     "attention": get_args(kinds.Attention),
     "layer": get_args(kinds.LayerKind),
     "sharing": get_args(kinds.Sharing),
 }
+HEADS = {name: head for head, settings in asdict(HeadConfigs()).items() for name in settings}  # setting -> its head
 ALIASES = {"attention_type": "attention"}  # BigBird's name, which people know
 ADAPTERS: dict[type, TypeAdapter[Any]] = {}  # what validates a class of configs, made once
 PUBLIC_KINDS = {"attention": {"original_full": "full"}}
@@ -41,18 +41,20 @@ class Misfit(Exception):
         self.name = name
 
 
-def flattened(config: "EncoderConfig") -> dict[str, Any]:
+def flattened(config: Any) -> dict[str, Any]:
     """Every field of a config by its flat name."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     for union in UNIONS:
         settings = asdict(values[union])
         values[union] = settings.pop("kind")
         values |= settings
-    return values
+    heads = values.pop("heads")
+    return values | {name: getattr(getattr(heads, head), name) for name, head in HEADS.items()}
 
 
 def changed(config: C, changes: Mapping[str, Any]) -> C:
     """The config with other values, by flat names. Raises UsageError for what does not go with it."""
+    new: Any
     try:
         new = built(type(config), placed(config, changes))
     except Misfit as misfit:
@@ -62,7 +64,8 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
             f"max_position_embeddings is the length of a table that this model does not have: its positions are "
             f"{new.positions.kind}, and its texts can have any length. Leave it out."
         )
-    return new
+    changed: C = new
+    return changed
 
 
 def built(kind: type[C], tree: Mapping[str, Any]) -> C:
@@ -79,7 +82,7 @@ def built(kind: type[C], tree: Mapping[str, Any]) -> C:
     return config
 
 
-def placed(config: "EncoderConfig", changes: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
+def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
     """The tree of a config with other values, by flat names, each put where it belongs.
 
     lenient: settings of kinds that the config does not have are left out, as a file may well hold them.
@@ -98,7 +101,9 @@ def placed(config: "EncoderConfig", changes: Mapping[str, Any], *, lenient: bool
             elif value is None and chosen:
                 tree[union] = {"kind": UNIONS[union][0].kind}
     for name, value in rest.items():
-        if name in tree:
+        if name in HEADS:
+            tree["heads"][HEADS[name]][name] = value
+        elif name in tree and name != "heads":
             tree[name] = value
         elif (part := _union_of(name)) is None:
             raise Misfit(name, f"EncoderConfig has no field {name!r}. {nearest(name, _names(type(config)))}")
@@ -141,7 +146,7 @@ def _union_of(name: str) -> str | None:
     return next((union for union, members in UNIONS.items() if any(name in _settings(m) for m in members)), None)
 
 
-def _names(kind: type["EncoderConfig"]) -> tuple[str, ...]:
+def _names(kind: type[Any]) -> tuple[str, ...]:
     """Every flat name that a config of this class can have."""
-    own = [field.name for field in fields(kind)]
-    return (*own, *(name for members in UNIONS.values() for member in members for name in _settings(member)))
+    own = [field.name for field in fields(kind) if field.name != "heads"]
+    return (*own, *HEADS, *(name for members in UNIONS.values() for member in members for name in _settings(member)))

@@ -1,25 +1,26 @@
-"""Model folders in the public layout: config.json, model.safetensors, tokenizer files, README.md (the model card)."""
+"""Models built from a config, and opened from a folder in the public layout. Written: models/saving.py."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import xxhash
 from torch import nn
 
-from bertie.errors import DataError, UsageError
-from bertie.files import file_hash, write_bytes, write_json
+from bertie.errors import DataError
+from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, LABELLED, VOCABULARY
+from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
 from bertie.models.model import Model
-from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public, write_labels
-from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, save_weights, weight_files
+from bertie.models.seq2seq import DECODER, assembled
+from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
+from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, weight_files
 from bertie.nn.init import initialize
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 
@@ -43,24 +44,11 @@ OWN_DECODER = "heads.lm.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 
 
-class SavesTokenizer(Protocol):
-    """What a folder needs of a tokenizer."""
-
-    @property
-    def vocab_size(self) -> int:
-        """Entries of the vocabulary."""
-        ...
-
-    def save(self, folder: Path, *, segments: int | None = None) -> None:
-        """Write the tokenizer's files beside a model of so many segments."""
-        ...
-
-
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
     """A model with random weights: the same seed gives the same encoder, whatever its heads."""
     modules = _make(variant, heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
-    model = Model(variant.encoder(config), modules, variant=variant)
+    model = assembled(variant.encoder(config), modules, variant=variant)
     _initialize(model, variant, seed)
     return model
 
@@ -84,7 +72,7 @@ def load(
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
-            model = Model(variant.encoder(config), modules, variant=variant, public=public)
+            model = assembled(variant.encoder(config), modules, variant=variant, public=public)
         fill = partial(_initialize, model, variant, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         report = load_weights(model, weights, may_be_fresh=MAY_BE_FRESH, fill=fill)
@@ -116,11 +104,11 @@ def _initialize(model: Model, variant: Variant, seed: int, only: set[str] | None
 
 def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:
     made = heads(config) if callable(heads) else heads or {}
-    return {"decoder": HEADS["decoder"](config, 0), **made} if variant.needs_decoder(made) else made
+    return {DECODER: HEADS[DECODER](config), **made} if variant.needs_decoder(made) else made
 
 
 def _read_pooler(heads: Mapping[str, nn.Module]) -> bool:
-    return any(getattr(head, "reads_pooler", False) for head in heads.values())
+    return any(head.needs.pooler for head in heads.values() if isinstance(head, Head))
 
 
 def _public(variant: Variant, name: str) -> str:
@@ -160,7 +148,7 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
 def _tied(variant: Variant, config: EncoderConfig, weights: WeightsFolder) -> bool:
     """Whether the next-token head is the word embeddings: where the file has a matrix for it, that decides."""
     if not _stored(variant, OWN_DECODER, weights):
-        return config.lm_tied
+        return config.heads.lm.lm_tied
     own, word = (_public(variant, name) for name in (OWN_DECODER, "encoder.embeddings.word.weight"))
     tied = word in weights and torch.equal(weights.read(own), weights.read(word))
     if tied:
@@ -185,7 +173,7 @@ def _own_heads(
     if names is None:
         names = () if public.get("architectures") else _guessed_heads(variant, weights)
     outputs = 0
-    for name in set(LABELLED) & set(names):
+    for name in set(labelled()) & set(names):
         weight = _public(variant, f"heads.{name}.classifier.weight")
         if weight not in weights:
             raise DataError(f"{where} names a classifier, but the weights have none ({weight}).")
@@ -199,8 +187,9 @@ def _guessed_heads(variant: Variant, weights: WeightsFolder) -> tuple[str, ...]:
     """The heads whose weights are in the file; of those that share their names (a classifier's), the first."""
     found: dict[str, str] = {}
     for name, _ in HEADS.items():
-        if _stored(variant, mark := f"heads.{name}.{'bias' if name in VOCABULARY else 'classifier.weight'}", weights):
-            found.setdefault(_public(variant, mark), name)
+        for mark in (f"heads.{name}.classifier.weight", f"heads.{name}.bias"):
+            if _stored(variant, mark, weights):
+                found.setdefault(_public(variant, mark), name)
     return tuple(found.values())
 
 
@@ -209,90 +198,3 @@ def _problem_type(public: Mapping[str, Any], where: str) -> str | None:
     if kind is not None and kind not in PROBLEM_TYPES:
         raise DataError(f"{where}: problem_type is {str(kind)[:80]!r}. Known: {', '.join(PROBLEM_TYPES)}.")
     return kind
-
-
-def save(
-    model: Model,
-    folder: Path,
-    *,
-    tokenizer: SavesTokenizer | None = None,
-    labels: tuple[str, ...] | None = None,
-    problem_type: str | None = None,
-    card: str | None = None,
-) -> None:
-    """Write a model folder that opens here and in transformers; what is left out is taken from the model.
-
-    `card` is the whole README.md, YAML header included; by default one is written from the config.
-    """
-    variant = model.variant
-    if variant is None:
-        raise UsageError(
-            "This model belongs to no variant, so its weights have no public names; make it with families.build."
-        )
-    tokenizer = tokenizer or model.tokenizer
-    labels = model.labels if labels is None else tuple(labels)
-    public = variant.public(model.config, model.public)
-    public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
-    problem_type = problem_type or model.problem_type
-    if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
-        public |= write_labels(labels, problem_type)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_weights(model, folder / WEIGHTS, variant.table, base=variant.based(public))
-    if tokenizer is not None:
-        check_vocabulary(tokenizer, model.config, folder)
-        tokenizer.save(folder, segments=model.config.type_vocab_size)
-    write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
-    write_json(folder / CONFIG, public)  # last: a folder without it is not a model
-
-
-def _more(public: Mapping[str, Any]) -> list[Any]:
-    return list(public.get("architectures") or [])[1:]
-
-
-def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: Path) -> None:
-    """Raise DataError unless the tokenizer's vocabulary and the word embeddings are as long as one another.
-
-    Embeddings padded up to the next multiple of 128 rows are fine: many models have a few for speed.
-    """
-    entries, rows = tokenizer.vocab_size, config.vocab_size
-    if not rows - 128 < entries <= rows:
-        raise DataError(
-            f"{folder}: the vocabulary has {entries:,} entries, the weights have {rows:,} rows: the vocabulary of "
-            "another model? Use the one saved beside the weights."
-        )
-
-
-def default_card(model: Model, variant: Variant, public: Mapping[str, Any], labels: tuple[str, ...]) -> str:
-    """A model card that says what is known without being told: sizes and labels."""
-    config = model.config
-    pipeline = {
-        "sequence": "text-classification",
-        "token": "token-classification",
-        "span": "question-answering",
-        "choice": "multiple-choice",
-        "mlm": "fill-mask",
-        "decoder": "text2text-generation",
-        "lm": "text-generation",
-        "plm": "text-generation",
-    }
-    tag = next((pipeline[head] for head in pipeline if head in model.heads), "feature-extraction")
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    label_line = f"\nLabels: {', '.join(labels)}.\n" if labels else ""
-    return f"""---
-library_name: bertie
-pipeline_tag: {tag}
-tags:
-- {variant.model_type}
----
-
-# {public["architectures"][0]}
-
-{config.num_hidden_layers} layers, hidden size {config.hidden_size}, {config.num_attention_heads} heads,
-vocabulary of {config.vocab_size:,}: {parameters:,} parameters.
-{label_line}
-```python
-import bertie
-
-model = bertie.load("path/to/this/folder")
-```
-"""

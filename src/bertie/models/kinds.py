@@ -10,15 +10,13 @@ have a setting of the same name, so that overrides and files stay flat: `attenti
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal, Protocol
 
 from bertie.errors import DataError
 
-if TYPE_CHECKING:
-    from bertie.models.config import EncoderConfig
-
 MOST = 2**28  # of anything; whoever asks for more has a damaged file, and a product of two still counts in 64 bits
 MOST_LAYERS = 10_000  # shared layers cost no memory, so nothing else would stop a file that asks for a billion
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "geglu", "reglu", "swiglu"]
 GATED = ("geglu", "reglu", "swiglu")  # activations that take two matrices
 
 
@@ -26,6 +24,33 @@ def within(name: str, value: float, low: float, high: float) -> None:
     """Raise DataError unless a field's value lies between two bounds, both included."""
     if not low <= value <= high:  # also false for NaN
         raise DataError(f"EncoderConfig.{name} is {value:.6g}; it must be {low:,} to {high:,}.")
+
+
+class Shape(Protocol):
+    """What a kind is held against: an EncoderConfig, which imports this module."""
+
+    @property
+    def hidden_size(self) -> int: ...  # noqa: D102
+    @property
+    def num_hidden_layers(self) -> int: ...  # noqa: D102
+    @property
+    def num_attention_heads(self) -> int: ...  # noqa: D102
+    @property
+    def hidden_act(self) -> Activation: ...  # noqa: D102
+    @property
+    def max_position_embeddings(self) -> int: ...  # noqa: D102
+    @property
+    def pad_token_id(self) -> int: ...  # noqa: D102
+    @property
+    def position_offset(self) -> int: ...  # noqa: D102
+    @property
+    def max_length(self) -> int: ...  # noqa: D102
+    @property
+    def positions(self) -> "Positions": ...  # noqa: D102
+    @property
+    def attention(self) -> "Attention": ...  # noqa: D102
+    @property
+    def sharing(self) -> "Sharing": ...  # noqa: D102
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +61,7 @@ class Learned:
     positions_after_pad: bool = False
     """Positions count from pad_token_id + 1 (RoBERTa)."""
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         if self.positions_after_pad and config.max_length < 1:
             raise DataError(
@@ -56,7 +81,7 @@ class Relative:
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         buckets = self.relative_attention_num_buckets
         within("relative_attention_num_buckets", buckets, 4, MOST)
@@ -78,7 +103,7 @@ class Sinusoidal:
 
     kind: Literal["sinusoidal"] = "sinusoidal"
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Goes with everything."""
 
 
@@ -88,7 +113,7 @@ class NoPositions:
 
     kind: Literal["none"] = "none"
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Goes with everything."""
 
 
@@ -98,7 +123,7 @@ class Full:
 
     kind: Literal["full"] = "full"
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Goes with everything."""
 
     def tokens_seen(self, layer: int, length: float) -> float:
@@ -116,7 +141,7 @@ class Window:
     attention_dilation: int | tuple[int, ...] = 1
     """The step from one token of the window to the next; 1: all tokens."""
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         for name, value in (
             ("attention_window", self.attention_window),
@@ -152,7 +177,7 @@ class BlockSparse:
     block_size: int = 64
     num_random_blocks: int = 3
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("block_size", self.block_size, 1, MOST)
         within("num_random_blocks", self.num_random_blocks, 0, MOST)
@@ -191,13 +216,13 @@ class Residual:
     dropout_inside: bool = False
     """Also inside the feed-forward network and behind the last norm (T5)."""
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("attention_head_size", 1 if self.attention_head_size is None else self.attention_head_size, 1, MOST)
         if self.attention_head_size is None:
             _divides("hidden_size", config.hidden_size, config.num_attention_heads)
 
-    def attention_size(self, config: "EncoderConfig") -> int:
+    def attention_size(self, config: Shape) -> int:
         """Width of all attention heads together."""
         return config.num_attention_heads * self.attention_head_size if self.attention_head_size else config.hidden_size
 
@@ -216,7 +241,7 @@ class Bottleneck:
     num_feedforward_networks: int = 1
     """One after the other in a layer."""
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("bottleneck_size", self.bottleneck_size, 1, MOST)
         within("num_feedforward_networks", self.num_feedforward_networks, 1, MOST_LAYERS)
@@ -226,7 +251,7 @@ class Bottleneck:
         if config.hidden_act in GATED:
             raise DataError(f"layer=bottleneck has no gates; hidden_act is {config.hidden_act}. Choose gelu or relu.")
 
-    def attention_size(self, config: "EncoderConfig") -> int:
+    def attention_size(self, config: Shape) -> int:
         """Width of all attention heads together."""
         return self.bottleneck_size
 
@@ -237,7 +262,7 @@ class Unshared:
 
     kind: Literal["none"] = "none"
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Goes with everything."""
 
 
@@ -250,7 +275,7 @@ class Groups:
     inner_group_num: int = 1
     """Layers with weights of their own in a group, passed one after the other each time."""
 
-    def check(self, config: "EncoderConfig") -> None:
+    def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
         within("num_hidden_groups", self.num_hidden_groups, 1, max(1, config.num_hidden_layers))
         within("inner_group_num", self.inner_group_num, 1, MOST_LAYERS)

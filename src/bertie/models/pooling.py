@@ -1,4 +1,4 @@
-"""A sequence's hidden states in one vector: the mean of its tokens, its first token, or the largest values.
+"""The hidden states of a sequence in one vector: their mean, that of the token that stands for it, or the largest values.
 
 Reimers and Gurevych 2019, 3. B sequences · S longest · H hidden size
 """
@@ -13,7 +13,7 @@ def pool(output: EncoderOutput, pooling: str) -> Tensor:
     """One vector a sequence. pooling: mean, cls or max. -> (B, H)"""
     layout = output.layout
     if pooling == "cls":
-        return layout.first(output.last_hidden_state)
+        return output.summary()
     hidden_BSH, mask_BS1 = layout.rectangle(output.last_hidden_state.float()), layout.mask()[..., None]
     if pooling == "max":
         return hidden_BSH.masked_fill(~mask_BS1, -torch.inf).amax(1)

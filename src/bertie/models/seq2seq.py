@@ -1,90 +1,86 @@
-"""The decoder of an encoder-decoder model: it reads what it has written so far, and what the encoder read (its memory).
+"""`Seq2Seq`: a `Model` with a decoder between the encoder and the other heads.
 
-    memory   <- encoder("translate: the cat sat")
-    decoder("<start> die Katze") + memory -> hidden states -> next-token head -> "saß"
+    memory = encoder("translate: the cat sat")
+    decoder(memory, "<start> die Katze") -> hidden states -> next-token head -> "saß"
 
-A head among heads: it has no word embeddings of its own and is given the encoder's. Raffel et al. 2020, section 2.1.
+A head that does not speak of the vocabulary labels the text itself: then the decoder reads the text once more, shifted
+by one place (T5's label classes). Raffel et al. 2020, section 2.1.
 
-B sequences · Q tokens written · K tokens of the memory · H hidden size · V vocabulary
+B sequences · Q tokens written · H hidden size
 """
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from bertie.models.config import EncoderConfig
+from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
-from bertie.models.layers import final_norm, make_decoder_layer, relative_positions, with_distances
-from bertie.nn.attention import attention_bias
-from bertie.nn.cache import Cache
-from bertie.nn.dropout import dropout
-from bertie.nn.layer import DecoderLayer
-from bertie.nn.layout import Layout, Padded
+from bertie.models.heads import Decoder
+from bertie.models.model import Inputs, Model
+from bertie.nn.layout import Padded
+
+DECODER = "decoder"
 
 
-class Decoder(nn.Module):
-    """num_decoder_layers causal layers that attend to the memory too; as many as the encoder's when left out."""
+class Seq2Seq(Model):
+    """An encoder, a decoder, and heads on the decoder."""
 
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        layers = config.num_hidden_layers if config.num_decoder_layers is None else config.num_decoder_layers
-        self.relative = relative_positions(config, both_sides=False)
-        self.layers = nn.ModuleList(make_decoder_layer(config) for _ in range(layers))
-        self.final_norm = final_norm(config)
-        self.dropout_p = config.hidden_dropout_prob
-        self.final_dropout_p = config.hidden_dropout_prob if config.layer.dropout_inside else 0.0
+    def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
+        """What the heads stand on: the decoder's reading of the text, or the memory of the encoder for what is written.
+
+        `flags` are those of `Encoder.forward`.
+        """
+        memory = super().encode(batch, **flags)
+        return self._read_again(memory, batch.input_ids, flags) if self._labels else memory
+
+    def decode(self, memory: EncoderOutput, input_ids: Tensor, **flags: Any) -> EncoderOutput:
+        """Run the decoder on what it has written so far; `flags` are those of `Decoder.forward`."""
+        output: EncoderOutput = self.heads[DECODER](memory, self.word_embeddings, input_ids, **flags)
+        return output
 
     def forward(
         self,
         input_ids: Tensor,
-        word_embeddings: Tensor,
-        memory: EncoderOutput,
-        layout: Layout | None = None,
-        *,
         attention_mask: Tensor | None = None,
-        cache: Cache | None = None,
-        output_hidden_states: bool = False,
-        output_attentions: bool = False,
-    ) -> EncoderOutput:
-        """input_ids (Q tokens a sequence, packed or padded as in `Encoder.forward`), word_embeddings (V, H), memory.
+        *,
+        decoder_input_ids: Tensor | None = None,
+        decoder_attention_mask: Tensor | None = None,
+        **inputs: Any,
+    ) -> dict[str, Tensor]:
+        """Every head's logits by head name, with the decoder's hidden states (B, Q, H) at "decoder".
 
-        With a cache (padded batches) input_ids are the tokens after those it holds.
+        decoder_input_ids (B, Q): what is to go on; heads that label do without, as the decoder reads the text itself.
         """
+        layout = inputs.pop("layout", None)
         if layout is None:
-            layout = Padded(torch.ones_like(input_ids) if attention_mask is None else attention_mask)
-        if cache is not None:
-            cache.extend(layout.mask())
-        keys = layout.max_seqlen if cache is None else cache.mask().shape[1]
-        hidden = nn.functional.embedding(input_ids, word_embeddings).to(memory.last_hidden_state.dtype)
-        hidden = dropout(hidden, self.dropout_p, self.training)
-        bias = attention_bias(layout, hidden.dtype, causal=True, cache=cache)
-        if self.relative is not None:
-            bias = with_distances(bias, self.relative(layout.max_seqlen, keys), hidden.dtype)
-        memory_bias = attention_bias(memory.layout, hidden.dtype)
-        hidden_states, attentions, cross_attentions = [hidden], list[Tensor](), list[Tensor]()
-        for i, layer in enumerate(self.layers):
-            hidden, probs, cross_probs = cast(DecoderLayer, layer).decode(
-                hidden,
-                layout,
-                bias,
-                memory.last_hidden_state,
-                memory.layout,
-                memory_bias,
-                cache=None if cache is None else cache.layer(i),
-                output_attentions=output_attentions,
-            )
-            hidden_states.append(hidden)
-            attentions += [] if probs is None else [probs]
-            cross_attentions += [] if cross_probs is None else [cross_probs]
-        hidden = dropout(self.final_norm(hidden), self.final_dropout_p, self.training)
-        return EncoderOutput(
-            last_hidden_state=hidden,
-            layout=layout,
-            hidden_states=(*hidden_states[:-1], hidden) if output_hidden_states else None,
-            attentions=tuple(attentions) if output_attentions else None,
-            cross_attentions=tuple(cross_attentions) if output_attentions else None,
-        )
+            layout = Padded.of(input_ids, attention_mask)
+        output = self.run_encoder(input_ids, inputs.pop("token_type_ids", None), layout, **inputs)
+        if decoder_input_ids is not None:
+            output = self.decode(output, decoder_input_ids, attention_mask=decoder_attention_mask)
+        elif self._labels:
+            output = self._read_again(output, input_ids, inputs)
+        else:
+            raise UsageError("A model with a decoder needs decoder_input_ids, what it is to go on from.")
+        return {DECODER: output.last_hidden_state, **self.all_logits(output)}
+
+    @property
+    def _labels(self) -> bool:
+        return any(not needs.word_embeddings for needs in self.needs)
+
+    def _read_again(self, memory: EncoderOutput, input_ids: Tensor, flags: Mapping[str, Any]) -> EncoderOutput:
+        """The decoder's reading of the text the encoder has read, token i at place i + 1."""
+        layout = memory.layout
+        shifted = layout.flat(shift_right(layout.rectangle(input_ids), self.config.decoder_start_token_id))
+        shown = {name: flag for name, flag in flags.items() if name.startswith("output_")}
+        return self.decode(memory, shifted, layout=layout, **shown)
+
+
+def assembled(encoder: nn.Module, heads: Mapping[str, nn.Module], **options: Any) -> Model:
+    """The model of an encoder and heads: a `Seq2Seq` where a decoder is among them. `options` are those of `Model`."""
+    kind = Seq2Seq if any(isinstance(head, Decoder) for head in heads.values()) else Model
+    return kind(encoder, heads, **options)
 
 
 def shift_right(labels: Tensor, start: int) -> Tensor:

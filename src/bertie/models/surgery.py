@@ -14,9 +14,9 @@ from torch import Tensor
 from bertie.errors import DataError, UsageError, nearest
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
-from bertie.models.heads import VOCABULARY as VOCABULARY_HEADS
 from bertie.models.kinds import Groups
 from bertie.models.model import Model
+from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
 from bertie.text.resize import Resized
 
@@ -40,7 +40,7 @@ def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) ->
     outputs = [0 if weight is None else len(weight) for weight in weights]
     with torch.device("meta"):
         heads = {name: HEADS[name](config, n) for name, n in zip(model.heads, outputs, strict=True)}
-        new = Model(model.variant.encoder(config), heads, variant=model.variant, public=model.public)
+        new = assembled(model.variant.encoder(config), heads, variant=model.variant, public=model.public)
     new.load_state_dict({name: tensor.detach().clone() for name, tensor in state.items()}, assign=True)
     new.labels, new.problem_type, new.tokenizer = model.labels, model.problem_type, model.tokenizer
     return new.train(model.training)
@@ -170,7 +170,7 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     shape = variant.base.replace(num_hidden_layers=len(layers), **{name: getattr(config, name) for name in SHARED})
     if SEGMENT in kept and not shape.type_vocab_size:
         kept[POSITION] = kept[POSITION] + kept.pop(SEGMENT)[0]
-    heads = [name for name in model.heads if f"heads.{name}.bias" in variant.table and name in VOCABULARY_HEADS]
+    heads = [name for name in model.heads if f"heads.{name}.bias" in variant.table]
     with torch.device("meta"):
         new = Model(variant.encoder(shape), {name: HEADS[name](shape, 0) for name in heads}, variant=variant)
     wanted = {name: tensor.shape for name, tensor in new.state_dict().items()}

@@ -10,7 +10,7 @@ from bertie.files import read_json
 from bertie.models.codec import CONFIG, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
-from bertie.models.features import FEATURES, PREFIX
+from bertie.models.heads import own_classes
 from bertie.models.weights import WeightTable
 from bertie.nn.init import Stds
 
@@ -18,10 +18,6 @@ __all__ = ["CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public",
 
 CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
-OWN_CLASSES = {  # what no public class has: heads that read layers, or pairs of words
-    **{f"BertieFeatures:{kind}": (f"{PREFIX}{kind}",) for kind in FEATURES},
-    "BertieParser": ("parse",),
-}
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 
@@ -44,7 +40,7 @@ class Variant(Codec):
         """The heads the first architecture of config.json has; None when it names none that we know."""
         named = public.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
-        return (OWN_CLASSES | dict(self.architectures)).get(first) if isinstance(first, str) else None
+        return (own_classes() | dict(self.architectures)).get(first) if isinstance(first, str) else None
 
     def based(self, public: Mapping[str, Any]) -> bool:
         """Whether the weights of config.json's class have `table.base` before the names that are not a head's."""
@@ -60,7 +56,7 @@ class Variant(Codec):
         """The public class with just these heads. Raises DataError when there is none."""
         if self.heads(public) == heads:
             return str(public["architectures"][0])
-        for name, theirs in (*self.architectures.items(), *OWN_CLASSES.items()):
+        for name, theirs in (*self.architectures.items(), *own_classes().items()):
             if sorted(theirs) == sorted(heads):
                 return name
         raise DataError(

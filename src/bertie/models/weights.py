@@ -22,13 +22,12 @@ from torch import Tensor, nn
 
 from bertie.errors import DataError
 from bertie.files import atomic_write, read_json
-from bertie.models.features import PREFIX
+from bertie.models.heads import own_classes
 
 Row = tuple[str, str | tuple[str, ...]]
 
 WEIGHTS = "model.safetensors"
 HEAD = "heads."
-OWN = (f"{HEAD}{PREFIX}", f"{HEAD}parse.")  # heads of no public layout, saved under our own names
 ENCODER, OURS = "encoder.", "bertie."
 """What an encoder has beyond its family's layout (its own settings: models/codec.py) is saved under our name."""
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
@@ -61,8 +60,8 @@ class WeightTable:
             if found := re.fullmatch(pattern, name):
                 parts = (theirs,) if isinstance(theirs, str) else theirs
                 return tuple(_fill(part, found.groups()) for part in parts)
-        if name.startswith(OWN):
-            return (name.removeprefix(HEAD),)
+        if name.startswith(tuple(f"{HEAD}{head}." for heads in own_classes().values() for head in heads)):
+            return (name.removeprefix(HEAD),)  # of no public layout
         if name.startswith(ENCODER):
             return (f"{OURS}{name}",)
         raise KeyError(name)
@@ -275,9 +274,8 @@ def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool)
             yield public if base else public.removeprefix(table.base), part.T if table.turned(public) else part
 
 
-def save_weights(model: nn.Module, path: Path, table: WeightTable, *, base: bool) -> None:
-    """Write a model's parameters as one safetensors file in the public layout, float32, atomically."""
-    named = dict(model.named_parameters())
+def save_weights(named: Mapping[str, Tensor], path: Path, table: WeightTable, *, base: bool) -> None:
+    """Write parameters, by our names, as one safetensors file in the public layout, float32, atomically."""
     state = {name: part.float().cpu().contiguous() for name, part in public_state(named, table, base=base)}
     with atomic_write(path) as file:
         save_file(state, file.name, metadata={"format": "pt"})  # the library opens the temporary file by its name

@@ -115,6 +115,7 @@ class XLNetEncoder(nn.Module):
             pooler_output=None if self.pooler is None or two else torch.tanh(self.pooler(layout.last(hidden))),
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
+            summary_last=True,
         )
 
     def _relations(

@@ -19,8 +19,8 @@ def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: 
     """Summed cross-entropy of softmax(hidden weight^T + bias), and how many predictions were right.
 
     hidden (N, H) in the compute dtype, weight (V, H), bias (V,), targets (N,) int64 -> sum in nats, float32 scalar;
-    correct, int64 scalar (a tie for the highest counts). Rows of hidden behind the last target count for nothing. The
-    softmax is the gradient but for one entry a row, so the gradients are made in the forward pass, a chunk of
+    correct, int64 scalar: the target alone was the likeliest. Rows of hidden behind the last target count for nothing.
+    The softmax is the gradient but for one entry a row, so the gradients are made in the forward pass, a chunk of
     predictions at a time, and no logits are kept.
     """
     hidden = with_rows(hidden, rounded(len(hidden)))
@@ -42,7 +42,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
             probs_CV[len(targets_C) :] = 0  # no target: no loss, no gradient
             at = torch.arange(len(targets_C), device=h_CH.device), targets_C
             target_C = probs_CV[at]
-            correct += (target_C >= _row_max(probs_CV)[: len(targets_C)]).sum()
+            probs_CV[at] = -1  # what is left are the others
+            correct += (target_C > _row_max(probs_CV)[: len(targets_C)]).sum()
             total -= target_C.float().clamp_min(SMALLEST).log().sum()
             if any(ctx.needs_input_grad):
                 probs_CV[at] = target_C - 1  # now d loss / d logits
@@ -65,6 +66,12 @@ class _LinearCrossEntropy(torch.autograd.Function):
             (grad_bias * grad_total).to(ctx.dtypes[1]),
             None,
         )
+
+
+def right(logits: Tensor, targets: Tensor) -> Tensor:
+    """Whether the target's logit lies above all others, as a tie is no answer. (..., L), (...) int64 -> (...) bool"""
+    target = logits.gather(-1, targets[..., None])
+    return (logits >= target).sum(-1) == 1  # false for NaN too
 
 
 def _add(total: Tensor | None, part: Tensor) -> Tensor:

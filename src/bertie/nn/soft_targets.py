@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bertie.nn.loss import CHUNK_LOGITS
+from bertie.nn.loss import CHUNK_LOGITS, right
 
 Decoder = tuple[Tensor, Tensor, Tensor]
 """What logits are made of: hidden states (N, H), weight (V, H), bias (V,)."""
@@ -50,7 +50,7 @@ class _SoftTargets(torch.autograd.Function):
             theirs_CV = (torch.addmm(theirs_V, g_CG, theirs_VG.T).float() / temperature).log_softmax(1)
             wanted_CV = theirs_CV.exp()
             total += (wanted_CV * (theirs_CV - ours_CV)).sum() * temperature**2
-            agreed += (ours_CV.argmax(1) == theirs_CV.argmax(1)).sum()
+            agreed += right(ours_CV, theirs_CV.argmax(1)).sum()
             if any(ctx.needs_input_grad):
                 grad_CV = ((ours_CV.exp() - wanted_CV) * temperature).to(h_CH.dtype)  # d total / d logits
                 grad_hidden_NH[start : start + chunk] = grad_CV @ ours_VH

@@ -18,7 +18,7 @@ from bertie.data.batch import Batch
 from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.models.config import EncoderConfig
-from bertie.models.elmo import BiLMHead
+from bertie.models.heads import HEADS, BiLMHead
 from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, Objective, Part
 
@@ -36,7 +36,7 @@ class BiLanguageModel(Objective):
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The softmax over words, one for both directions."""
-        return {"bilm": BiLMHead(config)}
+        return {"bilm": HEADS["bilm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """The batch with its own words as labels."""

@@ -26,7 +26,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import EncoderOutput
-from bertie.models.heads import MaskedLMHead
+from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.model import Model
 from bertie.models.surgery import take_layers
 from bertie.nn.layout import where
@@ -120,7 +120,7 @@ class Distillation(Objective):
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The vocabulary head, which masked LM trains too."""
-        return {"mlm": MaskedLMHead(config)}
+        return {"mlm": HEADS["mlm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """Nothing to do: what the student reads, others say. Raises UsageError for masks that nobody makes."""
@@ -170,5 +170,5 @@ class Distillation(Objective):
 def decoder(model: Model, hidden: Tensor) -> Decoder:
     """What a model's masked-LM logits are made of. hidden (N, H) -> (N, E), (V, E), (V,)"""
     head = model.heads["mlm"]
-    assert isinstance(head, MaskedLMHead)
-    return head.transform(hidden), head.decoder(model.word_embeddings), head.bias
+    assert isinstance(head, VocabularyHead)
+    return head.parts(hidden, model.word_embeddings)

@@ -21,7 +21,7 @@ from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, MaskedLMHead, NextTokenHead
+from bertie.models.heads import HEADS, VocabularyHead
 from bertie.objectives.base import LossReport, Objective, Part
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class LeftToRight(Objective):
                 "ltr predicts the next token, which this model sees. Choose a model that reads left to right (gpt2), "
                 "or make one of it: model_overrides.causal=true."
             )
-        return {"lm": HEADS["lm"](config, 0)}
+        return {"lm": HEADS["lm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """The batch with its own tokens as labels."""
@@ -63,6 +63,6 @@ class LeftToRight(Objective):
         targets_N = batch.labels["ltr_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["ltr_positions"]]
         head = model.heads["lm"]
-        assert isinstance(head, MaskedLMHead | NextTokenHead)
+        assert isinstance(head, VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"ltr": Part(total, len(targets_N), correct)}

@@ -24,7 +24,7 @@ from bertie.data.masking import Masking, Ragged, Vocabulary, choose, masking_of,
 from bertie.data.rates import Rate, Rates, rate_of
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import MaskedLMHead
+from bertie.models.heads import HEADS, VocabularyHead
 from bertie.nn.layout import Packed
 from bertie.objectives.base import LossReport, Objective, Part
 
@@ -79,7 +79,7 @@ class MaskedLM(Objective):
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The vocabulary head, tied to the word embeddings."""
-        return {"mlm": MaskedLMHead(config)}
+        return {"mlm": HEADS["mlm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """Hide tokens and remember them. The same tokens are hidden whether the batch is packed or padded."""
@@ -111,7 +111,7 @@ class MaskedLM(Objective):
         targets_N = batch.labels["mlm_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["mlm_positions"]]
         head = model.heads["mlm"]
-        assert isinstance(head, MaskedLMHead)
+        assert isinstance(head, VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"mlm": Part(total, len(targets_N), correct, self.weight)}
 

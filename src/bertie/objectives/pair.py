@@ -15,7 +15,8 @@ from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import PairHead
+from bertie.models.heads import HEADS
+from bertie.nn.loss import right
 from bertie.objectives.base import LossReport, Objective, Part
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class TextPair(Objective):
                 f"{self.name} reads the pooled [CLS], and this model has no pooler. "
                 f"Leave it out: objectives.{self.name}=null."
             )
-        return {"pair": PairHead(config)}
+        return {"pair": HEADS["pair"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """Nothing to do: the pairs were made with their labels."""
@@ -76,7 +77,7 @@ class TextPair(Objective):
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
         """Cross-entropy over the two answers."""
-        logits_B2 = model.heads["pair"](output).float()
+        logits_B2 = model.logits("pair", output).float()
         labels_B = batch.labels[self.label]
         total = nn.functional.cross_entropy(logits_B2, labels_B, reduction="sum")
-        return {self.name: Part(total, len(labels_B), (logits_B2.argmax(-1) == labels_B).sum())}
+        return {self.name: Part(total, len(labels_B), right(logits_B2, labels_B).sum())}

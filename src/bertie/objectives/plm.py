@@ -24,7 +24,7 @@ from bertie.data.draws import Draws
 from bertie.data.masking import Vocabulary, choose, ngram, wanted
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, PermutationLMHead
+from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.xlnet import XLNetConfig
 from bertie.nn.layout import where
 from bertie.objectives.base import LossReport, Objective, Part
@@ -57,7 +57,7 @@ class PermutationLM(Objective):
         """The softmax over the vocabulary. Raises UsageError for a model without a stream of queries."""
         if not isinstance(config, XLNetConfig):
             raise UsageError("plm needs a model that can hide a token from itself: model=xlnet-base-cased.")
-        return {"plm": HEADS["plm"](config, 0)}
+        return {"plm": HEADS["plm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """The batch with an order of prediction; its tokens stay."""
@@ -102,7 +102,7 @@ class PermutationLM(Objective):
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
         hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
         head = model.heads["plm"]
-        assert isinstance(head, PermutationLMHead)
+        assert isinstance(head, VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
         return {"plm": Part(total, len(targets_N), correct)}
 

@@ -30,7 +30,7 @@ from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.encoder import Encoder, EncoderOutput
-from bertie.models.heads import MaskedLMHead, ReplacedTokenHead
+from bertie.models.heads import HEADS, MaskedLMHead, VocabularyHead
 from bertie.models.model import Model
 from bertie.nn.init import initialize
 from bertie.nn.loss import CHUNK_LOGITS
@@ -83,19 +83,19 @@ class ReplacedTokens(Objective):
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The discriminator's head."""
-        return {"rtd": ReplacedTokenHead(config)}
+        return {"rtd": HEADS["rtd"](config)}
 
     def prepare(self, model: Model, seed: int) -> None:
-        """Put a fresh generator beside the heads. Raises UsageError for a family that has no such head."""
+        """Put a fresh generator beside the model. Raises UsageError for a family that has no such head."""
         if model.variant is not None and ("rtd",) not in model.variant.architectures.values():
             raise UsageError(
                 f"rtd trains a head that a {model.variant.model_type} does not have. Choose an ELECTRA, of any shape: "
                 "model=electra-small-discriminator"
             )
-        model.heads["generator"] = Generator(self.smaller(model.config))
+        model.companions["generator"] = Generator(self.smaller(model.config))
         if self.tied == "embeddings":
             tie_embeddings(_generator(model).encoder, model.encoder)
-        fresh = {name for name, _ in model.named_parameters() if name.startswith("heads.generator.")}
+        fresh = {name for name, _ in model.named_parameters() if name.startswith("companions.generator.")}
         initialize(model, std=model.config.initializer_range, seed=seed, only=fresh)
 
     def smaller(self, config: EncoderConfig) -> EncoderConfig:
@@ -157,9 +157,9 @@ class ReplacedTokens(Objective):
         assert isinstance(output, Detection)
         assert output.generator is not None
         assert output.replaced is not None
-        logits = model.heads["rtd"](output).float()
+        logits = model.logits("rtd", output).float()
         losses = F.binary_cross_entropy_with_logits(logits, output.replaced.float(), reduction="none")
-        right = (logits > 0) == output.replaced
+        right = torch.where(output.replaced, logits > 0, logits < 0)
         if logits.ndim == 2:  # padded
             mask_BS = batch.layout.mask()
             losses, right = losses * mask_BS, right & mask_BS
@@ -168,9 +168,8 @@ class ReplacedTokens(Objective):
     def kept(self, model: Model) -> dict[str, Model]:
         """The discriminator, and the generator in a folder of its own."""
         generator = _generator(model)
-        heads = {name: head for name, head in model.heads.items() if name != "generator"}
         return {
-            "model": Model(model.encoder, heads, variant=model.variant, public=model.public),
+            "model": Model(model.encoder, dict(model.heads), variant=model.variant, public=model.public),
             "generator": Model(generator.encoder, {"mlm": generator.mlm}, variant=model.variant),
         }
 
@@ -193,13 +192,13 @@ class Generator(nn.Module):
 
 
 def _generator(model: Model) -> Generator:
-    generator = model.heads["generator"]
+    generator = model.companions["generator"]
     assert isinstance(generator, Generator)
     return generator
 
 
 @torch.no_grad()
-def sample(head: MaskedLMHead, hidden: Tensor, word_embeddings: Tensor, draws: Tensor) -> Tensor:
+def sample(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor, draws: Tensor) -> Tensor:
     """A token from each distribution: the first at which the summed probability passes the draw. Has no gradient.
 
     hidden (N, H), word_embeddings (V, H), draws (N,) in [0, 1) -> (N,) int64
@@ -207,7 +206,7 @@ def sample(head: MaskedLMHead, hidden: Tensor, word_embeddings: Tensor, draws: T
     chunk = max(1, CHUNK_LOGITS // len(word_embeddings))
     said = [torch.zeros(0, dtype=torch.int64, device=hidden.device)]
     for hidden_CH, draws_C in zip(torch.split(hidden, chunk), torch.split(draws, chunk), strict=True):
-        summed_CV = head(hidden_CH, word_embeddings).float().softmax(-1).cumsum(-1)
+        summed_CV = head.logits(hidden_CH, word_embeddings).float().softmax(-1).cumsum(-1)
         passed_C1 = torch.searchsorted(summed_CV, draws_C[:, None] * summed_CV[:, -1:], right=True)
         said.append(passed_C1.squeeze(1).clamp_max(summed_CV.shape[1] - 1))
     return torch.cat(said)

@@ -26,7 +26,8 @@ from bertie.data.draws import Draws
 from bertie.data.masking import NEVER, Bool, Int, Vocabulary
 from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS, MaskedLMHead, NextTokenHead
+from bertie.models.heads import HEADS, VocabularyHead
+from bertie.models.seq2seq import Seq2Seq
 from bertie.nn.layout import Packed, Padded
 from bertie.objectives.base import LossReport, Objective, Part
 from bertie.objectives.mlm import flat
@@ -60,7 +61,7 @@ class SpanCorruption(Objective):
         """A decoder, and the head that says its next token. Raises UsageError for a model that has none."""
         if config.num_decoder_layers is None:
             raise UsageError("span has a decoder write what was cut out. Choose a model with one: model=t5-small.")
-        return {"decoder": HEADS["decoder"](config, 0), "lm": HEADS["lm"](config, 0)}
+        return {"decoder": HEADS["decoder"](config), "lm": HEADS["lm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """Cut spans out of the text and put a sentinel in the place of each."""
@@ -122,9 +123,10 @@ class SpanCorruption(Objective):
         targets_Q = batch.labels["span_targets"]
         layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)
         read_Q = targets_Q.roll(1).index_fill(0, layout.cu_seqlens[:-1].long(), model.config.decoder_start_token_id)
+        assert isinstance(model, Seq2Seq)
         decoded = model.decode(output, read_Q, layout=layout)
         head = model.heads["lm"]
-        assert isinstance(head, MaskedLMHead | NextTokenHead)
+        assert isinstance(head, VocabularyHead)
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
         return {"span": Part(total, len(targets_Q), correct)}
 

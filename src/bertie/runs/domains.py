@@ -34,7 +34,7 @@ def before_and_after(
     with progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
         for name, lines in texts.items():
             found[name] = {}
-            for when, one in (("before", start.to(model.word_embeddings.device)), ("after", model)):
+            for when, one in (("before", start.to(model.device)), ("after", model)):
                 found[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
                 advance(1)
     return found

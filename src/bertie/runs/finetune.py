@@ -31,9 +31,10 @@ from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
 from bertie.metrics.base import Scores
-from bertie.models.folder import MODEL_FOLDER, check_vocabulary
+from bertie.models.folder import MODEL_FOLDER
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
+from bertie.models.saving import check_vocabulary
 from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left, read_examples

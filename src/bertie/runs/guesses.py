@@ -14,7 +14,7 @@ import torch
 from bertie.data.batch import Batch
 from bertie.errors import DataError
 from bertie.files import write_bytes
-from bertie.models.heads import MaskedLMHead
+from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
 from bertie.report.training import BLANK, MASKED, RANDOM
 from bertie.runs.folder import GUESSES
@@ -31,7 +31,7 @@ def look(model: Model, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Pa
     Lines of later steps, which a resumed run repeats, are dropped. Does nothing for a model without a masked-LM head.
     """
     head = dict(model.heads).get("mlm")
-    if not isinstance(head, MaskedLMHead) or "mlm_positions" not in batch.labels:
+    if not isinstance(head, VocabularyHead) or "mlm_positions" not in batch.labels:
         return
     ids, starts = batch.input_ids.tolist(), torch.cumsum(batch.layout.mask().sum(1), 0).tolist()
     places, originals = batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist()
@@ -43,9 +43,9 @@ def look(model: Model, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Pa
     some = sorted(chosen.items())[:EXAMPLES]
     if not some:
         return
-    device = model.word_embeddings.device
+    device = model.device
     hidden = model.encode(batch.to(device)).last_hidden_state[[place for _, place in some]]
-    top = head(hidden, model.word_embeddings).float().softmax(-1).topk(TOP)
+    top = head.logits(hidden, model.word_embeddings).float().softmax(-1).topk(TOP)
     if not is_main():  # which only helped to look: a model in parts takes all ranks
         return
     rows = []

@@ -22,8 +22,9 @@ from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.elmo import ElmoEncoder
-from bertie.models.folder import MODEL_FOLDER, check_vocabulary, fingerprint
+from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.model import Model
+from bertie.models.saving import check_vocabulary
 from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.runs.config import PretrainConfig

@@ -20,8 +20,9 @@ from bertie.data.tokens import home
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json
 from bertie.models import variant as models
-from bertie.models.folder import check_vocabulary, fingerprint
+from bertie.models.folder import fingerprint
 from bertie.models.model import Model
+from bertie.models.saving import check_vocabulary
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, FORMAT, MODEL, RESULTS, STUDY
 from bertie.runs.reading import models_named

@@ -134,7 +134,8 @@ class ChoiceTask(Task):
         host_B = batch.host.labels["choice"]
         table_GC = _table(logits, question_B, choice_B, int((host_B == 0).sum()), max([0, *host_B.tolist()]) + 1)
         loss_B = table_GC.logsumexp(-1)[question_B] - logits
-        correct = (right_B * (choice_B == table_GC.argmax(-1)[question_B])).sum()
+        above_B = (table_GC[question_B] >= logits[:, None]).sum(-1) == 1  # all the question's other choices
+        correct = (right_B * above_B).sum()
         return {"choice": Part((right_B * loss_B).sum(), self.counts(batch.host)["choice"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:

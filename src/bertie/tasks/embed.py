@@ -116,6 +116,7 @@ class EmbedTask(Task):
         from torch import nn
 
         from bertie.models.loss import Part
+        from bertie.nn.loss import right
 
         if len(logits) == 0:
             return {self.loss_kind: Part(logits.sum(), 0)}
@@ -128,8 +129,8 @@ class EmbedTask(Task):
         own_P = torch.arange(len(scores_PP), device=logits.device)
         loss_P = nn.functional.cross_entropy(scores_PP, own_P, reduction="none")
         together_P = (alike_P >= 0.8).float()
-        right = (together_P * (scores_PP.argmax(-1) == own_P)).sum()
-        return {"contrastive": Part((together_P * loss_P).sum(), count, right.detach())}
+        correct = (together_P * right(scores_PP, own_P)).sum()
+        return {"contrastive": Part((together_P * loss_P).sum(), count, correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The cosine of each pair; of a single text its vector."""

@@ -60,8 +60,7 @@ class Learner(ABC):
 
     def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
         """The head's output. -> (B, L), or (T, L) where the head answers for tokens"""
-        logits: Tensor = model.heads[self.output](output)
-        return logits
+        return model.logits(self.output, output)
 
     @abstractmethod
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":

@@ -151,7 +151,7 @@ class ParseTask(Task):
 
     def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
         """What the encoder finds in a batch, the last piece of a token's word beside each token."""
-        from bertie.models.parsing import with_last_pieces
+        from bertie.models.heads.parse import with_last_pieces
 
         return with_last_pieces(super().forward(model, batch), batch.labels[LAST])
 
@@ -166,6 +166,7 @@ class ParseTask(Task):
 
         from bertie.models.loss import Part
         from bertie.nn.layout import where
+        from bertie.nn.loss import right
 
         square = batch.layout.rectangle
         labels = {name: square(label) for name, label in batch.labels.items()}
@@ -186,7 +187,7 @@ class ParseTask(Task):
             taught = where(host.layout.rectangle(host.labels[weight]) > 0, logits.device)
             scores_NX, target_N = scores.flatten(0, 1)[taught], target_BS.flatten()[taught]
             loss = torch.nn.functional.cross_entropy(scores_NX, target_N, reduction="sum")
-            parts[name] = Part(loss, counts[name], (scores_NX.argmax(-1) == target_N).sum().detach())
+            parts[name] = Part(loss, counts[name], right(scores_NX, target_N).sum().detach())
         return parts
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:

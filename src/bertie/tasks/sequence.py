@@ -97,10 +97,11 @@ class SequenceTask(Task):
         from torch.nn.functional import cross_entropy
 
         from bertie.models.loss import Part
+        from bertie.nn.loss import right
 
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
         loss_B = cross_entropy(logits, target_B, reduction="none")
-        correct = (weight_B * (logits.argmax(-1) == target_B)).sum()
+        correct = (weight_B * right(logits, target_B)).sum()
         return {"label": Part((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:

@@ -210,6 +210,7 @@ class SpanTask(Task):
         import torch
 
         from bertie.models.loss import Part
+        from bertie.nn.loss import right
 
         mask_BS = batch.layout.mask()
         scores_BS2 = batch.layout.rectangle(logits).masked_fill(~mask_BS[..., None], -torch.inf)
@@ -218,7 +219,7 @@ class SpanTask(Task):
         for scores_BS, name in zip(scores_BS2.unbind(-1), ("start", "end"), strict=True):
             target_B = batch.labels[name]
             total_B = total_B + torch.nn.functional.cross_entropy(scores_BS, target_B, reduction="none") / 2
-            right_B = right_B & (scores_BS.argmax(-1) == target_B)
+            right_B = right_B & right(scores_BS, target_B)
         correct = (weight_B * right_B).sum()
         return {"span": Part((weight_B * total_B).sum(), self.counts(batch.host)["span"], correct.detach())}
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
-    from bertie.models.features import FeatureHead
+    from bertie.models.heads import FeatureHead
     from bertie.models.loss import LossReport
     from bertie.models.model import Model
 
@@ -84,7 +84,7 @@ class TaggingTask(Task):
 
     scheme: what the tags are rewritten to before they are learnt. strict: how entities are counted (metrics/tags.py).
     unit: what a word is where a text comes without its words. features: the layers a BiLSTM reads of an encoder that
-    is not trained (models/features.py); None: the whole model is trained.
+    is not trained (models/heads/features.py); None: the whole model is trained.
     """
 
     head = "token"
@@ -156,7 +156,7 @@ class TaggingTask(Task):
         found: NDArray[np.float32] | None = None
         with torch.inference_mode(), console.progress("features", len(encoded.lengths), unit="sequences") as advance:
             for sequences in token_budget(encoded.lengths, max_tokens=TOKENS):
-                batch = encoded.batch(sequences).to(model.word_embeddings.device)
+                batch = encoded.batch(sequences).to(model.device)
                 features_TF = head.select(model.encode(batch)).float().cpu().numpy()
                 if found is None:
                     shape = (len(encoded.ids), features_TF.shape[1])
@@ -192,10 +192,11 @@ class TaggingTask(Task):
         from torch.nn.functional import cross_entropy
 
         from bertie.models.loss import Part
+        from bertie.nn.loss import right
 
         target_T, weight_T = batch.labels["tag"], batch.labels["weight"]
         loss_T = cross_entropy(logits, target_T, reduction="none")
-        correct = (weight_T * (logits.argmax(-1) == target_T)).sum()
+        correct = (weight_T * right(logits, target_T)).sum()
         return {"tag": Part((weight_T * loss_T).sum(), self.counts(batch.host)["tag"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:

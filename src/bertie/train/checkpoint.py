@@ -46,9 +46,14 @@ class Checkpoint:
     def tensors(self, name: str) -> dict[str, Tensor]:
         """The tensors of one of its files. Raises DataError when it cannot be read."""
         try:
-            return load_file(self.folder / name)
+            return {_today(key): tensor for key, tensor in load_file(self.folder / name).items()}
         except (SafetensorError, OSError) as error:
             raise DataError(f"{self.folder / name} cannot be read: {error}.") from None
+
+
+def _today(key: str) -> str:
+    """A parameter's name today; version 0.1.0 had ELECTRA's generator among the heads."""
+    return re.sub(r"^heads\.generator\.", "companions.generator.", key)
 
 
 def save(

@@ -42,15 +42,15 @@ def sharded(model: Model, world: World, dtype: torch.dtype) -> Iterator["Sharded
     The model's own weights stay where they are, in main memory as a rule. What is cut, on `world.device`, is a copy to
     which the model leads in the meantime. dtype: in which layers compute, and so in which their weights are gathered.
     """
-    own_modules = model.encoder, model.heads
-    model.encoder, model.heads = cut = deepcopy(own_modules)  # both at once, for what they share
+    own_modules = model.encoder, model.heads, model.companions
+    model.encoder, model.heads, model.companions = cut = deepcopy(own_modules)  # all at once, for what they share
     try:
         yield Sharded(world, _cut(model, world, dtype))
         with torch.no_grad():
             for tensor, trained in zip(_tensors(own_modules), _tensors(cut), strict=True):
                 tensor.copy_(whole(trained))
     finally:
-        model.encoder, model.heads = own_modules
+        model.encoder, model.heads, model.companions = own_modules
 
 
 class Sharded(Replicated):

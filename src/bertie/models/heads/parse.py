@@ -13,22 +13,22 @@ from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from bertie.models.biaffine import RANK, SPACE
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
+from bertie.models.heads.base import Head, label_dropout
 from bertie.nn.dropout import dropout
 from bertie.nn.linear import Linear
 
 
-class ParseHead(nn.Module):
+class ParseHead(Head):
     """What `arc_scores` and `relation_scores` compare, for each word."""
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
-        p = config.classifier_dropout
-        self.dropout_p = config.hidden_dropout_prob if p is None else p
+        self.dropout_p = label_dropout(config)
         width = 2 * config.hidden_size
         self.arc_dependent, self.arc_head = Linear(width, SPACE), Linear(width, SPACE)
         self.arc = Linear(SPACE, SPACE)  # what is added to it tells how likely a word is a head at all
@@ -36,7 +36,7 @@ class ParseHead(nn.Module):
         self.classifier = Linear(SPACE, num_labels)  # what the dependent alone tells
         self.query, self.key = Linear(SPACE, RANK * num_labels), Linear(SPACE, RANK * num_labels)
 
-    def forward(self, output: EncoderOutput) -> Tensor:
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Of last_hidden_state (..., 2 H), the first and the last piece of each word. -> (..., F)"""
         x = dropout(output.last_hidden_state, self.dropout_p, self.training)
 

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
+from bertie.models.heads.base import Head, Needs
 from bertie.nn.linear import Linear
 
 PREFIX = "features_"
@@ -42,8 +43,10 @@ FEATURES: Mapping[str, Features] = {
 """The rows of table 7."""
 
 
-class FeatureHead(nn.Module):
+class FeatureHead(Head):
     """A label for each token from features: two layers of BiLSTM, `width` in each direction, and a classifier."""
+
+    needs = Needs(hidden_states=True, frozen_encoder=True)
 
     def __init__(self, config: EncoderConfig, num_labels: int, kind: str, *, width: int = WIDTH) -> None:
         super().__init__()
@@ -59,7 +62,7 @@ class FeatureHead(nn.Module):
         assert output.hidden_states is not None, "features are read from all hidden states"
         return torch.cat(output.hidden_states[self.features.layers], -1)
 
-    def forward(self, output: EncoderOutput) -> Tensor:
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """-> logits (T, num_labels) packed or (B, S, num_labels) padded
 
         Where `output` has no hidden states, its last_hidden_state holds what `select` gave before.
@@ -74,8 +77,3 @@ class FeatureHead(nn.Module):
         states_BSX, _ = pad_packed_sequence(self.lstm(read)[0], batch_first=True, total_length=x_BSX.shape[1])
         logits: Tensor = self.classifier(output.layout.flat(states_BSX))
         return logits
-
-
-def reads_features(name: str) -> bool:
-    """Whether a head of this name stands on an encoder that is not trained."""
-    return name.startswith(PREFIX)

@@ -1,0 +1,103 @@
+"""Heads: what the encoder found -> logits. One file each, or a few that are close; the table stands here.
+
+    HEADS["sequence"](config, num_labels=3)(output)
+
+Adding one is one file and one row: docs/add-a-head.md.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from torch import nn
+
+from bertie.models.config import EncoderConfig
+from bertie.models.heads.base import Head, Needs
+from bertie.models.heads.bilm import BiLMHead
+from bertie.models.heads.decoder import Decoder
+from bertie.models.heads.features import FEATURES, PREFIX, FeatureHead
+from bertie.models.heads.parse import ParseHead
+from bertie.models.heads.sequence import ChoiceHead, PairHead, SequenceHead, sequence_head
+from bertie.models.heads.span import SpanHead
+from bertie.models.heads.token import ReplacedTokenHead, TokenHead
+from bertie.models.heads.vocabulary import (
+    MaskedLMHead,
+    NextTokenHead,
+    PermutationLMHead,
+    VocabularyHead,
+    next_token_head,
+)
+from bertie.registry import Registry
+
+__all__ = [
+    "HEADS",
+    "BiLMHead",
+    "ChoiceHead",
+    "Decoder",
+    "FeatureHead",
+    "Head",
+    "MaskedLMHead",
+    "Needs",
+    "NextTokenHead",
+    "PairHead",
+    "ParseHead",
+    "PermutationLMHead",
+    "ReplacedTokenHead",
+    "Row",
+    "SequenceHead",
+    "SpanHead",
+    "TokenHead",
+    "VocabularyHead",
+    "labelled",
+    "own_classes",
+]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A head of the table."""
+
+    make: Callable[[EncoderConfig, int], nn.Module]  # a `Head`, but for the decoder
+    labelled: bool = False  # its outputs have names in config.json
+    pipeline: str | None = None  # what a model card calls a model that has it
+    own_class: str | None = None  # what config.json names where no public class has such a head
+
+    def __call__(self, config: EncoderConfig, num_labels: int = 0) -> nn.Module:
+        """A fresh head."""
+        return self.make(config, num_labels)
+
+
+HEADS: Registry[Row] = Registry(
+    "head",
+    [  # of the heads a model has, the first in this order says what the model is for
+        ("sequence", Row(sequence_head, labelled=True, pipeline="text-classification")),
+        ("token", Row(TokenHead, labelled=True, pipeline="token-classification")),
+        ("span", Row(SpanHead, pipeline="question-answering")),
+        ("choice", Row(ChoiceHead, pipeline="multiple-choice")),
+        ("mlm", Row(MaskedLMHead, pipeline="fill-mask")),
+        ("decoder", Row(Decoder, pipeline="text2text-generation")),
+        ("lm", Row(next_token_head, pipeline="text-generation")),
+        ("plm", Row(PermutationLMHead, pipeline="text-generation")),
+        ("bilm", Row(BiLMHead)),
+        ("rtd", Row(ReplacedTokenHead)),
+        ("pair", Row(PairHead)),
+        ("parse", Row(ParseHead, labelled=True, own_class="BertieParser")),
+        *(
+            (
+                f"{PREFIX}{kind}",
+                Row(partial(FeatureHead, kind=kind), labelled=True, own_class=f"BertieFeatures:{kind}"),
+            )
+            for kind in FEATURES
+        ),
+    ],
+)
+
+
+def labelled() -> tuple[str, ...]:
+    """The heads whose outputs have names in config.json."""
+    return tuple(name for name, row in HEADS.items() if row.labelled)
+
+
+def own_classes() -> dict[str, tuple[str, ...]]:
+    """Of the heads of no public layout: the class that config.json names -> the head, alone."""
+    return {row.own_class: (name,) for name, row in HEADS.items() if row.own_class}

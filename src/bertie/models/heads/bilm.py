@@ -1,0 +1,37 @@
+"""The head of two language models that share a softmax: the next word, and the one before. Peters et al. 2018, 3.1.
+
+N predictions · P half of the hidden size · V vocabulary
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn, zeros
+
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import EncoderOutput
+from bertie.models.heads.base import Head, Needs
+from bertie.nn.dropout import dropout
+from bertie.nn.loss import linear_cross_entropy
+
+
+class BiLMHead(Head):
+    """Which word comes next, and which came before: one matrix for both."""
+
+    needs = Needs(hidden_states=True)
+
+    def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
+        super().__init__()
+        self.dropout_p = config.hidden_dropout_prob
+        self.weight = nn.Parameter(zeros(config.vocab_size, config.hidden_size // 2))
+        self.bias = nn.Parameter(zeros(config.vocab_size))
+
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
+        """-> logits (T, 2, V) packed or (B, S, 2, V) padded: of the next word, of the one before"""
+        assert output.hidden_states is not None, "the top layer is read from all hidden states"
+        directions = torch.stack(output.hidden_states[-1].chunk(2, -1), -2)
+        return F.linear(directions, self.weight.to(directions.dtype), self.bias.to(directions.dtype))
+
+    def loss(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """states (N, P) of either direction, targets (N,) int64 -> summed cross-entropy in nats, correct"""
+        states = dropout(states, self.dropout_p, self.training)
+        return linear_cross_entropy(states, self.weight, self.bias, targets)

@@ -1,0 +1,49 @@
+"""The head that finds where an answer starts and ends. Devlin et al. 2018, 4.2.
+
+T tokens · B sequences · S longest sequence
+"""
+
+from torch import Tensor, nn
+
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import EncoderOutput
+from bertie.models.heads.base import Head, Needs
+from bertie.models.heads.global_tokens import question
+from bertie.nn.dropout import add_dropout, dropout
+from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.linear import LayerNorm, Linear
+
+
+class SpanHead(Head):
+    """Where an answer starts and ends: two logits a token."""
+
+    needs = Needs(global_tokens=question)
+
+    def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
+        super().__init__()
+        own = config.heads.span
+        self.dropout_p = config.hidden_dropout_prob if own.span_layer else own.span_dropout
+        self.layer = _FeedForward(config) if own.span_layer else None
+        self.classifier = Linear(config.hidden_size, 2)
+
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
+        """-> logits (T, 2) packed or (B, S, 2) padded: start, end"""
+        hidden = output.last_hidden_state
+        x = dropout(hidden, self.dropout_p, self.training)
+        logits: Tensor = self.classifier(x if self.layer is None else self.layer(x, hidden))
+        return logits
+
+
+class _FeedForward(nn.Module):
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.dropout_p = config.hidden_dropout_prob
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.up = Linear(config.hidden_size, config.intermediate_size)
+        self.down = Linear(config.intermediate_size, config.hidden_size)
+        self.norm = LayerNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        x = self.down(self.activation(self.up(x)))
+        normed: Tensor = self.norm(add_dropout(residual, x, self.dropout_p, self.training))
+        return normed

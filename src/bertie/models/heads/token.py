@@ -1,0 +1,42 @@
+"""Heads that answer for each token: a label, or whether a generator put the token there.
+
+T tokens · B sequences · S longest sequence
+"""
+
+from torch import Tensor
+
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import EncoderOutput
+from bertie.models.heads.base import Head, label_dropout
+from bertie.nn.dropout import dropout
+from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.linear import Linear
+
+
+class TokenHead(Head):
+    """A label for each token. Devlin et al. 2018, 5.3."""
+
+    def __init__(self, config: EncoderConfig, num_labels: int) -> None:
+        super().__init__()
+        self.dropout_p = label_dropout(config)
+        self.classifier = Linear(config.hidden_size, num_labels)
+
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
+        """-> logits (T, num_labels) packed or (B, S, num_labels) padded"""
+        logits: Tensor = self.classifier(dropout(output.last_hidden_state, self.dropout_p, self.training))
+        return logits
+
+
+class ReplacedTokenHead(Head):
+    """Whether a generator put a token there: one logit a token, above 0 if it did. Clark et al. 2020, 2."""
+
+    def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.hidden_act]
+        self.dense = Linear(config.hidden_size, config.hidden_size)
+        self.classifier = Linear(config.hidden_size, 1)
+
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
+        """-> logits (T,) packed or (B, S) padded"""
+        logits: Tensor = self.classifier(self.activation(self.dense(output.last_hidden_state)))
+        return logits.squeeze(-1)

@@ -1,0 +1,125 @@
+"""Writing a model folder in the public layout: config.json, weights, tokenizer files, README.md (the model card)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import nn
+
+from bertie.errors import DataError, UsageError
+from bertie.files import write_bytes, write_json
+from bertie.models.config import EncoderConfig
+from bertie.models.heads import HEADS
+from bertie.models.variant import CONFIG, Variant, read_labels, write_labels
+from bertie.models.weights import WEIGHTS, save_weights
+
+
+class SavesTokenizer(Protocol):
+    """What a folder needs of a tokenizer."""
+
+    @property
+    def vocab_size(self) -> int:
+        """Entries of the vocabulary."""
+        ...
+
+    def save(self, folder: Path, *, segments: int | None = None) -> None:
+        """Write the tokenizer's files beside a model of so many segments."""
+        ...
+
+
+class Saved(Protocol):
+    """What of a `Model` is written."""
+
+    heads: nn.ModuleDict
+    variant: Variant | None
+    public: dict[str, Any]
+    tokenizer: Any
+    labels: tuple[str, ...]
+    problem_type: str | None
+
+    @property
+    def config(self) -> EncoderConfig:
+        """The encoder's config."""
+        ...
+
+    def own_parameters(self) -> dict[str, nn.Parameter]:
+        """What belongs to encoder and heads, by our names."""
+        ...
+
+
+def save(
+    model: Saved,
+    folder: Path,
+    *,
+    tokenizer: SavesTokenizer | None = None,
+    labels: tuple[str, ...] | None = None,
+    problem_type: str | None = None,
+    card: str | None = None,
+) -> None:
+    """Write a model folder that opens here and in transformers; what is left out is taken from the model.
+
+    `card` is the whole README.md, YAML header included; by default one is written from the config.
+    """
+    variant = model.variant
+    if variant is None:
+        raise UsageError(
+            "This model belongs to no variant, so its weights have no public names; make it with families.build."
+        )
+    tokenizer = tokenizer or model.tokenizer
+    labels = model.labels if labels is None else tuple(labels)
+    public = variant.public(model.config, model.public)
+    public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
+    problem_type = problem_type or model.problem_type
+    if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
+        public |= write_labels(labels, problem_type)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public))
+    if tokenizer is not None:
+        check_vocabulary(tokenizer, model.config, folder)
+        tokenizer.save(folder, segments=model.config.type_vocab_size)
+    write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
+    write_json(folder / CONFIG, public)  # last: a folder without it is not a model
+
+
+def _more(public: Mapping[str, Any]) -> list[Any]:
+    return list(public.get("architectures") or [])[1:]
+
+
+def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: Path) -> None:
+    """Raise DataError unless the tokenizer's vocabulary and the word embeddings are as long as one another.
+
+    Embeddings padded up to the next multiple of 128 rows are fine: many models have a few for speed.
+    """
+    entries, rows = tokenizer.vocab_size, config.vocab_size
+    if not rows - 128 < entries <= rows:
+        raise DataError(
+            f"{folder}: the vocabulary has {entries:,} entries, the weights have {rows:,} rows: the vocabulary of "
+            "another model? Use the one saved beside the weights."
+        )
+
+
+def default_card(model: Saved, variant: Variant, public: Mapping[str, Any], labels: tuple[str, ...]) -> str:
+    """A model card that says what is known without being told: sizes and labels."""
+    config = model.config
+    pipelines = (row.pipeline for name, row in HEADS.items() if row.pipeline and name in model.heads)
+    tag = next(pipelines, None) or "feature-extraction"
+    parameters = sum(parameter.numel() for parameter in model.own_parameters().values())
+    label_line = f"\nLabels: {', '.join(labels)}.\n" if labels else ""
+    return f"""---
+library_name: bertie
+pipeline_tag: {tag}
+tags:
+- {variant.model_type}
+---
+
+# {public["architectures"][0]}
+
+{config.num_hidden_layers} layers, hidden size {config.hidden_size}, {config.num_attention_heads} heads,
+vocabulary of {config.vocab_size:,}: {parameters:,} parameters.
+{label_line}
+```python
+import bertie
+
+model = bertie.load("path/to/this/folder")
+```
+"""

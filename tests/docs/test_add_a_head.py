@@ -1,0 +1,81 @@
+"""The head of docs/add-a-head.md works as the page says: one file and one row, and all else asks what it needs."""
+
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertie import families
+from bertie.models import heads
+from bertie.models.heads import Row
+from bertie.nn.layout import Packed
+from bertie.registry import Registry
+
+PAGE = Path(__file__).parents[2] / "docs" / "add-a-head.md"
+TINY = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "initializer_range": 0.2,
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[Row]]:
+    """HEADS with the page's file and row."""
+    code, row = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "mean.py").write_text(code, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("mean", tmp_path / "mean.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "mean", module)
+    spec.loader.exec_module(module)
+    (added,) = eval(row, {"Row": Row, "MeanHead": module.MeanHead})
+    monkeypatch.setattr(heads.HEADS, "_rows", {**dict(heads.HEADS.items()), added[0]: added[1]})
+    return heads.HEADS
+
+
+@pytest.mark.parametrize("preset", ["bert-tiny", "roberta-base", "gpt2", "electra-small-discriminator"])
+def test_the_head_of_the_page(preset, table, tmp_path):
+    """It is built, computes the same packed and padded, learns, and its folder opens again with it."""
+    model = families.build(preset, heads=lambda config: {"mean": table["mean"](config, 3)}, **TINY)
+    ids, lengths = torch.randint(5, 60, (2, 9), generator=torch.Generator().manual_seed(0)), torch.tensor([9, 4])
+    mask = torch.arange(9) < lengths[:, None]
+    model.eval()
+    padded = model(ids, mask)["mean"]
+    packed = model(ids[mask], layout=Packed.from_lengths(lengths))["mean"]
+    assert padded.shape == (2, 3)
+    torch.testing.assert_close(padded, packed, rtol=0, atol=1e-5)
+
+    model.train()
+    model(ids, mask)["mean"].logsumexp(-1).sum().backward()
+    for name in ("heads.mean.classifier.weight", "encoder.embeddings.word.weight"):
+        assert model.get_parameter(name).grad.abs().max() > 0, name
+
+    model.eval().save_pretrained(tmp_path / "model", labels=("x", "y", "z"))
+    again, report = families.load(tmp_path / "model")
+    assert report.fresh + report.unused == ()
+    assert again.labels == ("x", "y", "z")
+    assert torch.equal(again(ids, mask)["mean"], model(ids, mask)["mean"])
+    assert "pipeline_tag: text-classification" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_what_it_needs_reaches_the_encoder(table):
+    """Its global token is one where attention is windowed: then the last token is seen by the first, far away."""
+    shape = TINY | {"attention_window": 2, "max_position_embeddings": 42, "num_hidden_layers": 1}
+    model = families.build("longformer-base-4096", heads=lambda config: {"mean": table["mean"](config, 3)}, **shape)
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        first, other = (model.eval()(x)["mean"] for x in (ids, torch.cat([ids[:, :-1], ids[:, :1]], 1)))
+        model.heads["mean"].needs = heads.Needs()
+        local = model(ids)["mean"]
+    assert not torch.equal(first, other)
+    assert not torch.equal(first, local)
