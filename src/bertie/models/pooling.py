@@ -1,4 +1,4 @@
-"""The hidden states of a sequence in one vector: their mean, that of the token that stands for it, or the largest values.
+"""The hidden states of a sequence in one vector: their mean, the one that stands for the text, or the largest values.
 
 Reimers and Gurevych 2019, 3. B sequences · S longest · H hidden size
 """
