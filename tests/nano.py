@@ -7,9 +7,11 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from bertie.errors import BertieError
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.objectives import Objective, build
+from bertie.train import distributed
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import measure
 from bertie.train.loop import Result, fit
@@ -132,6 +135,10 @@ def killed_after(step: int) -> Callable[[int], None]:
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[2])
+    if "timeout_s" in given:  # how long ranks wait for each other, and how long rank 0 looks at held-out samples
+        distributed.TIMEOUT = timedelta(seconds=given.pop("timeout_s"))
+        look_s = given.pop("look_s")
+        given["evaluate"] = lambda: time.sleep(look_s) or {"loss": 1.0}
     if "kill_after" in given:
         given["on_step"] = killed_after(given.pop("kill_after"))
     try:

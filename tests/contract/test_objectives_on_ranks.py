@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from test_objectives_contract import CASES, VOCAB, Tokenizer, model_of, objective_of, source_of
 
 from bertie.models.elmo import ElmoEncoder
-from bertie.train import distributed
+from bertie.train import meeting
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import measure
 from bertie.train.loop import fit
@@ -51,7 +51,7 @@ def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
     model = model_of(name, objective)
     if isinstance(model.encoder, ElmoEncoder):
         model.encoder.spell(VOCAB)
-    parts = distributed.world_size() if shard == "full" else 1
+    parts = meeting.world_size() if shard == "full" else 1
 
     def check(step: int) -> None:
         here, all_ = (sum(f(p).numel() for p in model.parameters()) for f in (own, lambda p: p))
@@ -67,7 +67,7 @@ def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
         evaluate=lambda: measure(model, objective, source.validation_batches()),
         on_step=check,
     )
-    saved = load_file(run / f"checkpoint-{STEPS}" / "model.safetensors") if distributed.is_main() else {}
+    saved = load_file(run / f"checkpoint-{STEPS}" / "model.safetensors") if meeting.is_main() else {}
     trained = dict(model.named_parameters())
     assert all(torch.equal(trained[key], saved[key]) for key in saved), f"{name}: another model is left than was saved"
 
@@ -124,5 +124,5 @@ def test_what_is_due_at_the_end_is_due_at_the_border(two_ranks: Path) -> None:
 
 
 if __name__ == "__main__":
-    with distributed.world(torch.device("cpu")):  # once for all of them
+    with meeting.world(torch.device("cpu")):  # once for all of them
         train_all(Path(sys.argv[1]), **json.loads(sys.argv[2]))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import transformers
@@ -63,9 +64,18 @@ def inputs(config: EncoderConfig, *, lengths: tuple[int, ...] = LENGTHS, seed: i
 
 
 def check(
-    architecture: str, config: transformers.PretrainedConfig, folder: Path, *, lengths: tuple[int, ...] = LENGTHS
+    architecture: str,
+    config: transformers.PretrainedConfig,
+    folder: Path,
+    *,
+    lengths: tuple[int, ...] = LENGTHS,
+    float32_inside: bool = False,
 ) -> Model:
-    """Everything a class of `transformers` promises holds here, for one random model of it. Returns ours."""
+    """Everything a class of `transformers` promises holds here, for one random model of it. Returns ours.
+
+    float32_inside: whether theirs rounds to float32 on its way (Longformer's softmax, XLNet's sines), whatever the
+    dtype of its weights.
+    """
     torch.manual_seed(1)
     config.num_labels = 2 if "QuestionAnswering" in architecture or architecture.endswith("PreTraining") else 3
     config._attn_implementation = "eager"  # the one that shows attentions
@@ -84,7 +94,8 @@ def check(
     assert tuple(ours.heads) == variant.architectures[architecture]
 
     batch = inputs(ours.config, lengths=lengths)
-    with in_float64(ours, theirs):
+    least = TOLERANCE[torch.float32 if float32_inside else torch.float64]
+    with in_float64(ours, theirs), patch.dict(TOLERANCE, {torch.float64: least}):
         _same_encoder(ours, theirs, batch)
         _same_logits_and_gradients(ours, theirs, batch)
         _packed_as_padded(ours, batch)

@@ -2,12 +2,17 @@
 
 import shutil
 import signal
+import socket
+from datetime import timedelta
 
 import pytest
+import torch
 from safetensors.torch import load_file
+from torch.distributed import HashStore
 
-from bertie.errors import UsageError
-from bertie.train import checkpoint
+from bertie.errors import Stopped, UsageError
+from bertie.train import checkpoint, distributed, meeting
+from bertie.train.distributed import World
 from nano import nano_fit, timeless
 from ranks import finish, start_ranks
 
@@ -103,6 +108,85 @@ def test_a_run_folder_that_is_not_shared_is_refused(alone, tmp_path):
     ends = finish(start_ranks(tmp_path / "here", dropout=0.0, allow_change=["world_size"], per_rank=elsewhere))
     assert [code for code, _ in ends] == [2, 2], ends
     assert all("It must be a folder all of them share." in error for _, error in ends)
+
+
+@pytest.mark.parametrize(
+    ("of_rank_1", "said"),
+    [
+        ({"lr": 2e-3}, "optim.lr: 0.001 on rank 0, 0.002"),
+        ({"seed": 1}, "train.seed: 0 on rank 0, 1"),
+        ({"identity": {"corpus": "b"}}, "corpus: a on rank 0, b"),
+    ],
+    ids=str,
+)
+def test_ranks_that_were_started_apart_are_refused(tmp_path, of_rank_1, said):
+    ends = finish(start_ranks(tmp_path, identity={"corpus": "a"}, per_rank={1: of_rank_1}))
+    assert [code for code, _ in ends] == [2, 2], ends
+    assert all(said in error for _, error in ends), ends
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_a_long_look_by_rank_0_outlasts_the_limit_of_a_step(tmp_path):
+    """Ranks give up on each other after 4 s, and rank 0 looks at held-out samples for 6."""
+    ends = finish(start_ranks(tmp_path, steps=2, timeout_s=4, look_s=6))
+    assert [code for code, _ in ends] == [0, 0], ends
+
+
+def test_a_rank_0_that_shows_no_sign_of_life_is_given_up(monkeypatch):
+    monkeypatch.setattr(distributed, "TIMEOUT", timedelta(seconds=0.3))
+    store = HashStore()
+    store.add(distributed.BEAT, 3)
+    with pytest.raises(Stopped, match="rank 0 has not been heard of"):
+        World(1, 2, torch.device("cpu"), store).by_main(lambda: pytest.fail("rank 0's own"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"RANK": "5", "WORLD_SIZE": "2"}, "ranks are 0 to 1"),
+        ({"RANK": "-1", "WORLD_SIZE": "2"}, "ranks are 0 to 1"),
+        ({"RANK": "1"}, "ranks are 0 to 0"),
+        ({"RANK": "x", "WORLD_SIZE": "2"}, "RANK is 'x'"),
+        ({"RANK": "0", "WORLD_SIZE": "two"}, "WORLD_SIZE is 'two'"),
+        ({"RANK": "0", "WORLD_SIZE": "0"}, "WORLD_SIZE is 0"),
+        ({"WORLD_SIZE": "2"}, "RANK is not"),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR and MASTER_PORT are not set"),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "x"}, "MASTER_PORT is 'x'"),
+    ],
+    ids=str,
+)
+def test_variables_that_make_no_sense_are_named(variables, said, monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=said), meeting.world(torch.device("cpu")):
+        pass
+
+
+def alone_of(size, rank, monkeypatch):
+    """This process as one of several, none of which comes; the wait is short."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    for name, value in {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr(meeting, "SAY_AFTER_S", 0.2)
+    monkeypatch.setattr(meeting, "GIVE_UP_S", 1.5)
+
+
+def test_who_does_not_come_is_waited_for_aloud_and_not_for_ever(monkeypatch, capsys):
+    alone_of(3, 0, monkeypatch)
+    with pytest.raises(Stopped, match="2 of 3 processes did not come"), meeting.world(torch.device("cpu")):
+        pass
+    assert "Waiting for 2 more of 3 processes" in capsys.readouterr().err
+
+
+def test_a_rank_0_that_does_not_come_is_waited_for_aloud(monkeypatch, capsys):
+    alone_of(2, 1, monkeypatch)
+    with pytest.raises(Stopped, match="could not reach rank 0"), meeting.world(torch.device("cpu")):
+        pass
+    assert "Rank 1 is waiting for rank 0" in capsys.readouterr().err
 
 
 def assert_close_checkpoints(one, other, step):

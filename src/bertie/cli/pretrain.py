@@ -52,7 +52,7 @@ def pretrain(
     from bertie.runs.config import PretrainConfig
     from bertie.runs.domains import table
     from bertie.text.tokenizer import Tokenizer
-    from bertie.train.distributed import is_main
+    from bertie.train.meeting import is_main
 
     if from_ is not None and config is not None:
         raise UsageError(

@@ -45,8 +45,8 @@ from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
-from bertie.train.distributed import world_size
 from bertie.train.loop import fit
+from bertie.train.meeting import world_size
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
 

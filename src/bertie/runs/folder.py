@@ -23,7 +23,7 @@ from bertie.folders import ANYTHING, Kind
 from bertie.models.folder import MODEL_FOLDER
 from bertie.report.page import Report, draw
 from bertie.train import checkpoint, log
-from bertie.train.distributed import is_main
+from bertie.train.meeting import is_main
 from bertie.train.resume import changes
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"

@@ -37,9 +37,9 @@ from bertie.runs.reading import Reading, is_folder, models_named
 from bertie.runs.verify import same_data
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
-from bertie.train.distributed import is_main
 from bertie.train.figures import measure
 from bertie.train.loop import fit
+from bertie.train.meeting import is_main
 from bertie.train.resume import flatten
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first

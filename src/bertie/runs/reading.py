@@ -19,7 +19,7 @@ from bertie.objectives.source import PretrainingSource
 from bertie.runs.config import CorpusShare, PretrainConfig
 from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.distributed import world_size
+from bertie.train.meeting import world_size
 from bertie.train.phases import Phased
 
 

@@ -4,24 +4,29 @@ Ranks are the processes torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK). Rank 0 a
 see the run folder: each reads its checkpoint from there. Models cut into parts: sharding.py.
 """
 
-import os
+import json
+import threading
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import ClassVar, TypeVar
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch._C._distributed_c10d import Store
 
-from bertie import console
 from bertie.errors import Stopped, UsageError
 
 T = TypeVar("T")
 
-# How long a rank waits for the others before it gives up. A rank that has died is noticed at once; this bounds the
-# wait for one that hangs, and must outlast rank 0's validation and checkpoints.
+# How long a rank waits for the others in a step before it gives up. A rank that has died is noticed at once; this
+# bounds the wait for one that hangs. What rank 0 does by itself may take longer (`by_main`).
 TIMEOUT = timedelta(minutes=10)
 BUCKET = 1 << 24  # floats added up in one message: 64 MiB, which hides the latency and doubles no large model
 
@@ -33,6 +38,7 @@ class World:
     rank: int
     size: int
     device: torch.device
+    store: Store | None = None
 
     @property
     def main(self) -> bool:
@@ -44,7 +50,7 @@ class World:
         if self.size == 1:
             return dict(counts)
         names = sorted(counts)
-        sums = torch.tensor([counts[name] for name in names], dtype=torch.int64, device=self.device)
+        sums = torch.tensor([counts[name] for name in names])  # in main memory: no rank waits for its accelerator
         self._add(sums)
         return dict(zip(names, sums.tolist(), strict=True))
 
@@ -63,10 +69,68 @@ class World:
         """The highest of the counts that the ranks give. Raises Stopped when a rank is lost."""
         if self.size == 1:
             return count
-        highest = torch.tensor(count, device=self.device)
+        highest = torch.tensor(count)
         with self.meeting():
             dist.all_reduce(highest, dist.ReduceOp.MAX)
         return int(highest)
+
+    def gathered(self, value: T) -> list[T]:
+        """What each rank gives, by rank, as JSON would carry it. Raises Stopped when a rank is lost."""
+        if self.size == 1:
+            return [value]
+        data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        with self.meeting():
+            dist.all_gather(sizes, torch.tensor([len(data)]))
+            longest = int(max(sizes))
+            parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
+            dist.all_gather(parts, torch.nn.functional.pad(data, (0, longest - len(data))))
+        return [json.loads(bytes(part[:size].tolist())) for part, size in zip(parts, sizes, strict=True)]
+
+    def agree(self, facts: Mapping[str, Any]) -> None:
+        """Raise UsageError, on all ranks, where a rank has other facts than rank 0, and name those."""
+        everyone = self.gathered(dict(facts))
+        first = everyone[0]
+        for rank, theirs in enumerate(everyone):
+            if differing := [key for key in first.keys() | theirs.keys() if first.get(key) != theirs.get(key)]:
+                rows = "".join(f"\n  {key}: {first.get(key)} on rank 0, {theirs.get(key)}" for key in sorted(differing))
+                raise UsageError(
+                    f"Rank {rank} of {self.size} was started with other settings or data than rank 0:{rows}\n"
+                    "All ranks train one model: give all of them the same command, the same corpus and the same folder."
+                )
+
+    def share_folder(self, folder: Path) -> None:
+        """Raise UsageError, on all ranks, where a rank does not see what rank 0 writes into a folder."""
+        (name, *_) = self.gathered(f".seen-by-all-{uuid.uuid4().hex}")
+        if self.main:
+            (folder / name).touch()
+        self.gathered(None)  # now it is there
+        sees = self.gathered((folder / name).exists())
+        if self.main:
+            (folder / name).unlink()
+        if not all(sees):
+            raise UsageError(
+                f"Rank {sees.index(False)} of {self.size} does not see what rank 0 writes into {folder}. "
+                "It must be a folder all of them share."
+            )
+
+    def by_main(self, work: Callable[[], None]) -> None:
+        """Let rank 0 do something by itself, for as long as it takes; the others wait until it is done.
+
+        Meanwhile rank 0 shows that it lives. Raises Stopped when it does not for as long as TIMEOUT.
+        """
+        if self.store is None:
+            if self.main:
+                work()
+            return
+        done = f"bertie/done/{next(_turns)}"
+        with self.meeting():
+            if self.main:
+                with _beating(self.store):
+                    work()
+                self.store.set(done, "")
+            else:
+                _await(self.store, done)
 
     def _add(self, tensor: Tensor) -> None:
         with self.meeting():
@@ -78,7 +142,7 @@ class World:
         try:
             yield
         except RuntimeError as error:
-            if not (isinstance(error, dist.DistError) or "gloo" in str(error)):  # the path of the file that raised it
+            if not (isinstance(error, dist.DistError | _Silent) or "gloo" in str(error)):  # the file that raised it
                 raise
             raise Stopped(
                 f"Rank {self.rank} of {self.size} lost another rank ({str(error).splitlines()[0][:200]}). "
@@ -125,40 +189,37 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
         yield bucket
 
 
-def is_main() -> bool:
-    """Whether this process is the one that writes and speaks, before and after it has met the others."""
-    return os.environ.get("RANK", "0") == "0"
+class _Silent(RuntimeError):
+    """Rank 0 has shown no sign of life."""
 
 
-def world_size() -> int:
-    """How many processes torchrun started, known before they have met."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+_turns = count()  # what rank 0 does by itself, numbered alike on all ranks
+BEAT = "bertie/beat"
 
 
 @contextmanager
-def world(device: torch.device) -> Iterator[World]:
-    """Join the other ranks torchrun started, if it did, and part from them at the end. Raises UsageError, Stopped."""
-    size = world_size()
-    if size == 1:
-        yield World(0, 1, device)
-        return
-    if "RANK" not in os.environ:
-        raise UsageError(
-            "WORLD_SIZE is set but RANK is not. Start with: torchrun --nproc-per-node 2 -m bertie pretrain"
-        )
-    rank = int(os.environ["RANK"])
-    if not is_main():
-        console.verbosity.level = -1
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    mine = not dist.is_initialized()
-    if mine:
-        try:
-            dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
-        except (RuntimeError, ValueError) as error:
-            raise Stopped(f"Rank {rank} of {size} could not meet the others: {str(error).splitlines()[0]}") from None
+def _beating(store: Store) -> Iterator[None]:
+    """Count on, a few times in a TIMEOUT, while the block runs."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(min(5.0, TIMEOUT.total_seconds() / 4)):
+            store.add(BEAT, 1)
+
+    thread = threading.Thread(target=beat, name="beat", daemon=True)
+    thread.start()
     try:
-        yield World(rank, size, device)
+        yield
     finally:
-        if mine:
-            dist.destroy_process_group()
+        over.set()
+        thread.join()
+
+
+def _await(store: Store, key: str) -> None:
+    beats, heard = -1, time.monotonic()
+    while not store.check([key]):
+        if (now := store.add(BEAT, 0)) != beats:
+            beats, heard = now, time.monotonic()
+        if time.monotonic() - heard > TIMEOUT.total_seconds():
+            raise _Silent(f"rank 0 has not been heard of for {TIMEOUT.total_seconds():.0f} s")
+        time.sleep(0.05)

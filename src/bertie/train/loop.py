@@ -31,7 +31,7 @@ from bertie.folders import locked
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config
-from bertie.train import checkpoint, distributed, log, precision, sharding
+from bertie.train import checkpoint, log, meeting, precision, sharding
 from bertie.train.base import Learns, Source
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
@@ -40,7 +40,7 @@ from bertie.train.figures import Figures, Unseen, Window
 from bertie.train.log import MetricsLog
 from bertie.train.optim import Updates
 from bertie.train.prefetch import ahead
-from bertie.train.resume import check_identity, find, flatten
+from bertie.train.resume import FREE, check_identity, find, flatten
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
@@ -93,7 +93,7 @@ def fit(
         keep_memory()
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        world = stack.enter_context(distributed.world(device))
+        world = stack.enter_context(meeting.world(device))
         if world.main:
             busy = f"Another process is training in {run}. Wait for it, or choose another folder."
             stack.enter_context(locked(run / LOCK, busy))
@@ -117,6 +117,8 @@ def fit(
             "world_size": world.size,
             "source": source.fingerprint,
         }
+        world.agree({key: value for key, value in facts.items() if key not in FREE or key == "train.shard"})
+        world.share_folder(run)
         with world.meeting(), sharding.spread(model, world, train.shard, dtype) as ranks:
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, borders)
             start = loop.start(found, allow_change)
@@ -258,12 +260,15 @@ class _Loop:
 
     def _validate(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
         self._tick()
-        if self.world.main or self.ranks.together:
-            began = time.monotonic()
-            self.model.eval()
-            with torch.no_grad():
-                figures = self.ranks.look(evaluate)
-            self.model.train()
+        self._by_main(partial(self._look, step, evaluate))
+        self.mark = time.monotonic()
+
+    def _look(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
+        began = time.monotonic()
+        self.model.eval()
+        with torch.no_grad():
+            figures = self.ranks.look(evaluate)
+        self.model.train()
         if self.world.main:
             self.log.write(
                 "valid", step, {**self._phase(step), **figures, "took_s": round(time.monotonic() - began, 2)}
@@ -271,25 +276,33 @@ class _Loop:
             if step < self.train.steps:  # the last figures are the result: who called says them
                 shown = "  ".join(f"{name} {value:.4g}" for name, value in figures.items() if "/" not in name)
                 console.say(f"step {step:,}: {shown}")
-        self.mark = time.monotonic()
 
     def _save(self, step: int) -> None:
         self.figures.settle()
         self._tick()
-        model, optimizer = _weights(self.model), self.updates.state()
-        if self.world.main:
-            state = {
-                "identity": self.identity,
-                "metrics_bytes": self.log.sync(),
-                "metrics_xxh3_128": file_hash(self.log.path),
-                "window": self.figures.window.state(),
-                "elapsed_s": self.elapsed_s,
-            }
-            checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
-        elif self.ranks.together:
-            checkpoint.hand_over(model, optimizer)
+        self._by_main(partial(self._write, step, _weights(self.model), self.updates.state()))
         self.saved_at = step
         self.mark = time.monotonic()
+
+    def _write(self, step: int, model: dict[str, Tensor], optimizer: dict[str, Tensor]) -> None:
+        if not self.world.main:
+            checkpoint.hand_over(model, optimizer)
+            return
+        state = {
+            "identity": self.identity,
+            "metrics_bytes": self.log.sync(),
+            "metrics_xxh3_128": file_hash(self.log.path),
+            "window": self.figures.window.state(),
+            "elapsed_s": self.elapsed_s,
+        }
+        checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
+
+    def _by_main(self, work: Callable[[], None]) -> None:
+        """Do on rank 0 what looks at the model, or on all ranks where each has a part of it."""
+        if self.ranks.together:
+            work()
+        else:
+            self.world.by_main(work)
 
     def _stop(self, step: int) -> NoReturn:
         """Save, wait for the rank that does, and stop."""

@@ -1,6 +1,5 @@
 """Where and in which precision to compute. Master weights and optimizer state are float32 in every case."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -9,6 +8,7 @@ import torch
 
 from bertie.errors import UsageError
 from bertie.nn import machine
+from bertie.train import meeting
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -23,7 +23,7 @@ def choose_device(name: str = "auto") -> torch.device:
     except RuntimeError:
         raise UsageError(f"There is no device {name!r}. {_there_is()}") from None
     if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        device = torch.device("cuda", meeting.local_rank())
     if (device.index or 0) >= _counts().get(device.type, 0):
         built = "" if device.type != "cuda" or torch.version.cuda else " This torch is built for the CPU alone."
         raise UsageError(f"Device {name!r} is not in this machine.{built} {_there_is()}")

@@ -1,0 +1,136 @@
+"""How the processes of a run find each other: torchrun's variables, and the store where all of them report.
+
+Rank 0 keeps the store, or torchrun does. Whoever waits says so after a few seconds, and gives up after some minutes.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from bertie import console
+from bertie.errors import Stopped, UsageError
+from bertie.train import distributed
+from bertie.train.distributed import World
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes and speaks, before and after it has met the others."""
+    return ranks()[0] == 0
+
+
+def world_size() -> int:
+    """How many processes torchrun started, known before they have met."""
+    return ranks()[1]
+
+
+START = "Start all of them with: torchrun --nproc-per-node 2 -m bertie pretrain ..."
+
+
+def ranks() -> tuple[int, int]:
+    """This process's rank, and how many there are, as torchrun's variables say. Raises UsageError for nonsense."""
+    size, rank = _number("WORLD_SIZE", 1), _number("RANK", 0)
+    if "WORLD_SIZE" in os.environ and size > 1 and "RANK" not in os.environ:
+        raise UsageError(f"WORLD_SIZE is set but RANK is not. {START}")
+    if size < 1:
+        raise UsageError(f"WORLD_SIZE is {size}; it is a number of processes, 1 or more. {START}")
+    if not 0 <= rank < size:
+        raise UsageError(f"RANK is {rank}, but with WORLD_SIZE={size} ranks are 0 to {size - 1}. {START}")
+    return rank, size
+
+
+def local_rank() -> int:
+    """This process's number among those on its machine."""
+    return _number("LOCAL_RANK", 0)
+
+
+def _number(name: str, default: int) -> int:
+    value = os.environ.get(name, str(default))
+    try:
+        return int(value)
+    except ValueError:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number. {START}") from None
+
+
+@contextmanager
+def world(device: torch.device) -> Iterator[World]:
+    """Join the other ranks torchrun started, if it did, and part from them at the end. Raises UsageError, Stopped."""
+    rank, size = ranks()
+    if size == 1:
+        yield World(0, 1, device)
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    mine = not dist.is_initialized()
+    store = _met(rank, size) if mine else None
+    if not is_main():
+        console.verbosity.level = -1
+    if mine:
+        # gloo beside NCCL, for the numbers that ranks exchange from main memory
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        try:
+            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=distributed.TIMEOUT)
+        except (RuntimeError, ValueError) as error:
+            raise Stopped(f"Rank {rank} of {size} could not meet the others: {str(error).splitlines()[0]}") from None
+    try:
+        yield World(rank, size, device, store)
+        if store is not None:
+            _part(store, rank, size)
+    finally:
+        if mine:
+            dist.destroy_process_group()
+
+
+def _part(store: Store, rank: int, size: int) -> None:
+    """Let rank 0, whose store it is, leave last."""
+    if rank:
+        store.add("left", 1)
+        return
+    began = time.monotonic()
+    while store.add("left", 0) < size - 1 and time.monotonic() - began < LEAVE_S:
+        time.sleep(0.05)
+
+
+LEAVE_S = 30.0  # for the others to leave
+SAY_AFTER_S, GIVE_UP_S = 3.0, 300.0  # of waiting for processes that have not come
+
+
+def _met(rank: int, size: int) -> Store:
+    """The store through which ranks find each other, once all of them are there."""
+    variables = {name: os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")}
+    if missing := [name for name, value in variables.items() if not value]:
+        raise UsageError(f"WORLD_SIZE is {size}, and {' and '.join(missing)} are not set. {START}")
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"  # torchrun's own, which lives as long as torchrun
+    host, port = variables["MASTER_ADDR"], _number("MASTER_PORT", 0)
+    late = threading.Timer(SAY_AFTER_S, console.say, [f"Rank {rank} is waiting for rank 0 at {host}:{port}."])
+    late.daemon = True
+    late.start()
+    try:
+        store: Store = TCPStore(
+            host, port, size, rank == 0 and not agent, timedelta(seconds=GIVE_UP_S), wait_for_workers=False
+        )
+    except (RuntimeError, ValueError) as error:
+        said = str(error).splitlines()[0][:200]
+        raise Stopped(f"Rank {rank} of {size} could not reach rank 0 at {host}:{port}: {said}. {START}") from None
+    finally:
+        late.cancel()
+    store = PrefixStore(f"bertie/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+    if store.add(f"rank/{rank}", 1) > 1:
+        raise UsageError(f"Two processes have RANK={rank}; each needs one of its own. {START}")
+    came, began, said_at = store.add("came", 1), time.monotonic(), 0.0
+    while came < size:
+        waited = time.monotonic() - began
+        if waited > GIVE_UP_S:
+            raise Stopped(f"{size - came} of {size} processes did not come within {GIVE_UP_S:.0f} s. {START}")
+        if rank == 0 and waited > SAY_AFTER_S and (not said_at or waited - said_at > 60):
+            console.say(f"Waiting for {size - came} more of {size} processes (WORLD_SIZE={size}).")
+            said_at = waited
+        time.sleep(0.05)
+        came = store.add("came", 0)
+    return store
