@@ -31,14 +31,14 @@ LENGTHS = (23, 5, 18, 1)
 
 @pytest.mark.parametrize("architecture", LONGFORMER.architectures)
 def test_same_numbers(architecture: str, tmp_path: Path) -> None:
-    parity.check(architecture, transformers.LongformerConfig(**TINY), tmp_path, lengths=LENGTHS, float32_inside=True)
+    parity.check(architecture, transformers.LongformerConfig(**TINY), tmp_path, lengths=LENGTHS, dtype=torch.float32)
 
 
 @pytest.mark.parametrize(("window", "lengths"), [(4, (24, 12)), (8, (3, 2)), (12, (2, 1)), (10, (19, 7))])
 def test_one_window_for_all_layers(window: int, lengths: tuple[int, ...], tmp_path: Path) -> None:
     """Also where it is wider than the sequences, and where they are cut into chunks without a rest."""
     config = transformers.LongformerConfig(**TINY | {"attention_window": window})
-    model = parity.check("LongformerForMaskedLM", config, tmp_path, lengths=lengths, float32_inside=True)
+    model = parity.check("LongformerForMaskedLM", config, tmp_path, lengths=lengths, dtype=torch.float32)
     config = model.config
     assert [config.attention.reach(i) for i in range(3)] == [(window // 2, 1)] * 3
 
