@@ -99,7 +99,7 @@ def check(
         exact = _hidden(ours, batch)
     _same_folder(ours, theirs, folder)
     quick, scale = _hidden(ours, batch), max(1.0, float(exact.abs().max()))
-    torch.testing.assert_close(quick.double(), exact, atol=FLOAT32 * scale, rtol=0)
+    torch.testing.assert_close(quick.double(), exact.double(), atol=FLOAT32 * scale, rtol=0)
     return ours
 
 
