@@ -13,6 +13,7 @@ import pytest
 
 from bertie.data.questions import questions
 from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold, rouge_w
+from bertie.metrics.base import baseline_notes
 
 DATA = Path(os.environ.get("BERTIE_DATA", "/nowhere")) / "squad"
 WORDS = ["a", "The", "an", "tower", "towers", "(1998)", "1998", "St.", "Ives", "-", "...", "north-east", "u.s.", "탑"]
@@ -129,3 +130,26 @@ def test_official_predictions_get_their_official_scores(data, predictions, scrip
     scores = AnswerScores(script)
     scores.add((row.label for row in rows), (Given(text := given.get(row.id, ""), text) for row in rows))
     assert [round(100 * value, 2) for value in scores.figures().values()] == list(expected)
+
+
+def test_a_model_that_learnt_nothing_is_told_so():
+    """It answers every question, wrongly; saying nothing would have been right for those without an answer."""
+    scores = AnswerScores()
+    truth = [(("yes", 0),), (), (), (("yes", 0),)] * 25
+    scores.add(truth, [Given("no", "no", -1.0)] * 100)
+    report = scores.report()
+    assert report["baseline"]["figures"] == {"f1": 0.5, "exact_match": 0.5}
+    assert report["parts"]["questions with an answer"] == {"f1": 0.0, "exact_match": 0.0}
+    assert report["parts"]["questions without"] == {"f1": 0.0, "exact_match": 0.0}
+    (note,) = baseline_notes(report)
+    assert note == "f1 0.000 (0.000 to 0.000) is no better than no answer to every question, which scores 0.500"
+    good = AnswerScores()
+    good.add(truth, [Given("yes", "yes", -1.0) if true else Given("", "no", 1.0) for true in truth])
+    assert baseline_notes(good.report()) == []
+    slightly = AnswerScores()
+    given = [Given("", "no", 1.0)] * 98 + [Given("", "no", 1.0), Given("yes", "yes", -1.0)]
+    slightly.add(truth, given)  # one question more than silence
+    assert "is not clearly better than" in baseline_notes(slightly.report())[0]
+    answered = AnswerScores()
+    answered.add([(("yes", 0),)], [Given("yes", "yes", -1.0)])
+    assert "baseline" not in answered.report()

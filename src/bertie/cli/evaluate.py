@@ -59,7 +59,7 @@ def evaluate(
     from bertie.evaluate import compare
     from bertie.files import check_new_file, write_json
     from bertie.infer.findings import Findings
-    from bertie.metrics.base import summary, undefined
+    from bertie.metrics.base import baseline_notes, summary, undefined
     from bertie.metrics.intervals import with_intervals
     from bertie.report import sections
     from bertie.tasks.datasets import DATASETS
@@ -91,7 +91,7 @@ def evaluate(
         write_json(output, found)
     if report and findings:
         what = "standard input" if file == "-" else Path(path).name
-        notes = [*found["notes"], *undefined(found)]
+        notes = [*found["notes"], *undefined(found), *baseline_notes(found)]
         page = sections.page(
             f"Evaluation: {what}",
             f"{model} on {path}",
@@ -118,8 +118,13 @@ def show_details(report: dict[str, Any]) -> None:
     """A table of the figures per label where there are labels, for people, and a word on what is odd about them."""
     from rich.table import Table
 
-    from bertie.metrics.base import undefined
+    from bertie.metrics.base import baseline_notes, undefined
 
+    for name, figures in report.get("parts", {}).items():
+        console.show(f"{name}: {', '.join(f'{metric} {value:.3f}' for metric, value in figures.items())}")
+    if baseline := report.get("baseline"):
+        told = ", ".join(f"{metric} {value:.3f}" for metric, value in baseline["figures"].items())
+        console.show(f"{baseline['name']}: {told}")
     per_label = report.get("per_label", {})
     if occur := {label: row for label, row in per_label.items() if row["examples"]}:
         table = Table("label", box=None)
@@ -140,7 +145,7 @@ def show_details(report: dict[str, Any]) -> None:
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels the model never learnt, counted as errors: {unknown}")
-    for line in undefined(report):
+    for line in [*undefined(report), *baseline_notes(report)]:
         console.warn(line)
     if report.get("all_given"):
         console.warn(f"every example was given the answer {report['all_given']!r}: the model tells nothing apart")

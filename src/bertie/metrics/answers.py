@@ -9,7 +9,7 @@ N questions
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from typing import Any
@@ -168,6 +168,7 @@ class AnswerScores:
         of_answers = [name for name in found if name.startswith("has_answer_")]
         found["undefined"] = {} if any(self.answerable) else dict.fromkeys(of_answers, "no question has an answer")
         if not all(self.answerable):
+            found |= self._beside_silence(found)
             kinds = Counter(zip(self.answerable, self.silent, strict=True))
             found["labels"] = ["an answer", "no answer"]
             found["confusion"] = [[kinds[there, silent] for silent in (False, True)] for there in (True, False)]
@@ -177,6 +178,19 @@ class AnswerScores:
                 best, threshold = best_threshold(scores, self.no_answer, self.answerable)
                 found |= {f"best_{metric}": best, f"best_{metric}_threshold": threshold}
         return found
+
+    def _beside_silence(self, found: Mapping[str, float]) -> dict[str, Any]:
+        """The score of never answering, and the figures of questions with and without an answer apart."""
+        overlap, silent = SCRIPTS[self.script].name, 1 - sum(self.answerable) / self.total
+        kinds = {"questions with an answer": "has_answer_", "questions without": "no_answer_"}
+        return {
+            "baseline": {"name": "no answer to every question", "figures": {overlap: silent, "exact_match": silent}},
+            "parts": {
+                name: {metric: found[kind + metric] for metric in (overlap, "exact_match")}
+                for name, kind in kinds.items()
+                if kind == "no_answer_" or any(self.answerable)
+            },
+        }
 
     def _counts(self) -> Float:
         """(N, 6): questions, exact, overlap; and the same where there is an answer."""

@@ -32,7 +32,9 @@ class Scores(Protocol):
 
         Shown to people where present: "per_label" {label: precision, recall, f1, examples}, "unknown_labels" {label:
         examples}, "all_given" (the one answer every example was given, while the true ones differ), "undefined"
-        {metric: why}: what such examples cannot tell, and what is given as 0 for want of a value.
+        {metric: why}: what such examples cannot tell, and what is given as 0 for want of a value, "baseline" {"name",
+        "figures" {metric: value}}: what an answer without a model scores, "parts" {name: {metric: value}}: the metrics
+        of kinds of examples.
         """
         ...
 
@@ -71,3 +73,17 @@ def undefined(report: Mapping[str, Any]) -> list[str]:
     for name, why in report.get("undefined", {}).items():
         reasons.setdefault(why, []).append(name)
     return [f"not defined here, and given as 0: {', '.join(names)} ({why})" for why, names in reasons.items()]
+
+
+def baseline_notes(report: Mapping[str, Any]) -> list[str]:
+    """For people: a warning where the main metric is no better than its baseline, which needs no model."""
+    baseline = report.get("baseline")
+    if not baseline:
+        return []
+    name, value = next(iter(baseline["figures"].items()))
+    low, high = report["interval_95"][name]
+    if low > value:
+        return []
+    verdict = "is no better than" if report[name] <= value else "is not clearly better than"
+    measured = f"{name} {report[name]:.3f} ({low:.3f} to {high:.3f})"
+    return [f"{measured} {verdict} {baseline['name']}, which scores {value:.3f}"]

@@ -67,9 +67,12 @@ class Span:
 
 @dataclass(frozen=True)
 class SpanPrediction(Prediction):
-    """label: a `Given`. spans: the best ones, none of which overlap, best first."""
+    """label: a `Given`. spans: the best ones, none of which overlap, best first. threshold: what decided whether there
+    is an answer; None: there always is.
+    """
 
     spans: tuple[Span, ...] = ()
+    threshold: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """answer, its characters in the context (null where none is given), scores, and the best spans.
@@ -82,6 +85,7 @@ class SpanPrediction(Prediction):
             **given,
             "answer": self.label.text,
             "no_answer_score": round(self.label.no_answer, 6) if self.spans else None,
+            **({} if self.threshold is None else {"threshold": round(self.threshold, 6)}),
             "no_answer_probability": 1 / (1 + math.exp(-min(max(self.label.no_answer, -500), 500))),
             "n_best": [span.as_json() for span in self.spans],
         }
@@ -266,11 +270,12 @@ class SpanTask(Task):
             if text:
                 spans.append(Span(text, start, start + len(text), score, float(np.exp(score - highest)) / mass))
         if not spans:
-            return SpanPrediction(Given("", "", float("inf")))
+            return SpanPrediction(Given("", "", float("inf")), threshold=self.threshold)
         odds = none - spans[0].score
         silent = self.threshold is not None and odds > self.threshold
         given = Given("" if silent else spans[0].text, spans[0].text, odds)
-        return SpanPrediction(given, None if silent else spans[0].probability, spans=tuple(spans))
+        sure = None if silent else spans[0].probability
+        return SpanPrediction(given, sure, spans=tuple(spans), threshold=self.threshold)
 
     def by_id(self) -> Mapping[str, str]:
         """The answers as the official scripts read them; and, where there may be none, how probable that is."""
