@@ -41,6 +41,7 @@ def data(
                     "title": row.title,
                     "task": row.task,
                     "metrics": list(row.metrics),
+                    "recipe": row.recipe,
                     "licence": row.licence,
                     "source": row.source,
                     "splits": {split: {"file": file.file, "examples": file.rows} for split, file in row.splits.items()},
@@ -54,6 +55,7 @@ def data(
         console.show(f"[bold]{name}[/]  {row.title}")
         console.show(f"    {row.task}; {', '.join(row.metrics)}; {sizes}")
         console.show(f"    {row.licence}; {row.source}")
+        console.show(f"    settings: {row.recipe}")
 
 
 def _check(names: list[str], data_dir: Path) -> None:

@@ -88,12 +88,16 @@ def finetune(
 
 
 def settings_of(model: str | None, overrides: list[str] | None, config: Path | None, given: Given) -> "FinetuneConfig":
-    """The settings of a run: of a file, of options, of key=value; the later wins."""
+    """The settings of a run: of a file, or the recipe of the published set; of options, of key=value; the later wins."""
     from bertie import settings as configs
     from bertie.runs.config import FinetuneConfig
+    from bertie.tasks.datasets import DATASETS
 
     if model and "=" in model and not Path(model).exists():  # `bertie finetune -c run.yaml epochs=5`
         overrides, model = [model, *(overrides or [])], None
+    if config is None and (data := given.get("data")):
+        config = Path(DATASETS[data].recipe)
+        console.say(f"{data}: the published settings of {config} (-c {config}); change any with key=value")
     return configs.load(FinetuneConfig, config, overrides or (), model=model, **given)
 
 

@@ -30,7 +30,7 @@ def tune(
     config: ConfigFile = None,
     overwrite: Overwrite = False,
 ) -> None:
-    r"""Find the settings a set is learnt best with: BERT's published grid, or a space of your own.
+    r"""Find the settings a set is learnt best with: on the grid of BERT's paper (A.3), or in a space of your own.
 
     The grid is batch 16 and 32, rate 5e-5, 3e-5 and 2e-5, 2 to 4 epochs: 18 runs. The same command goes on where it was
     stopped, in the middle of a run too. Needs optuna: pip install 'bertie\[tune]'.

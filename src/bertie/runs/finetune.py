@@ -251,7 +251,9 @@ class _Run:
         check_vocabulary(tokenizer, model.config, Path(config.model))
         self._set_facts(tokenizer)
         if config.max_length > (most := model.config.max_length):
-            raise UsageError(f"max_length {config.max_length:,} is more than the model's {most:,} positions.")
+            raise UsageError(
+                f"max_length {config.max_length:,} is more than the model's {most:,} positions. Pass max_length={most}."
+            )
         model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, self.task.problem_type
         return model
 

@@ -46,7 +46,8 @@ class Dataset:
     """A published set. labels: in the order the model is to have. metrics: what is reported, the main one first.
 
     task: by name, with `options`, which the user's lie over. kind: of its files (data/tables.py, data/tagged.py).
-    undecided: the label of rows whose annotators did not agree; they are left out.
+    undecided: the label of rows whose annotators did not agree; they are left out. recipe: the published settings of a
+    run on it (recipes/), which `bertie finetune --data` takes.
     """
 
     title: str
@@ -62,6 +63,7 @@ class Dataset:
     options: Mapping[str, Any] = field(default_factory=dict)
     kind: str = "tsv"
     undecided: str | None = None
+    recipe: str = "finetune-glue"
 
     def tables(self, split: str, data_dir: Path) -> list[tuple[Path, TableFormat]]:
         """The files of one split, and how they are read. Raises DataError: no such split, file not there."""

@@ -18,6 +18,7 @@ ENGLISH = [
             task="span",
             options={"script": "squad1.1"},
             kind="json",
+            recipe="finetune-squad",
         ),
     ),
     (
@@ -35,6 +36,7 @@ ENGLISH = [
             task="span",
             options={"script": "squad2.0"},
             kind="json",
+            recipe="finetune-squad2",
         ),
     ),
     (
@@ -55,6 +57,7 @@ ENGLISH = [
             source="https://www.clips.uantwerpen.be/conll2003/ner",
             task="tagging",
             kind="conll",
+            recipe="finetune-conll2003",
         ),
     ),
     (
@@ -71,6 +74,7 @@ ENGLISH = [
             source="https://www.clips.uantwerpen.be/conll2000/chunking",
             task="tagging",
             kind="conll",
+            recipe="finetune-tagging",
         ),
     ),
     (
@@ -91,6 +95,7 @@ ENGLISH = [
             source="https://github.com/leondz/emerging_entities_17",
             task="tagging",
             kind="conll",
+            recipe="finetune-tagging",
         ),
     ),
     (
@@ -111,6 +116,7 @@ ENGLISH = [
             source="https://universaldependencies.org",
             task="tagging",
             kind="conllu",
+            recipe="finetune-tagging",
         ),
     ),
     (
@@ -131,6 +137,7 @@ ENGLISH = [
             source="https://github.com/rowanz/swagaf",
             task="choice",
             kind="csv",
+            recipe="finetune-swag",
         ),
     ),
 ]

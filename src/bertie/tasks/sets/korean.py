@@ -154,6 +154,7 @@ KOREAN = [
             licence="CC BY-SA 4.0 (Park et al. 2021)",
             source=KLUE,
             kind="json",
+            recipe="finetune-klue-tc",
         ),
     ),
     (
@@ -171,6 +172,7 @@ KOREAN = [
             task="regression",
             options={"threshold": 3.0},  # alike from there on, as the set's binary labels have it
             kind="json",
+            recipe="finetune-klue-sts",
         ),
     ),
     (
@@ -186,6 +188,7 @@ KOREAN = [
             licence="CC BY-SA 4.0 (Park et al. 2021)",
             source=KLUE,
             kind="json",
+            recipe="finetune-klue-nli",
         ),
     ),
     (
@@ -203,6 +206,7 @@ KOREAN = [
             task="span",
             options={"script": "korquad1.0"},
             kind="json",
+            recipe="finetune-squad",
         ),
     ),
     (
@@ -220,6 +224,7 @@ KOREAN = [
             task="span",
             options={"script": "klue-mrc"},
             kind="json",
+            recipe="finetune-klue-mrc",
         ),
     ),
     (
@@ -236,6 +241,7 @@ KOREAN = [
             source=KLUE,
             task="relation",
             kind="json",
+            recipe="finetune-klue-re",
         ),
     ),
     (
@@ -253,6 +259,7 @@ KOREAN = [
             task="parse",
             options={"frequent": KLUE_DP_FREQUENT},
             kind="klue-dp",
+            recipe="finetune-klue-dp",
         ),
     ),
     (
@@ -270,6 +277,7 @@ KOREAN = [
             task="tagging",
             options={"strict": True, "unit": "character"},
             kind="klue",
+            recipe="finetune-klue-ner",
         ),
     ),
 ]
