@@ -155,7 +155,9 @@ def walk(way: Walk, home: Path, run: Path, bertie: CommandLine) -> None:
     bertie.good("tokenizer", "train", home / "texts.txt", "-o", run / "tokenizer", "--size", size, *vocabulary)
     if not (home / "corpus").is_dir():
         bertie.good("corpus", home / "texts.txt", "-o", home / "corpus")
-    shape = [f"model_overrides.{row}" for row in (*(way.shape if set(RELATIVE) <= set(way.shape) else SIZE), *way.shape)]
+    shape = [
+        f"model_overrides.{row}" for row in (*(way.shape if set(RELATIVE) <= set(way.shape) else SIZE), *way.shape)
+    ]
     if "elmo" in way.preset:
         shape = [row for row in shape if "max_position" not in row and "heads" not in row]
     bertie.good(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bertie.data import plans, shards
 from bertie.data.order import Order
-from bertie.data.pairing import FullSentences, NextSentencePairs, SentenceOrderPairs
+from bertie.data.pairing import DocSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, held_out
 from bertie.data.shards import Shards
 from bertie.files import write_json
@@ -75,7 +75,7 @@ def test_plans_beyond_32_bits_hold_every_token_once(monkeypatch):
     assert held_peak < 100 * len(out)  # bytes a document; nothing by sentences
     assert peak < 8 * SENTENCES  # 16 bytes a sentence lie in files
 
-    plan, peak = peak_bytes(lambda: FullSentences().plan(sentences, max_length=4096, seed=np.uint64(1)))
+    plan, peak = peak_bytes(lambda: DocSentences().plan(sentences, max_length=4096, seed=np.uint64(1)))
     assert plan.report["tokens_read"] == plan.report["tokens"] == sentences.tokens
     assert plan.report["tokens_in_no_instance"] == 0
     assert plan.rows["a"][-1] + plan.rows["a_length"][-1] == sentences.stops[-1] > 2**31
@@ -87,7 +87,7 @@ def test_plans_beyond_32_bits_hold_every_token_once(monkeypatch):
     assert min(pairs.rows["a"].min(), pairs.rows["b"].min()) >= 0
 
 
-@pytest.mark.parametrize("pairing", [FullSentences(), NextSentencePairs(), SentenceOrderPairs()])
+@pytest.mark.parametrize("pairing", [DocSentences(), NextSentencePairs(), SentenceOrderPairs()])
 def test_group_by_group_every_token_is_accounted_for_in_less_memory(pairing, monkeypatch):
     lengths = np.random.default_rng(0).integers(8, 45, 200_000)
     sentences = Sentences.of(lengths, np.arange(0, 200_001, 20))

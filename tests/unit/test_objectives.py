@@ -357,3 +357,27 @@ def test_unsuitable_corpora_are_refused(tokenizer):
             source_of(empty, tokenizer)
     with pytest.raises(UsageError, match="max_length"):
         source_of(one, tokenizer, MaskedLM(), max_length=4)
+
+
+def test_full_sentences_have_a_separator_where_a_document_ends(tokenizer):
+    shards = FakeShards([[3, 4], [5], [2, 2], [40], [6]] * 8)
+    whole = source_of(shards, tokenizer, MaskedLM(), packing="full_sentences", max_length=32, batch_size=4)
+    sep, seen = tokenizer.sep_id, []
+    for number in range(len(whole.plan(0))):
+        batch, _ = whole.instances(np.array([number]), np.array([number]))
+        ids = batch.input_ids.tolist()
+        assert len(ids) <= 32
+        assert (ids[0], ids[-1]) == (tokenizer.cls_id, sep)
+        assert batch.token_type_ids.tolist() == [0] * len(ids)
+        seen += [len(ids) - 2, ids[1:-1].count(sep)]
+    assert max(seen[1::2]) > 2
+    assert sum(seen[::2]) - sum(seen[1::2]) == whole.report["tokens"]
+    alone = source_of(shards, tokenizer, MaskedLM(), max_length=32, batch_size=4)
+    assert whole.instances_per_epoch < alone.instances_per_epoch
+    assert whole.fingerprint != alone.fingerprint
+    assert whole.validates
+
+
+def test_packing_is_for_sequences_of_one_text(tokenizer):
+    with pytest.raises(UsageError, match="reads pairs"):
+        source_of(FakeShards([[9, 9, 9]] * 40), tokenizer, packing="full_sentences", max_length=32, batch_size=4)

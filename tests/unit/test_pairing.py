@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bertie.data import plans
 from bertie.data.draws import key
-from bertie.data.pairing import FullSentences, NextSentencePairs, SentenceOrderPairs
+from bertie.data.pairing import DocSentences, FullSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, cached, held_out, walk
 
 corpora = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_size=12)
@@ -221,9 +221,9 @@ def test_truncation_in_closed_form_is_the_loop(a, b, room):
 
 
 @given(corpus=corpora, max_length=st.integers(8, 64))
-def test_full_sentences_hold_every_token_once(corpus, max_length):
+def test_sentences_of_a_document_hold_every_token_once(corpus, max_length):
     sentences = sentences_of(corpus)
-    plan = FullSentences().plan(sentences, max_length=max_length, seed=key(0))
+    plan = DocSentences().plan(sentences, max_length=max_length, seed=key(0))
     a, a_stop, _, _, _ = ranges_of(plan)
     assert [t for x, y in zip(a, a_stop, strict=True) for t in range(x, y)] == list(range(sentences.tokens))
     assert (a_stop - a <= max_length - 2).all()
@@ -234,8 +234,41 @@ def test_full_sentences_hold_every_token_once(corpus, max_length):
             assert y - x == max_length - 2
 
 
+@given(corpus=corpora, max_length=st.integers(8, 64), out=st.integers(0, 3))
+def test_full_sentences_go_on_over_the_ends_of_documents(corpus, max_length, out):
+    """Beside the paper's sentence, one sentence at a time (Liu et al. 2019, 4.2); some documents are held out."""
+    lengths = [length for document in corpus for length in document]
+    kept = np.arange(len(corpus)) % 4 != out
+    sentences = Sentences.of(lengths, np.cumsum([0, *(len(document) for document in corpus)]), kept)
+    expected: list[list[tuple[int, int]]] = []  # of each instance its texts' token ranges, one a document
+    room, used = max_length - 2, max_length  # nothing is open
+    for document in range(sentences.num_documents):
+        new = True
+        for i in range(sentences.bounds[document], sentences.bounds[document + 1]):
+            start, stop = int(sentences.starts[i]), int(sentences.stops[i])
+            if expected and used + new + stop - start <= room:
+                if new:
+                    expected[-1].append((start, stop))
+                else:
+                    expected[-1][-1] = (expected[-1][-1][0], stop)
+                used += new + stop - start
+            else:
+                while stop - start > room:
+                    expected.append([(start, start + room)])
+                    start += room
+                    if stop - start <= room:
+                        break
+                expected.append([(start, stop)])
+                used = stop - start if int(sentences.stops[i] - sentences.starts[i]) <= room else max_length
+            new = False
+    plan = FullSentences().plan(sentences, max_length=max_length, seed=key(0))
+    found = [sentences.stretches(row["a"], row["a_length"]) for row in plan.rows]
+    assert found == expected
+    assert plan.report["tokens_in_no_instance"] == 0
+
+
 @pytest.mark.parametrize(
-    "pairing", [FullSentences(), NextSentencePairs("original"), NextSentencePairs("corrected")], ids=str
+    "pairing", [DocSentences(), FullSentences(), NextSentencePairs("original"), NextSentencePairs("corrected")], ids=str
 )
 def test_plans_are_functions_of_seed_and_not_of_block_size(pairing, monkeypatch):
     sentences = random_corpus(documents=100)

@@ -88,7 +88,7 @@ def finetune(
 
 
 def settings_of(model: str | None, overrides: list[str] | None, config: Path | None, given: Given) -> "FinetuneConfig":
-    """The settings of a run: of a file, or the recipe of the published set; of options, of key=value; the later wins."""
+    """The settings of a run: of a file or the set's recipe, of options, of key=value; the later wins."""
     from bertie import settings as configs
     from bertie.runs.config import FinetuneConfig
     from bertie.tasks.datasets import DATASETS

@@ -7,7 +7,7 @@ M sentences · R pairs with a random second text
 
 import random
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 from bertie.data.draws import U64, Draws, key, mix, unit
 from bertie.data.order import permutation
 from bertie.data.plans import ROW, Advance, Int, Plan, Sentences, account, blocks, counting, silent, table, walk
+from bertie.registry import Registry
 
 # The share of sequences made shorter on purpose, so that the model also learns on short ones (the release's default).
 SHORT_SHARE = 0.1
 
 
-@dataclass(frozen=True)
-class FullSentences:
+@dataclass(frozen=True, repr=False)
+class DocSentences:
     """One segment: as many consecutive whole sentences of one document as fit (DOC-SENTENCES in Liu et al. 2019, 4.2).
 
     A sentence longer than a sequence is continued in the next ones. Every token stands in exactly one instance.
@@ -30,6 +31,10 @@ class FullSentences:
     label: None = None
     segments: int = 1
     duplicates: int = 1  # nothing is drawn, so every epoch has the same instances
+    crosses: ClassVar[bool] = False
+
+    def __repr__(self) -> str:
+        return "FullSentences(label=None, segments=1, duplicates=1)"  # as 0.1.0 called it: its plans and runs go on
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """The instances of one pass."""
@@ -48,6 +53,43 @@ class FullSentences:
         length = np.minimum(np.repeat(stop, pieces) - start, room)
         rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
         return Plan(rows, account(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+
+
+@dataclass(frozen=True, repr=False)
+class FullSentences(DocSentences):
+    """One segment of consecutive whole sentences, of one document or several (FULL-SENTENCES in Liu et al. 2019, 4.2).
+
+    Where a document ends inside a sequence, a separator stands before the next. A row's a_length counts the tokens of
+    the texts alone.
+    """
+
+    crosses: ClassVar[bool] = True
+
+    def __repr__(self) -> str:
+        return "FullSentences(crosses)"
+
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+        """The instances of one pass."""
+        room = max_length - 2
+        size = sentences.stops - sentences.starts
+        before = np.concatenate([[0], np.cumsum(size)])
+        stops = before[1:] + sentences.document_of(np.arange(len(sentences)))  # a separator after each document
+        following = np.searchsorted(stops, stops - size + room, side="right")
+        following = np.maximum(following, np.arange(1, len(sentences) + 1))
+        first = walk(following, 0)
+        start, length = sentences.starts[first], before[following[first]] - before[first]
+        advance(len(sentences))
+        pieces = -(-length // room)
+        start = np.repeat(start, pieces) + room * counting(pieces)
+        length = np.minimum(np.repeat(length, pieces) - room * counting(pieces), room)
+        rows = table(start, start, length, np.zeros_like(length), np.zeros_like(length))
+        return Plan(rows, account(sentences, rows, sentences_split=int((pieces - 1).astype(bool).sum())))
+
+
+PACKINGS: Registry[type[DocSentences]] = Registry(
+    "packing", [("doc_sentences", DocSentences), ("full_sentences", FullSentences)]
+)
+"""What fills the sequences of objectives that need no pairs."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +112,7 @@ class NextSentencePairs:
     duplicates: int = 10  # the release's dupe_factor
     label: str = "nsp_labels"
     segments: int = 2
+    crosses: ClassVar[bool] = False
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """The instances of one pass."""
@@ -86,6 +129,7 @@ class SentenceOrderPairs:
     duplicates: int = 10
     label: str = "sop_labels"
     segments: int = 2
+    crosses: ClassVar[bool] = False
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """The instances of one pass."""

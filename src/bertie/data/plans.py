@@ -10,6 +10,7 @@ import errno
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -89,6 +90,24 @@ class Sentences:
         """All tokens of all sentences."""
         return int((self.stops - self.starts).sum())
 
+    def stretches(self, start: int, length: int) -> list[tuple[int, int]]:
+        """The token ranges of `length` tokens from `start` on, one for each document they are of."""
+        starts, stops = self._documents
+        document = int(np.searchsorted(starts, start, side="right")) - 1
+        found = []
+        while length > 0:
+            stop = min(start + length, int(stops[document]))
+            found.append((start, stop))
+            length -= stop - start
+            document += 1
+            start = int(starts[document]) if length else stop
+        return found
+
+    @cached_property
+    def _documents(self) -> tuple[Int, Int]:
+        """The first token of each document, and the one after its last."""
+        return self.starts[self.bounds[:-1]], self.stops[self.bounds[1:] - 1]
+
     def document_ends(self, low: int, high: int) -> Int:
         """Where the document of each sentence in [low, high) ends. low and high are document bounds themselves."""
         first, last = np.searchsorted(self.bounds, (low, high))
@@ -139,6 +158,11 @@ class Pairing(Protocol):
     @property
     def segments(self) -> int:
         """Segments in a sequence: 1 or 2. One [CLS] stands before them all, one [SEP] after each."""
+        ...
+
+    @property
+    def crosses(self) -> bool:
+        """Whether a text goes on over the end of its document, with a separator between."""
         ...
 
     @property

@@ -78,6 +78,7 @@ ROBERTA = Variant(
     recipe={  # paper, table 9 (base); 512 tokens of running text
         "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
         "max_length": 512,
+        "packing": "full_sentences",
         "optim": {"lr": 6e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 24_000},
         "train": {"steps": 500_000, "batch_size": 8_000},
     },

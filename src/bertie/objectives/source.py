@@ -22,7 +22,7 @@ from bertie.data.collate import packed
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.data.order import Order, places
-from bertie.data.pairing import FullSentences
+from bertie.data.pairing import PACKINGS
 from bertie.data.plans import BLOCK, MAX_LENGTH, Int, Plan, Sentences, cached, held_out, planned
 from bertie.errors import DataError, UsageError
 from bertie.files import home_of
@@ -64,9 +64,10 @@ class PretrainingSource:
     """Instances of a corpus as batches for `fit`; a part of the documents is held out for `validation_batches`.
 
     first: the number of the first sample, where others were taken before, as by an earlier phase of the run.
-    Changing `micro_batch_size`, or the number of ranks or workers, changes no sample and no mask. Plans of instances
-    are kept beside the shards, in plans/. Raises DataError for a corpus the objective cannot be learned
-    from, or one smaller than a batch; UsageError for a max_length that no instance fits in.
+    packing: what fills sequences of one text (data/pairing.py). Changing `micro_batch_size`, or the number of ranks or
+    workers, changes no sample and no mask. Plans of instances are kept beside the shards, in plans/. Raises DataError
+    for a corpus the objective cannot be learned from, or one smaller than a batch; UsageError for a max_length that no
+    instance fits in, or a packing of an objective that reads pairs.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class PretrainingSource:
         micro_batch_size: int | None = None,
         seed: int = 0,
         first: int = 0,
+        packing: str | None = None,
     ) -> None:
         if not 8 <= max_length <= MAX_LENGTH:
             raise UsageError(f"max_length is {max_length:,}; instances have from 8 to {MAX_LENGTH:,} tokens.")
@@ -87,8 +89,20 @@ class PretrainingSource:
         self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
         self.seed, self.first = seed, first
         self.vocabulary = Vocabulary.of(tokenizer)
-        self.pairing = objective.pairing or FullSentences()
+        if objective.pairing is not None and packing is not None:
+            raise UsageError(
+                f"packing={packing} fills sequences of one text, and {objective.name} reads pairs. Leave out packing, "
+                "or the objective of pairs: objectives.nsp=null."
+            )
+        self.pairing = objective.pairing or PACKINGS[packing or "doc_sentences"]()
         self.frame = tokenizer.frames[self.pairing.segments - 1]
+        sep, eos = tokenizer.special_id("sep"), tokenizer.special_id("eos")
+        self.separator = eos if sep is None else sep
+        if self.pairing.crosses and self.separator is None:
+            raise UsageError(
+                f"packing={packing} puts a separator between documents, and the tokenizer has none (sep or eos). "
+                "Choose packing=doc_sentences."
+            )
 
         lengths, bounds = shards.sentence_lengths(), shards.document_bounds()
         if not len(lengths) or not lengths.any():
@@ -151,14 +165,14 @@ class PretrainingSource:
 
     def validation_batches(self) -> list[Batch]:
         """Instances of the held-out documents, with fixed masks: the same in every run. Empty when there are none."""
-        plan = self._validation_plan
-        if plan is None or not len(plan):
+        plan, held = self._validation_plan, self._validation
+        if plan is None or held is None or not len(plan):
             return []
         chosen = Order(len(plan), VALIDATION_SEED).sample_ids(0, min(len(plan), VALIDATION_INSTANCES))
         size = self.micro_batch_size or self.batch_size
         numbers = VALIDATION_FIRST + np.arange(len(chosen))
         return [
-            self.corrupted(self._assembled(plan.rows[ids], part), Draws(key(VALIDATION_SEED, 0, ids)))
+            self.corrupted(self._assembled(plan.rows[ids], part, held), Draws(key(VALIDATION_SEED, 0, ids)))
             for ids, part in zip(cut(chosen, size), cut(numbers, size), strict=True)
         ]
 
@@ -200,13 +214,21 @@ class PretrainingSource:
             rows[epochs == epoch] = self.plan(int(epoch)).rows[instances[epochs == epoch]]
         cycle = self.objective.corruption_cycle
         rounds = epochs if cycle is None else epochs % cycle  # dynamic masks or static ones: this is all that differs
-        return self._assembled(rows, sample_ids), Draws(key(self.seed, rounds, instances))
+        return self._assembled(rows, sample_ids, self._train), Draws(key(self.seed, rounds, instances))
 
     def corrupted(self, batch: Batch, rng: Draws) -> Batch:
         """As the model shall see it, with the objective's labels."""
         return self.objective.corrupt(batch, rng, self.vocabulary)
 
-    def _assembled(self, rows: NDArray[Any], sample_ids: Int) -> Batch:
+    def _text(self, start: int, length: int, sentences: Sentences) -> NDArray[Any]:
+        """The tokens of a segment, with a separator where a document ends inside it."""
+        if not self.pairing.crosses:
+            return self.shards.span(start, start + length)
+        parts = [self.shards.span(*stretch) for stretch in sentences.stretches(start, length)]
+        border = np.array([self.separator], parts[0].dtype)
+        return np.concatenate([part for one in parts for part in (border, one)][1:])
+
+    def _assembled(self, rows: NDArray[Any], sample_ids: Int, sentences: Sentences) -> Batch:
         """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row, with the family's special tokens, and the label."""
         frame, two = self.frame, self.pairing.segments == 2
         gaps = [np.array(gap, np.int64) for gap in frame.gaps]
@@ -214,13 +236,15 @@ class PretrainingSource:
         text_types = [np.full(self.max_length, segment) for segment in frame.text_types]
         ids: list[NDArray[Any]] = []
         types: list[NDArray[Any]] = []
-        for a, b, a_length, b_length, _ in rows.tolist():
-            ids += [gaps[0], self.shards.span(a, a + a_length), gaps[1]]
-            types += [gap_types[0], text_types[0][:a_length], gap_types[1]]
+        lengths_B = np.full(len(rows), frame.size)
+        for row, (a, b, a_length, b_length, _) in enumerate(rows.tolist()):
+            text = self._text(a, a_length, sentences)
+            lengths_B[row] += len(text) + b_length
+            ids += [gaps[0], text, gaps[1]]
+            types += [gap_types[0], text_types[0][: len(text)], gap_types[1]]
             if two:
                 ids += [self.shards.span(b, b + b_length), gaps[2]]
                 types += [text_types[1][:b_length], gap_types[2]]
-        lengths_B = (rows["a_length"] + rows["b_length"]).astype(np.int64) + frame.size
         ids_T, types_T = (np.concatenate(parts).astype(np.int64, copy=False) for parts in (ids, types))
         batch = packed(ids_T, types_T, lengths_B, sample_ids)
         if self.pairing.label is None:

@@ -51,6 +51,9 @@ class PretrainConfig(Config):
     """Objective name -> its options; several add up. null leaves one out: objectives.nsp=null."""
     max_length: int = Field(128, ge=8)
     """Tokens per instance, [CLS] and [SEP] included."""
+    packing: Literal["doc_sentences", "full_sentences"] | None = None
+    """What fills a sequence where no pairs are read: sentences of one document, or on into the next, with a separator
+    between (RoBERTa). None: doc_sentences."""
     pseudo_perplexity: int = Field(0, ge=0)
     """Going on from a model folder: held-out sentences of each corpus to measure it on, before and after. 0: none."""
     phases: tuple[PhaseConfig, ...] = ()

@@ -91,7 +91,8 @@ class Reading:
         return source.sources[name] if isinstance(source, Mixture) else source
 
     def _source(self, phase: Phase) -> PretrainingSource | Mixture:
-        seed, cut = self.config.train.seed, {"micro_batch_size": phase.micro_batch_size}
+        seed, packing = self.config.train.seed, self.config.packing
+        cut = {"micro_batch_size": phase.micro_batch_size}
         objective = objectives.build(phase.objectives)
         if len(self.shards) == 1:
             (shards,) = self.shards.values()
@@ -103,6 +104,7 @@ class Reading:
                 batch_size=phase.batch_size,
                 seed=seed,
                 first=phase.first,
+                packing=packing,
                 **cut,
             )
         parts = {
@@ -114,6 +116,7 @@ class Reading:
                 batch_size=1,
                 micro_batch_size=phase.micro_batch_size or phase.batch_size,
                 seed=int(key(seed, number) >> 1),  # two corpora draw nothing alike
+                packing=packing,
             )
             for number, (name, shards) in enumerate(self.shards.items())
         }
