@@ -2,6 +2,7 @@
 
 import json
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -153,3 +154,52 @@ def test_after_its_time_a_search_begins_nothing(
     results = tune(config, tmp_path / "run", {"optim.lr": Range(1e-4, 1e-2)}, trials=50, hours=1)
     assert 1 <= results["done"] < 4
     assert results["wanted"] == 50
+
+
+@pytest.mark.parametrize(
+    "space", [{"optim.lr": Range(1e-5, 1e-2), "epochs": Range(1, 40)}, {"epochs": tuple(range(1, 17))}], ids=str
+)
+def test_killed_or_not_the_trials_are_the_same(
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: module.Space
+):
+    """Interrupted before, amid and at the end of trials; pruning decides by the looks of all trials before."""
+    stops: list[tuple[int, str]] = []
+    calls = 0
+
+    def pretend(settings: FinetuneConfig, folder: Path, *, watch: Watch) -> dict:
+        nonlocal calls
+        calls += 1
+        now = [when for call, when in stops if call == calls]
+        if "before" in now:
+            raise Stopped("a kill")
+        (folder / "model").mkdir(parents=True, exist_ok=True)
+        (folder / "model" / "model.safetensors").write_bytes(b"w")
+        value = round(settings.epochs * 7.3 % 1, 3) + (0.1 if settings.optim.lr > 1e-3 else 0)
+        path = folder / "metrics.jsonl"
+        seen = path.read_text().count("\n") if path.exists() else 0
+        for look in range(seen + 1, 5):  # what was seen before an interruption is not looked at again
+            shown = value * look / 4
+            step = round(settings.train.steps * look / 4)
+            with path.open("a") as file:
+                file.write(json.dumps({"kind": "valid", "step": step, "accuracy": shown}) + "\n")
+            watch(step / settings.train.steps, {"accuracy": shown})
+            if "amid" in now and look == 2:
+                raise Stopped("a kill")
+        if "at the end" in now:
+            raise Stopped("a kill")
+        return {"dev": {"accuracy": value}, "metrics": ["accuracy"]}
+
+    def go(run: Path) -> dict:
+        for _ in range(9):
+            with suppress(Stopped):
+                results = tune(varied(config, {"epochs": 40}), run, space, trials=14, prune=True)
+                break
+        return {**results, "trials": [{k: v for k, v in row.items() if k != "seconds"} for row in results["trials"]]}
+
+    monkeypatch.setattr(module, "finetune", pretend)
+    unbroken = go(tmp_path / "unbroken")
+    calls, stops = 0, [(2, "before"), (5, "amid"), (9, "at the end"), (15, "amid")]
+    broken = go(tmp_path / "broken")
+    del unbroken["best"]["seconds"], broken["best"]["seconds"]
+    assert broken == unbroken
+    assert unbroken["given up"] > 0

@@ -135,12 +135,13 @@ def test_the_command_says_what_is_wrong_and_exits_with_3(run):
     assert "BAD  checkpoint-6" in bad.stdout
 
 
-def unseen(folder):
-    """The files in which one flipped bit is neither found nor named as not covered."""
+def unseen(folder, skip=()):
+    """The files in which one flipped bit is neither found nor named as not covered. skip: folders left out."""
     whole_report = verify(folder)
     assert whole_report["ok"], shown(whole_report)
     missed = []
-    for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
+    files = (path for path in folder.rglob("*") if path.is_file() and path.stat().st_size)
+    for path in sorted(path for path in files if path.relative_to(folder).parts[0] not in skip):
         data = path.read_bytes()
         place = len(data) // 2
         path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
