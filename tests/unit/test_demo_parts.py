@@ -3,11 +3,12 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bertie.data.pydocs import Module, Passage
-from bertie.demo import libraries, masked, pairs, settings
+from bertie.demo import headline, libraries, masked, pairs, settings
 from bertie.demo.page import page
 from bertie.demo.road import demo
 from bertie.errors import DataError, UsageError
@@ -84,13 +85,86 @@ def test_pairs_say_truly_whether_they_are_of_one_document():
     assert pairs.split(documents[:5], []) is None
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(300.0, 1000), (-100.0, settings.FEWEST_STEPS)])
-def test_the_plan_fits_the_time(seconds: float, expected: int):
-    runs = len(settings.STARTS) * len(settings.SEEDS)
-    after = runs * (settings.FINETUNE_TOKENS / 10_000 + settings.FINETUNE_START_S) + settings.MARGIN_S
-    steps = settings.pretraining_steps(10_000, seconds=seconds + after, tokens=10**8, tokens_per_step=3000)
-    assert steps == expected
-    assert settings.pretraining_steps(1e9, seconds=1e6, tokens=3000, tokens_per_step=30) == settings.MOST_EPOCHS * 100
+def test_the_plan_fits_the_time():
+    probe = settings.Probe(50_000, validation_s=0.5)
+    steps, seeds = settings.planned(probe, seconds=400, tokens=10**8, tokens_per_step=3000)
+    assert seeds == len(settings.SEEDS)
+    spent_s = steps * 3000 / 50_000 + seeds * probe.seed_s + (settings.LOOKS + 1) * 0.5 + settings.MARGIN_S
+    assert 0.93 * 400 < spent_s <= 400
+    fewer, _ = settings.planned(settings.Probe(50_000, 2.0), seconds=400, tokens=10**8, tokens_per_step=3000)
+    assert fewer < steps, "validations take their time too"
+
+
+def test_a_slow_machine_fine_tunes_fewer_seeds_and_reads_more():
+    slow = settings.Probe(10_000)
+    steps, seeds = settings.planned(slow, seconds=380, tokens=10**8, tokens_per_step=3000)
+    assert seeds == settings.FEWEST_SEEDS
+    assert steps * 3000 / 10_000 > 0.5 * 380
+    assert settings.planned(slow, seconds=-100, tokens=10**8, tokens_per_step=3000)[0] == settings.FEWEST_STEPS
+    fast = settings.planned(settings.Probe(1e9), seconds=1e6, tokens=3000, tokens_per_step=30)
+    assert fast == (settings.MOST_EPOCHS * 100, len(settings.SEEDS)), "a small text is not read for ever"
+
+
+def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
+    from bertie.demo import road
+
+    task = json.loads((run / "task.json").read_text()) | {
+        "seeds": [0, 1, 2, 3, 4],
+        "bag_of_words": [0.5] * 5,
+        "examples": 9,
+    }
+    (run / "task.json").write_text(json.dumps(task))
+    begun, clock = [], [0.0]
+
+    def finetune(config, folder):
+        begun.append(folder.name)
+        clock[0] += 20.0
+        return {"dev": {"accuracy": 0.5}}
+
+    monkeypatch.setattr(road, "finetune", finetune)
+    monkeypatch.setattr(road, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(road.Road, "predictions", lambda self, seed: None)
+    walk = road.Road(run, text=None, minutes=3.5)
+    with walk.clock("fine-tuning"):  # 147.5 s are left: three seeds of 40 s fit, a fourth does not
+        walk.finetuning()
+    task = json.loads((run / "task.json").read_text())
+    assert task["seeds"] == [0, 1, 2]
+    assert task["bag_of_words"] == [0.5] * 3
+    assert len(begun) == 6
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "bag", "expected"),
+    [
+        (0.62, 0.54, "The pre-trained model is 8 percentage points better than counting words"),
+        (0.49, 0.54, "Counting words (bag of words) is still 5 percentage points better. Give the demo more time"),
+        (0.54, 0.54, "equal within the noise"),
+    ],
+)
+def test_the_headline_is_three_figures_and_what_they_mean(pretrained: float, bag: float, expected: str):
+    noise = (-0.01, 0.0, 0.01)
+    found = {"pretrained": [pretrained + x for x in noise], "random": [0.37 - x / 2 for x in noise]}
+    task = {"labels": list("abcdef"), "bag_of_words": [bag + x / 3 for x in noise]}
+    line = headline.figures(found, task)
+    for part in (f"{pretrained:.2f} from the pre-trained model", "0.37 from random weights", f"{bag:.2f} bag of words"):
+        assert part in line
+    meaning = " ".join(headline.meaning(found, task))
+    assert "Pre-training raises the accuracy of the same network by" in meaning
+    assert expected in meaning
+
+
+def test_the_headline_of_own_text_has_no_bag_of_words(run: Path):
+    task = json.loads((run / "task.json").read_text())
+    del task["bag_of_words"]
+    (run / "task.json").write_text(json.dumps(task))
+    first, *rest = headline.headline(run)
+    assert (
+        first
+        == "Accuracy on unseen examples: 0.77 from the pre-trained model, 0.51 from random weights (chance: 0.50)."
+    )
+    assert not any("words" in line for line in rest)
+    (run / "task.json").write_text(json.dumps({"skipped": "Too few documents."}))
+    assert headline.headline(run) == ["Too few documents."]
 
 
 def test_a_corpus_of_one_document_is_pretrained_without_pairs(tmp_path: Path):
@@ -159,11 +233,16 @@ def test_the_page_says_what_the_folder_holds(run: Path):
         "0.510",
         "+0.255",
         "bees",
-        "1:02",
-        "chance",
+        "1 min 2 s",
+        "54.3 K",
         "bag of words",
     ):
         assert expected in text
+    tiles = re.findall(r'<div class="label">(.*?)</div>', text)
+    assert tiles[:3] == ["accuracy, pre-trained", "accuracy, random weights", "accuracy, bag of words"]
+    assert "chance" not in "".join(tiles)
+    assert text.index("Does pre-training help?") < text.index("Training curves")
+    assert not re.search(r"<th[^>]*></th>", text)
     assert "made-up text &lt;&amp;&gt;" in text
     assert "&lt;i&gt;" in text
     assert "<i>" not in text
@@ -174,7 +253,7 @@ def test_a_page_without_a_task_says_why(run: Path):
     (run / "guesses.jsonl").unlink()
     text = page(run).render()
     assert "Left out: too few documents." in text
-    assert "Masked words, filled in" not in text
+    assert "Masked-token predictions" not in text
 
 
 def test_a_folder_with_another_demo_is_left_alone(tmp_path: Path):

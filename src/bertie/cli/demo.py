@@ -1,4 +1,4 @@
-"""`bertie demo`: the whole straight line, from raw text to predictions, and a report."""
+"""`bertie demo`: the whole pipeline, from raw text to predictions, and a report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,16 +15,19 @@ def demo(
     corpus: Annotated[
         str | None, typer.Option("--corpus", help="Your own text: a file, folder or glob, as `bertie corpus` takes it.")
     ] = None,
-    minutes: Annotated[float, typer.Option("--minutes", min=0.5, help="About how long it may take in all.")] = 7.5,
+    minutes: Annotated[
+        float, typer.Option("--minutes", min=0.5, help="Time budget in minutes, report included.")
+    ] = 7.5,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Walk the whole road: corpus, vocabulary, pre-training, fine-tuning, report.
+    """Run the whole pipeline on sample text: corpus, vocabulary, pre-training, fine-tuning, report.
 
-    Without --corpus it reads the documentation inside installed Python packages and learns to tell which library a
-    passage documents, from pre-trained and from random weights. The same command goes on where it was stopped.
+    Without --corpus, the sample text is the documentation inside the installed Python packages. The task is to tell
+    which library a passage documents: with the pre-trained model, from random weights, and by counting words. An
+    interrupted demo resumes with the same command.
 
     [bold]Examples[/]
 
@@ -32,12 +35,18 @@ def demo(
 
       bertie demo --corpus texts/ -o runs/mine --minutes 20
     """
+    from bertie.demo.headline import accuracies, headline
     from bertie.demo.road import demo as walk
+    from bertie.files import read_json
 
     report = walk(output, text=corpus, minutes=minutes, overwrite=overwrite)
     if console.verbosity.json:
-        emit({"report": str(report)})
+        task = read_json(output / "task.json")
+        counted = {"bag_of_words": task["bag_of_words"]} if "bag_of_words" in task else {}
+        emit({"report": str(report), "accuracy": {**accuracies(output, task), **counted}})
     else:
-        console.show(f"The report is in {report}")
+        for line in headline(output):
+            console.show(line)
+        console.show(f"Report: {report}")
         text = "Return the [MASK] of the array." if corpus is None else "A sentence with one [MASK]."
         console.say(f"Try the model: bertie fill-mask {output / 'pretrain/model'} '{text}'")

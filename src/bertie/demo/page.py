@@ -6,224 +6,163 @@ pretrain/, finetune/<start>-<seed>/   run folders                predictions.jso
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
+from bertie.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.demo.masked import MASK, read_lines
 from bertie.demo.settings import STARTS
 from bertie.evaluate.compare import Seeds, over_seeds
 from bertie.files import read_json
 from bertie.report.charts import Line, bar_chart, interval_chart, line_chart, smooth
 from bertie.report.page import Html, Report, Tile, bars
+from bertie.report.training import BLANK, Curve, curves, masked_tokens
+from bertie.report.values import count, duration, interval, number
 from bertie.train import log
 
-PARTS = {"mlm": "masked words", "nsp": "next sentence"}
+PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
 def page(run: Path) -> Report:
     """The report of a finished demo."""
     demo, stages, task = (read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
-    total_s = sum(stage["seconds"] for stage in stages.values())
-    minutes = f"{int(total_s // 60)}:{int(total_s % 60):02d}"
-    words, tokens = stages["corpus"]["facts"]["words"], stages["pre-training"]["facts"]["tokens"]
+    total = duration(sum(stage["seconds"] for stage in stages.values()))
+    words = stages["corpus"]["facts"]["words"]
     report = Report(
         "Bertie: from raw text to predictions",
-        f"A small BERT, made from {words:,} words of {demo['about']} in {minutes} minutes "
+        f"A small BERT, made from {words:,} words of {demo['about']} in {total} "
         f"on {demo['machine']['cores']} cores: corpus, vocabulary, pre-training, fine-tuning.",
     )
-    accuracy = finals(run, task) if "labels" in task else {}
-    report.tiles(_tiles(accuracy, task, minutes, stages, words, tokens))
-    _pretraining(report, run, stages)
-    _masked_words(report, run)
-    if accuracy:
-        _comparison(report, run, task, accuracy)
-        _predictions(report, read_json(run / "predictions.json"), task)
+    found = accuracies(run, task)
+    report.tiles(_tiles(found, task, total, stages))
+    if found:
+        _comparison(report, run, task, found)
     else:
         report.section("Fine-tuning", task["skipped"])
+    _pretraining(report, run, stages)
+    masked_tokens(report, _looks(run), "Sentences with one masked token each, and the two most probable tokens for it.")
+    if found:
+        _predictions(report, read_json(run / "predictions.json"), task)
     _time(report, stages)
     _corpus(report, stages)
-    report.section("How it was made").pairs(
-        [
-            *demo["settings"].items(),
-            *demo["machine"].items(),
-            *((f"{k} version", v) for k, v in demo["versions"].items()),
-        ]
-    )
-    return report
+    facts = [*demo["settings"].items(), *demo["machine"].items()]
+    report.section("Settings and machine").pairs([*facts, *((f"{k} version", v) for k, v in demo["versions"].items())])
+    asked = demo.get("asked", {})
+    command = f"bertie demo --minutes {asked.get('minutes', 7.5):g}"
+    command += f" --corpus {asked['text']}" if asked.get("text") else ""
+    date = f"{datetime.fromtimestamp((run / 'stages.json').stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
+    return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="docs/demo.md")
 
 
-def finals(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Start -> test accuracy of each seed's finished run."""
-    return {
-        start: [read_json(run / f"finetune/{start}-{seed}/results.json")["dev"]["accuracy"] for seed in task["seeds"]]
-        for start in STARTS
-    }
-
-
-def _tiles(
-    accuracy: Mapping[str, list[float]],
-    task: Mapping[str, Any],
-    minutes: str,
-    stages: Mapping[str, Any],
-    words: int,
-    tokens: int,
-) -> list[Tile]:
+def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[Tile]:
     tiles = []
-    for start, values in accuracy.items():
-        tiles.append(
-            Tile(f"accuracy, {STARTS[start]}", f"{over_seeds(values).mean:.3f}", _interval(over_seeds(values)))
-        )
-    if accuracy:
-        tiles.append(Tile("chance", f"{1 / len(task['labels']):.3f}", f"{len(task['labels'])} labels, as many of each"))
-    rate = stages["pre-training"]["facts"]["tokens_per_s"]
-    tiles.append(Tile("tokens read", f"{tokens / 1e6:.1f} M", f"{rate:,.0f} a second"))
-    return [*tiles, Tile("time in all", minutes, f"minutes, from {words / 1e6:.1f} M words of text")]
+    for start, values in found.items():
+        tiles.append(Tile(f"accuracy, {STARTS[start]}", number(over_seeds(values).mean), _interval(over_seeds(values))))
+    if task.get("bag_of_words"):
+        seeds = over_seeds(task["bag_of_words"])
+        tiles.append(Tile(f"accuracy, {BAG}", number(seeds.mean), _interval(seeds)))
+    facts = stages["pre-training"]["facts"]
+    tiles.append(Tile("tokens read", count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
+    return [*tiles, Tile("total time", total, f"from {count(stages['corpus']['facts']['words'])} words of text")]
 
 
 def _interval(seeds: Seeds) -> str:
     if seeds.low is None or seeds.high is None:
         return "one seed"
-    return f"95 % interval {seeds.low:.3f} to {seeds.high:.3f}, {seeds.runs} seeds"
+    return f"95% interval {interval(seeds.low, seeds.high)}, {seeds.runs} seeds"
+
+
+def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accuracies) -> None:
+    rows = {STARTS[start]: values for start, values in found.items()}
+    if task.get("bag_of_words"):
+        rows[BAG] = task["bag_of_words"]
+    groups = {name: (values, over_seeds(values).low, over_seeds(values).high) for name, values in rows.items()}
+    chart = interval_chart(
+        groups, x_label="test accuracy", colours=(1, 2, 5), reference=("chance", 1 / len(task["labels"]))
+    )
+    lines = []
+    for start, name in STARTS.items():
+        runs = [
+            [line for line in log.read(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
+            for seed in task["seeds"]
+        ]
+        spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
+        steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
+        lines.append(Line(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
+    gain = over_seeds([a - b for a, b in zip(found["pretrained"], found["random"], strict=True)])
+    text = f"{' '.join(meaning(found, task))}\n\n{task['about']}"
+    if gain.low is not None and gain.high is not None:
+        text += (
+            f"\n\nPre-trained minus random weights: {gain.mean:+.3f} accuracy (95% interval {gain.low:+.3f} to "
+            f"{gain.high:+.3f}, paired over {gain.runs} seeds)."
+        )
+    caption = "Each dot is one seed: other labelled examples, another order, another random head."
+    caption += " Bars: 95% confidence intervals of the mean (t distribution)."
+    charts = [(chart, caption)]
+    if len(lines[0].x) > 1:
+        curve = line_chart(lines, x_label="fine-tuning step", y_label="test accuracy", percent=True)
+        charts.append((curve, "During fine-tuning: the mean over seeds, with a band from the lowest to the highest."))
+    report.section("Does pre-training help?", text).charts(charts)
+    table = [[name, *values, over_seeds(values).mean] for name, values in rows.items()]
+    report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], table)
 
 
 def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
     lines = log.read(run / "pretrain")
-    train = [line for line in lines if line["kind"] == "train"]
-    valid = [line for line in lines if line["kind"] == "valid"]
+    train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     parts = [name for name in PARTS if f"{name}_loss" in train[-1]]
     charts = []
     for name in parts:
         pair = [Line("training text", _column(train, "step"), smooth(_column(train, f"{name}_loss")))]
         if valid:
             pair.append(Line("held-out text", _column(valid, "step"), _column(valid, f"{name}_loss")))
-        svg = line_chart(pair, x_label="step", y_label="loss, nats per prediction", title=f"{PARTS[name]}: loss")
-        charts.append((svg, f"{PARTS[name].capitalize()}: the loss as the model learns. Lower is better."))
-    rows = valid or train
-    accuracies = [
+        about = f"{PARTS[name].capitalize()}: the loss, in nats per prediction. Lower is better."
+        charts.append(Curve(pair, f"loss, {PARTS[name]}", about))
+    rows, text = (valid, "held-out") if valid else (train, "training")
+    right = [
         Line(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
-    svg = line_chart(accuracies, x_label="step", y_label="right answers", percent=True)
-    charts.append((svg, f"Share of right answers on {'held-out' if valid else 'training'} text."))
-    svg = line_chart(
-        [Line("lr", _column(train, "step"), _column(train, "lr"))], x_label="step", y_label="learning rate"
-    )
-    charts.append((svg, "The learning rate: a short rise, then down to zero."))
+    charts.append(Curve(right, "accuracy", f"Share of correct predictions on {text} text.", percent=True))
+    rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
+    charts.append(Curve([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero."))
     facts = stages["pre-training"]["facts"]
-    report.section(
-        "Pre-training",
-        f"The model reads text with {facts['masked']:.0%} of its tokens hidden and says what stood there"
-        + (", and whether the second half of what it reads follows the first. " if "nsp" in parts else ". ")
-        + f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {facts['tokens']:,} tokens read "
-        f"({facts['epochs']:.1f} times through the text).",
-    ).charts(charts)
+    pairs = ", and whether the second half of its input follows the first" if "nsp" in parts else ""
+    about = (
+        f"Pre-training: {facts['masked']:.0%} of the tokens are masked, and the model predicts them{pairs}. "
+        f"{facts['parameters']:,} parameters, {facts['steps']:,} steps, {count(facts['tokens'])} tokens "
+        f"({facts['epochs']:.2g} epochs)."
+    )
+    curves(report, charts, about)
 
 
 def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
     return [row[name] for row in rows]
 
 
-def _masked_words(report: Report, run: Path) -> None:
-    rows = read_lines(run / "guesses.jsonl")
-    if not rows:
-        return
-    head = "".join(f"<th>step {row['step']:,}</th>" for row in rows)
-    body = []
-    for number, (text, answer) in enumerate(zip(rows[0]["sentences"], rows[0]["answers"], strict=True)):
-        before, _, after = text.partition(MASK)
-        cells = "".join(f"<td>{_guesses(row['guesses'][number], answer)}</td>" for row in rows)
-        sentence = f'{escape(before)}<span class="blank"></span>{escape(after)}'
-        body.append(f"<tr><td>{sentence}<br><small>written: {escape(answer)}</small></td>{cells}</tr>")
-    table = f"<table><thead><tr><th>sentence</th>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
-    about = (
-        "The model's two best guesses for a hidden word while it was learning. Green is the word that was written; "
-        "others may be as good."
-    )
-    report.section("Masked words, filled in over time", about).html(f'<div class="scroll">{table}</div>')
-
-
-def _guesses(guesses: Sequence[Mapping[str, Any]], answer: str) -> str:
-    return "<br>".join(
-        f'<span class="guess{" hit" if g["token"].lower() == answer.lower() else ""}">{escape(g["token"])} '
-        f"<small>{g['probability']:.0%}</small></span>"
-        for g in guesses
-    )
-
-
-def _comparison(report: Report, run: Path, task: Mapping[str, Any], accuracy: Mapping[str, list[float]]) -> None:
-    groups, colours = {}, []
-    for colour, (start, values) in enumerate(accuracy.items(), 1):
-        groups[STARTS[start]] = _row(values)
-        colours.append(colour)
-    if task.get("bag_of_words"):
-        groups["bag of words"] = _row(task["bag_of_words"])
-        colours.append(5)
-    chart = interval_chart(
-        groups, x_label="test accuracy", colours=colours, reference=("chance", 1 / len(task["labels"]))
-    )
-    curves = []
-    for start, name in STARTS.items():
-        runs = [
-            [line for line in log.read(run / f"finetune/{start}-{seed}") if line["kind"] == "valid"]
-            for seed in task["seeds"]
-        ]
-        steps = [line["step"] for line in runs[0]]
-        spread = [[lines[i]["accuracy"] for lines in runs] for i in range(len(steps))]
-        curves.append(
-            Line(name, steps, [sum(v) / len(v) for v in spread], [min(v) for v in spread], [max(v) for v in spread])
-        )
-    curve = line_chart(curves, x_label="fine-tuning step", y_label="test accuracy", percent=True)
-    gains = [a - b for a, b in zip(accuracy["pretrained"], accuracy["random"], strict=True)]
-    gain = over_seeds(gains)
-    text = task["about"]
-    if gain.low is not None and gain.high is not None:
-        p = float(stats.ttest_rel(accuracy["pretrained"], accuracy["random"]).pvalue)
-        text += (
-            f"\n\nPre-training is worth {gain.mean:+.3f} accuracy (95 % interval {gain.low:+.3f} to {gain.high:+.3f}, "
-            f"paired over {gain.runs} seeds, t-test p = {p:.2g})."
-        )
-    report.section("Does pre-training help?", text).charts(
-        [
-            (
-                chart,
-                "Every dot is one seed: other labelled examples, another order, another new head. "
-                "Bars: 95 % intervals of the mean.",
-            ),
-            (
-                curve,
-                "While fine-tuning: mean over seeds, band from worst to best. The last step counts, not the best one.",
-            ),
-        ]
-    )
-    rows = [
-        [STARTS[start], *(f"{v:.3f}" for v in values), f"{over_seeds(values).mean:.3f}"]
-        for start, values in accuracy.items()
-    ]
-    if task.get("bag_of_words"):
-        rows.append(
-            [
-                "bag of words",
-                *(f"{v:.3f}" for v in task["bag_of_words"]),
-                f"{over_seeds(task['bag_of_words']).mean:.3f}",
-            ]
-        )
-    report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], rows)
-
-
-def _row(values: Sequence[float]) -> tuple[Sequence[float], float, float]:
-    seeds = over_seeds(values)
-    return values, seeds.mean if seeds.low is None else seeds.low, seeds.mean if seeds.high is None else seeds.high
+def _looks(run: Path) -> list[dict[str, Any]]:
+    """guesses.jsonl as the report's section of masked tokens has it."""
+    looks = []
+    for row in read_lines(run / "guesses.jsonl"):
+        examples = []
+        for text, answer, found in zip(row["sentences"], row["answers"], row["guesses"], strict=True):
+            before, _, after = text.partition(MASK)
+            guesses = [[g["token"], g["probability"]] for g in found]
+            hit = next((token for token, _ in guesses if token.lower() == answer.lower()), answer)
+            stretches = [[before, "", ""], ["", BLANK, ""], [after, "", ""]]
+            examples.append({"text": stretches, "answer": hit, "guesses": guesses})
+        looks.append({"step": row["step"], "examples": examples})
+    return looks
 
 
 def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mapping[str, Any]) -> None:
     right = sum(example["label"] == max(example["scores"], key=example["scores"].get) for example in found)
     report.section(
         "Predictions",
-        f"{len(found)} test examples, drawn at random, read by the pre-trained model of seed {task['seeds'][0]} "
-        f"({right} right). {task['shown']}",
+        f"{len(found)} test examples drawn at random, with the predictions of the pre-trained model of seed "
+        f"{task['seeds'][0]} ({right} correct). {task['shown']}",
     )
     for example in found:
         text = Html("".join(f"<p>{escape(part)}</p>" for part in example["texts"]))
@@ -235,14 +174,14 @@ def _predictions(report: Report, found: Sequence[Mapping[str, Any]], task: Mappi
 
 def _time(report: Report, stages: Mapping[str, Any]) -> None:
     seconds = {name: stage["seconds"] for name, stage in stages.items()}
-    rows = [[name, f"{stage['seconds']:.1f} s", stage["facts"].get("throughput", "")] for name, stage in stages.items()]
-    report.section("Time", "What each stage took on this machine, and how much it got done.")
-    report.charts([(bar_chart(seconds, x_label="seconds", form="{:,.0f} s"), "")])
+    rows = [[name, duration(stage["seconds"]), stage["facts"].get("throughput", "")] for name, stage in stages.items()]
+    report.section("Time", "The time of each stage on this machine, and its throughput.")
+    report.chart(bar_chart(seconds, x_label="seconds", form="{:,.0f} s"))
     report.table(["stage", "time", "throughput"], rows)
 
 
 def _corpus(report: Report, stages: Mapping[str, Any]) -> None:
     facts = stages["corpus"]["facts"]
-    report.section("The text", facts["about"]).pairs(facts["card"])
+    report.section("Corpus", facts["about"]).pairs(facts["card"])
     if facts.get("sources"):
-        report.table(["library", "version", "modules", "words", "held out"], facts["sources"])
+        report.table(["library", "version", "modules", "words", "held-out modules"], facts["sources"])

@@ -1,4 +1,4 @@
-"""The demo's road, stage by stage: each is skipped when it is done, and gone on with when it was interrupted.
+"""The demo, stage by stage: each is skipped when it is done, and resumed when it was interrupted.
 
     reading -> corpus -> vocabulary -> pre-training -> fine-tuning (from pre-trained, from random weights) -> report
 
@@ -56,10 +56,10 @@ SHOWN = 8  # predictions on the page
 
 
 def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite: bool = False) -> Path:
-    """Walk the whole road in the folder `run`; the path of its report.
+    """Runs the whole pipeline in the folder `run` and returns the path of its report.
 
-    text: what `bertie corpus` takes, in place of the documentation of installed packages. minutes: about how long it
-    may take in all. Raises UsageError when the folder holds something else, and what the stages raise.
+    text: what `bertie corpus` takes, instead of the documentation of installed packages. minutes: the time budget.
+    Raises UsageError when the folder holds something else, and what the stages raise.
     """
     asked = {"text": text, "minutes": minutes}
     with held(run, DEMO, overwrite=overwrite):
@@ -108,6 +108,7 @@ class Road:
     def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:
         self.run, self.text, self.minutes = run, text, minutes
         self.stages: dict[str, Any] = read_json(run / "stages.json") if (run / "stages.json").exists() else {}
+        self.begun: float | None = None  # of the stage that runs
 
     def go(self) -> Path:
         """Walk from where it was left; the path of the report."""
@@ -136,12 +137,19 @@ class Road:
     def clock(self, name: str) -> Iterator[dict[str, Any]]:
         """Let the time of the block count as the stage's, also when it is interrupted; yields the stage's entry."""
         entry = self.stages.setdefault(name, {"seconds": 0.0, "facts": {}, "done": False})
-        begun, before = time.monotonic(), entry["seconds"]
+        self.begun = time.monotonic()
         try:
             yield entry
         finally:
-            entry["seconds"] = round(before + time.monotonic() - begun, 2)
+            entry["seconds"] = round(entry["seconds"] + time.monotonic() - self.begun, 2)
+            self.begun = None
             write_json(self.run / "stages.json", self.stages)
+
+    def left_s(self) -> float:
+        """Seconds that are left of the time asked for."""
+        running_s = 0.0 if self.begun is None else time.monotonic() - self.begun
+        spent_s: float = sum(stage["seconds"] for stage in self.stages.values())
+        return 60 * self.minutes - spent_s - running_s
 
     # The stages; each returns its facts for the page.
 
@@ -234,7 +242,6 @@ class Road:
 
     def plan(self) -> PretrainConfig:
         """As many steps as the time that is left allows, after a trial of how fast this machine is."""
-        begun = time.monotonic()
         size = {
             "tokens": self.stages["vocabulary"]["facts"]["tokens"],
             "documents": self.stages["corpus"]["facts"]["documents"],
@@ -243,30 +250,43 @@ class Road:
         half = {"log_every": settings.TRIAL_STEPS // 2, "eval_every": settings.TRIAL_STEPS}  # the second half is timed
         config = config.model_copy(update={"train": config.train.model_copy(update=half)})
         trial = pretrain(config, self.run / "trial", overwrite=True)
-        spent_s = sum(stage["seconds"] for stage in self.stages.values()) + time.monotonic() - begun
-        steps = settings.pretraining_steps(
-            trial["train"]["tokens_per_s"],
-            seconds=60 * self.minutes - spent_s,
+        steps, seeds = settings.planned(
+            settings.Probe(trial["train"]["tokens_per_s"], trial["valid"].get("took_s", 0.0)),
+            seconds=self.left_s(),
             tokens=size["tokens"],
             tokens_per_step=trial["plan"]["tokens_per_step"],
         )
+        console.say(f"{trial['train']['tokens_per_s']:,.0f} tokens/s here: {steps:,} steps, then {seeds} seeds")
         return settings.pretraining(self.run, steps=steps, **size)
 
     def finetuning(self) -> dict[str, Any]:
-        """The same network on the same few examples, from pre-trained and from random weights, for every seed."""
+        """The same network on the same few examples, from pre-trained and from random weights, for every seed.
+
+        Beyond FEWEST_SEEDS, a seed that would not fit into the time that is left is not begun.
+        """
         if self.text is not None and not (self.run / "task.json").exists():
             self.own_task()
         task = read_json(self.run / "task.json")
         if "skipped" in task:
-            return {"throughput": "left out"}
+            return {"throughput": "skipped"}
+        seeds: list[int] = []
+        slowest_s = 0.0
         for seed in task["seeds"]:
+            if len(seeds) >= settings.FEWEST_SEEDS and self.left_s() < slowest_s:
+                break
+            begun = time.monotonic()
             for start, name in settings.STARTS.items():
                 console.say(f"seed {seed}, {name}")
                 config = settings.finetuning(self.run, start=start, seed=seed)
                 found = finetune(config, self.run / f"finetune/{start}-{seed}")
                 console.say(f"accuracy {found['dev']['accuracy']:.3f}")
-        self.predictions(task["seeds"][0])
-        return {"throughput": f"{len(settings.STARTS) * len(task['seeds'])} runs of {task['examples']} examples"}
+            slowest_s = max(slowest_s, time.monotonic() - begun)
+            seeds.append(seed)
+        if seeds != task["seeds"]:
+            bag = {"bag_of_words": task["bag_of_words"][: len(seeds)]} if "bag_of_words" in task else {}
+            write_json(self.run / "task.json", task | {"seeds": seeds} | bag)
+        self.predictions(seeds[0])
+        return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
 
     def predictions(self, seed: int) -> None:
         """What one seed's pre-trained model says of a few test examples."""

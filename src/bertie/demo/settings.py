@@ -1,5 +1,6 @@
 """The demo's settings, and why they are so. Chosen on passages of training modules, never on the test's."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ EPOCHS = 10
 PER_LABEL = 50  # labelled examples to fine-tune on
 TEST = 600  # examples to test on
 SEEDS = (0, 1, 2, 3, 4)
+FEWEST_SEEDS = 3  # on a slow machine; two have no interval worth the name
 
 STARTS = {"pretrained": "pre-trained", "random": "random weights"}  # folder name -> what the page calls it
 
@@ -28,7 +30,10 @@ FEWEST_STEPS = 50
 MOST_EPOCHS = 40  # a small text is not read more often than that, whatever the time
 FINETUNE_TOKENS = 220_000  # what a fine-tuning run costs, in tokens of pre-training; measured
 FINETUNE_START_S = 1.0  # and besides
-MARGIN_S = 12.0  # for the report, and for machines that slow down
+MOST_FINETUNING = 0.25  # of the time that is left; above, fewer seeds are fine-tuned and more text is read
+LOOKS = 12  # validations during pre-training, and one after it
+STEADY = 0.96  # of the rate of a trial that lasts; caches are warm there, and the machine is not
+MARGIN_S = 12.0  # for loading, saving and the report
 
 
 def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> PretrainConfig:
@@ -37,7 +42,7 @@ def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> Pretra
     objectives: dict[str, dict[str, Any]] = {"mlm": {"rate": MASKED}, "nsp": {"form": "corrected"}}
     if documents < 2:
         del objectives["nsp"]
-    every = max(1, steps // 12)
+    every = max(1, steps // LOOKS)
     return PretrainConfig(
         corpus=str(run / "corpus"),
         tokenizer=str(run / "tokenizer"),
@@ -54,11 +59,26 @@ def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> Pretra
     )
 
 
-def pretraining_steps(tokens_per_s: float, *, seconds: float, tokens: int, tokens_per_step: int) -> int:
-    """How many steps `seconds` allow for, fine-tuning after them included, on a machine that trains at that rate."""
-    finetuning_s = len(STARTS) * len(SEEDS) * (FINETUNE_TOKENS / tokens_per_s + FINETUNE_START_S)
-    steps = int((seconds - finetuning_s - MARGIN_S) * tokens_per_s / tokens_per_step)
-    return max(FEWEST_STEPS, min(steps, MOST_EPOCHS * tokens // tokens_per_step))
+@dataclass(frozen=True)
+class Probe:
+    """What a trial on this machine measured: pre-training tokens per second, and the seconds of one validation."""
+
+    tokens_per_s: float
+    validation_s: float = 0.0
+
+    @property
+    def seed_s(self) -> float:
+        """Seconds of fine-tuning one seed from each start."""
+        return len(STARTS) * (FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S)
+
+
+def planned(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
+    """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the rates of the probe."""
+    affordable = int(MOST_FINETUNING * seconds / probe.seed_s)
+    seeds = max(FEWEST_SEEDS, min(len(SEEDS), affordable))
+    left_s = seconds - seeds * probe.seed_s - (LOOKS + 1) * probe.validation_s - MARGIN_S
+    steps = int(STEADY * left_s * probe.tokens_per_s / tokens_per_step)
+    return max(FEWEST_STEPS, min(steps, MOST_EPOCHS * tokens // tokens_per_step)), seeds
 
 
 def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
