@@ -266,3 +266,21 @@ def test_a_text_that_is_not_there_leaves_no_folder(tmp_path: Path):
     with pytest.raises(DataError, match="does not exist"):
         demo(tmp_path / "run", text=str(tmp_path / "nowhere"))
     assert not (tmp_path / "run").exists()
+
+
+def test_documentation_is_kept_until_a_file_changes(tmp_path: Path, monkeypatch):
+    package = tmp_path / "site" / "hivedocs"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(f'"""{BEES}."""\n')
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.setattr(libraries, "user_cache", lambda: tmp_path / "cache")
+    found = libraries.read_libraries(["hivedocs"])
+    assert [module.name for module in found] == ["hivedocs"]
+    reads = []
+    monkeypatch.setattr(libraries, "_read", lambda file: reads.append(file))
+    assert libraries.read_libraries(["hivedocs"]) == found
+    assert not reads
+    (tmp_path / "cache" / "documentation.jsonl").write_text('{"key": 3}\n[')
+    libraries.read_libraries(["hivedocs"])
+    assert len(reads) == 1
+    monkeypatch.undo()

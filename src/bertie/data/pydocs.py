@@ -182,6 +182,7 @@ INLINE = (
     (re.compile(r"\{\{|\}\}"), ""),
     (re.compile(r"\s+"), " "),
 )
+MARKUP = re.compile(r"[`\[*\\{}]")
 
 
 def prose(docstring: str) -> list[str]:
@@ -262,6 +263,8 @@ def entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
 
 def plain(paragraph: str) -> str:
     """A paragraph without inline markup."""
+    if MARKUP.search(paragraph) is None:  # most have none; every pattern of INLINE but the last needs one of these
+        return PLACEHOLDER.sub("", " ".join(paragraph.split())).strip()
     for pattern, replacement in INLINE:
         paragraph = pattern.sub(replacement, paragraph)
     return PLACEHOLDER.sub("", paragraph).strip()

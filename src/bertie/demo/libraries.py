@@ -6,14 +6,15 @@ Whole modules are held out, so that no test passage's module is seen in training
 names a library is hidden, so that a model has to read what the passage says.
 """
 
+import json
 import platform
 import random
 import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,9 @@ import xxhash
 
 from bertie.console import progress
 from bertie.data import pydocs
-from bertie.data.pydocs import Module
+from bertie.data.pydocs import Module, Passage
+from bertie.errors import BertieError
+from bertie.files import file_hash, user_cache, write_bytes
 
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
 HELD_OUT = 0.2  # share of the modules that only the test sees
@@ -55,16 +58,50 @@ class LabelledPassage:
         return {"text": self.text, "label": self.label, "where": self.module}
 
 
-def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> Iterator[Module]:
-    """Every documented module of the libraries, in order, whatever the number of processes."""
+def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> list[Module]:
+    """Every documented module of the libraries, in order, whatever the number of processes.
+
+    Kept in the user's cache folder, as long as no file of the libraries changes.
+    """
     files = [(path, library, pydocs.locate(library)) for library in libraries for path in pydocs.files(library)]
+    cache, key = user_cache() / "documentation.jsonl", _key(files)
+    if (kept := _kept(cache, key)) is not None:
+        return kept
+    modules = []
     with progress("reading documentation", len(files), unit="files") as advance, ExitStack() as stack:
         pool = stack.enter_context(ProcessPoolExecutor(workers)) if workers > 1 else None
-        read = map(_read, files) if pool is None else pool.map(_read, files, chunksize=32)
-        for module in read:
+        for module in map(_read, files) if pool is None else pool.map(_read, files, chunksize=32):
             advance()
             if module is not None:
-                yield module
+                modules.append(module)
+    rows = [[m.package, m.name, [[p.name, p.paragraphs] for p in m.passages]] for m in modules]
+    with suppress(OSError, BertieError):  # a home that cannot be written: they are read again next time
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(cache, "".join(json.dumps(row) + "\n" for row in ({"key": key}, *rows)).encode())
+    return modules
+
+
+def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
+    """What the modules depend on: every file's size and time, the version of Python, and the reader itself."""
+    digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(Path(pydocs.__file__))}".encode())
+    for path, library, _ in files:
+        status = path.stat()
+        digest.update(f"{library} {path} {status.st_size} {status.st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+def _kept(cache: Path, key: str) -> list[Module] | None:
+    """The modules in the cache; None where it holds none, or those of other files."""
+    try:
+        with open(cache, encoding="utf-8") as lines:
+            if json.loads(next(lines, "{}")).get("key") != key:
+                return None
+            return [
+                Module(package, name, tuple(Passage(inside, tuple(texts)) for inside, texts in passages))
+                for package, name, passages in map(json.loads, lines)
+            ]
+    except (OSError, ValueError, TypeError, AttributeError):  # no such file, or a damaged one
+        return None
 
 
 def _read(file: tuple[Path, str, Path]) -> Module | None:

@@ -6,16 +6,11 @@ On the documentation of installed packages the task is to tell which library a p
 the user's own text it is to tell whether two passages come from one document (pairs.py).
 """
 
-import os
-import platform
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from bertie import console, families
 from bertie.data import corpus, sources
@@ -23,6 +18,7 @@ from bertie.data.corpus import CorpusConfig
 from bertie.data.plans import held_out
 from bertie.data.records import Reading
 from bertie.demo import libraries, masked, pairs, settings
+from bertie.demo.described import cores, described
 from bertie.demo.masked import read_lines, write_lines
 from bertie.demo.page import page
 from bertie.errors import UsageError
@@ -70,36 +66,6 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
         elif (before := read_json(run / "demo.json")["asked"]) != asked:
             raise UsageError(f"{run} holds a demo made with {before}. Choose another folder, or pass --overwrite.")
         return Road(run, text=text, minutes=minutes).go()
-
-
-def described(text: str | None) -> dict[str, Any]:
-    """What the page says of a run: the text, the settings, the machine, the versions."""
-    packages = ("bertie", "torch", "tokenizers", "numpy", "scikit-learn")
-    return {
-        "about": "the documentation inside installed Python packages" if text is None else text,
-        "settings": settings.summary(),
-        "machine": {
-            "cores": cores(),
-            "threads": torch.get_num_threads(),
-            "processor": processor(),
-            "system": f"{platform.system()} {platform.machine()}",
-        },
-        "versions": {"Python": platform.python_version(), **{name: version(name) for name in packages}},
-    }
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def processor() -> str:
-    """The processor's name, where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
 
 
 class Road:
@@ -155,7 +121,7 @@ class Road:
 
     def reading(self) -> dict[str, Any]:
         """Documentation of installed packages -> documents to pre-train on, labelled passages to fine-tune and test."""
-        modules = list(libraries.read_libraries(workers=cores()))
+        modules = libraries.read_libraries(workers=cores())
         kept = [module for module in modules if not libraries.held_out(module)]
         write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in kept))
         train, test = libraries.labelled_passages(modules)

@@ -28,6 +28,7 @@ from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
 from bertie.report.charts import Line, line_chart
 from bertie.report.page import Report, Tile
+from bertie.report.values import duration, setting
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
@@ -326,20 +327,23 @@ def page(results: Mapping[str, Any]) -> Report:
         [
             Tile(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
             Tile("trials", f"{results['done']}", f"{results['given up']} given up, {results['failed']} failed"),
-            Tile("time", f"{sum(row['seconds'] for row in rows) / 3600:.2f} h", "all trials"),
+            Tile("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
         ]
     )
     ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])
     so_far = list(itertools.accumulate((row[metric] for row in ended), max))
     places = [float(n) for n in range(1, len(ended) + 1)]
     lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
-    about = f"The best of many is a little lucky: its {metric} on other texts will be lower."
-    report.section("Course", about).chart(line_chart(lines, x_label="trial", y_label=metric))
+    about = f"The best of many trials is slightly optimistic: expect a lower {metric} on other texts."
+    report.section("Best value over trials", about).chart(line_chart(lines, x_label="trial", y_label=metric))
     names = list(best["settings"])
-    table = [[*(row["settings"][n] for n in names), row[metric] or "", row["state"], row["seconds"]] for row in rows]
-    report.section("Trials").table([*names, metric, "", "seconds"], table)
+    table = [
+        [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], duration(row["seconds"])]
+        for row in rows
+    ]
+    report.section("Trials").table([*names, metric, "state", "time"], table)
     means = [
-        [name, str(value), sum(found) / len(found), len(found)]
+        [name, setting(value), sum(found) / len(found), len(found)]
         for name in names
         for value in sorted({row["settings"][name] for row in ended}, key=str)
         if (found := [row[metric] for row in ended if row["settings"][name] == value])

@@ -1,0 +1,41 @@
+"""What the demo's page says of a run beside its results: the text, the settings, the machine, the versions."""
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertie.demo import settings
+
+
+def described(text: str | None) -> dict[str, Any]:
+    """What the page says of a run: the text, the settings, the machine, the versions."""
+    packages = ("bertie", "torch", "tokenizers", "numpy", "scikit-learn")
+    return {
+        "about": "the documentation inside installed Python packages" if text is None else text,
+        "settings": settings.summary(),
+        "machine": {
+            "cores": cores(),
+            "threads": torch.get_num_threads(),
+            "processor": processor(),
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        "versions": {"Python": platform.python_version(), **{name: version(name) for name in packages}},
+    }
+
+
+def cores() -> int:
+    """Processor cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The processor's name, where the system tells it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
