@@ -2,6 +2,7 @@
 
 import io
 import sys
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -42,7 +43,7 @@ def test_a_preset_is_a_line_whose_name_can_be_copied():
 @pytest.mark.parametrize(("seconds", "lines"), [(0.5, 0), (1.5, 1)])
 def test_progress_of_less_than_a_second_leaves_no_trace(monkeypatch, seconds: float, lines: int):
     now = iter([0.0, *[seconds] * 9])
-    monkeypatch.setattr(console.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(console, "time", SimpleNamespace(monotonic=lambda: next(now)))
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     with console.progress("reading", 0.4, unit="MB") as advance:
         advance(0.4)
