@@ -27,6 +27,7 @@ from bertie.nn.bilstm import BiLSTM, mirror
 from bertie.nn.characters import CHARACTERS, CharacterCNN, character_ids
 from bertie.nn.dropout import dropout
 from bertie.nn.layout import Layout, Packed, Padded
+from bertie.text.tokenizer import Tokenizer
 
 MOST_FILTERS = 100  # kinds of them
 
@@ -119,6 +120,11 @@ class ElmoEncoder(nn.Module):
     def spell(self, words: Iterable[str]) -> None:
         """Say how the words of a vocabulary are spelled, so that their ids can be read too."""
         self.spelling = character_ids(words, length=self.config.max_characters_per_token)
+
+    def spell_vocabulary(self, tokenizer: Tokenizer) -> None:
+        """The same of a tokenizer's vocabulary, with the marks of a sentence in place of [CLS] and [SEP]."""
+        marks = {tokenizer.cls_id: "<S>", tokenizer.sep_id: "</S>"}
+        self.spell(marks.get(i) or tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size))
 
     def forward(
         self,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -37,10 +37,19 @@ class Inputs(Protocol):
         ...
 
 
+@runtime_checkable
+class Spells(Protocol):
+    """An encoder that reads how tokens are spelled."""
+
+    def spell_vocabulary(self, tokenizer: Tokenizer) -> None:
+        """Learn the spelling of every token."""
+        ...
+
+
 class Model(nn.Module):
     """An encoder with its heads by name: "mlm", "sequence" ... (models/heads/).
 
-    tokenizer: set by `bertie.load`. labels: names in the order of the classifier's logits. variant: whose weight names
+    labels: names in the order of the classifier's logits. variant: whose weight names
     and config.json it has; public: config.json as it was read, so that keys we do not know are written back.
     companions: modules that an objective trains with the model; they are no heads, and are not saved with it.
     """
@@ -59,7 +68,7 @@ class Model(nn.Module):
         self.companions = nn.ModuleDict()
         self.variant = variant
         self.public = dict(public or {})
-        self.tokenizer: Tokenizer | None = None
+        self._tokenizer: Tokenizer | None = None
         self.labels: tuple[str, ...] = ()
         self.problem_type: str | None = None
         if self.frozen:
@@ -71,6 +80,17 @@ class Model(nn.Module):
         if self.frozen:
             self.encoder.eval()
         return self
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """What cuts texts into the tokens the model reads. Can be set; an encoder that reads letters is told them."""
+        return self._tokenizer
+
+    @tokenizer.setter
+    def tokenizer(self, tokenizer: Tokenizer | None) -> None:
+        self._tokenizer = tokenizer
+        if tokenizer is not None and isinstance(self.encoder, Spells):
+            self.encoder.spell_vocabulary(tokenizer)
 
     @property
     def config(self) -> EncoderConfig:

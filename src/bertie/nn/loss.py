@@ -71,7 +71,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 def right(logits: Tensor, targets: Tensor) -> Tensor:
     """Whether the target's logit lies above all others, as a tie is no answer. (..., L), (...) int64 -> (...) bool"""
     target = logits.gather(-1, targets[..., None])
-    return (logits >= target).sum(-1) == 1  # false for NaN too
+    return (logits >= target).sum(-1) == 1
 
 
 def _add(total: Tensor | None, part: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ Devlin et al. 2018, 3.1 and A.2.
 """
 
 import time
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from bertie.files import file_hash
 from bertie.folders import new_folder
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
-from bertie.models.elmo import ElmoEncoder
 from bertie.models.folder import MODEL_FOLDER, fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
@@ -236,8 +235,7 @@ class Ready:
         else:
             family = families.family(self.config.model).model_type
             model = families.build(self.shape, heads=heads, seed=seed, variant=family)
-        if isinstance(model.encoder, ElmoEncoder):
-            model.encoder.spell(self._spellings())
+        model.tokenizer = self.tokenizer
         self.objective.prepare(model, seed)
         for kept in self.objective.kept(model).values():
             assert kept.variant is not None
@@ -250,12 +248,6 @@ class Ready:
         for name, kept in self.objective.kept(model).items():
             with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
                 families.save(kept, made, tokenizer=self.tokenizer)
-
-    def _spellings(self) -> Iterator[str]:
-        """The vocabulary for a model that reads letters."""
-        marks = {self.tokenizer.cls_id: "<S>", self.tokenizer.sep_id: "</S>"}
-        for i in range(self.tokenizer.vocab_size):
-            yield marks.get(i) or self.tokenizer.id_to_token(i)
 
     def validate(self, model: Model, held: Mapping[str, list[Batch]]) -> dict[str, float]:
         """The figures of the held-out documents, by corpus; of several corpora those of each, too."""
