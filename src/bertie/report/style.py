@@ -80,9 +80,9 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; font-variant
   grid-template-columns: minmax(0, 3fr) minmax(240px, 2fr); }
 .example p { margin: 0 0 5px; overflow-wrap: anywhere; white-space: pre-line; }
 .example .meta { color: var(--soft); font-size: 0.86rem; }
-.prob { display: grid; grid-template-columns: minmax(7em, 2fr) 3fr 3.4em; gap: 8px;
+.prob { display: grid; grid-template-columns: minmax(7em, 2fr) 3fr max-content; gap: 8px;
   align-items: center; font-size: 0.86rem; }
-.prob span { overflow-wrap: anywhere; } .prob span:last-child { text-align: right; }
+.prob span { overflow-wrap: anywhere; } .prob span:last-child { text-align: right; min-width: 3.2em; }
 .prob .track { background: var(--grid); border-radius: 4px; height: 9px; overflow: hidden; }
 .prob .fill { background: var(--series-5); height: 100%; } .prob.top .fill { background: var(--series-1); }
 .prob.true { font-weight: 650; } .right { color: var(--good); font-weight: 600; } .wrong { color: var(--bad); }
