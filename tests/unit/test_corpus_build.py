@@ -18,6 +18,7 @@ from bertie.data import card, corpus, executors, records, sources
 from bertie.data.prepare import CorpusConfig, repair
 from bertie.data.shards import Shards
 from bertie.errors import DataError, Stopped, UsageError
+from bertie.files import seal, write_json
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer
 from bertie.text.sentences import rules
@@ -457,3 +458,23 @@ def test_sigterm_is_a_stop_that_can_be_gone_on_with():
 
     with pytest.raises(Stopped, match="Run it again"):
         work()
+
+
+def test_an_input_edited_to_the_same_size_makes_another_corpus(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("The cat sat on the mat.\n")
+    corpus.build([file], tmp_path / "out")
+    corpus.build([file], tmp_path / "out")
+    file.write_text("The dog sat on the mat.\n")
+    with pytest.raises(UsageError, match="an input has changed"):
+        corpus.build([file], tmp_path / "out")
+
+
+def test_a_corpus_of_version_0_1_is_complete_by_names_and_sizes(tmp_path):
+    file = tmp_path / "a.txt"
+    file.write_text("The cat sat on the mat.\n")
+    shards = corpus.build([file], tmp_path / "out")
+    by_size = corpus._hash([CorpusConfig().model_dump(), [[str(file), file.stat().st_size]]])
+    manifest = {**shards.manifest, "inputs": {**shards.manifest["inputs"], "hash": by_size}}
+    write_json(tmp_path / "out" / "manifest.json", {**manifest, "seal": seal(manifest)})
+    assert corpus.build([file], tmp_path / "out").num_documents == 1

@@ -19,6 +19,7 @@ from bertie.runs.tune import varied
 from bertie.runs.verify import shown, verify
 from bertie.train import log
 from bertie.train.config import OptimConfig, TrainConfig
+from bertie.train.resume import changes
 from nano import one_thread
 from toys import toy_model
 
@@ -130,3 +131,10 @@ def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
 def test_never_refuses_a_finished_run(home, trained):
     with pytest.raises(UsageError, match="finished run"):
         finetune(config(home, select="best"), trained, resume="never")
+
+
+def test_corpora_that_have_moved_are_the_same_run():
+    before = {"corpora": [{"path": "old/domain", "weight": 9}], "corpus": ["abc 0.9", "def 0.1"], "optim.lr": 1e-4}
+    moved = {**before, "corpora": [{"path": "/new/domain", "weight": 9}]}
+    assert changes(before, moved) == {}
+    assert changes(before, {**moved, "corpus": ["abc 0.8", "def 0.2"]}).keys() == {"corpus"}
