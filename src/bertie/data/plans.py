@@ -302,6 +302,13 @@ def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan
     return _kept(path) or plan
 
 
+def damaged(folder: Path) -> list[Path]:
+    """The plans of a folder whose bytes are not those that were written; those without a hash are not looked at."""
+    return [
+        path for path in sorted(folder.glob("plan-*.npy")) if path.with_suffix(".json").exists() and not _kept(path)
+    ]
+
+
 def _kept(path: Path) -> Plan | None:
     """The plan in a file, every byte of it checked; None where there is none, or it is damaged."""
     try:

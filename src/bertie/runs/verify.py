@@ -14,6 +14,7 @@ import yaml
 
 from bertie import checksums, families
 from bertie import settings as configs
+from bertie.data import plans
 from bertie.data.corpus import covered
 from bertie.data.shards import Shards
 from bertie.data.tokens import home
@@ -136,6 +137,8 @@ def _uncovered(names: list[str]) -> str:
 
 def _shards(folder: Path) -> str:
     shards = Shards.open(folder)
+    if wrong := plans.damaged(folder / "plans"):
+        raise DataError(f"{', '.join(map(str, wrong))}: damaged. The next run that reads it makes it again.")
     return f"whole: {shards.num_documents:,} documents, {shards.num_values:,} {shards.manifest.get('kind', 'values')}"
 
 
