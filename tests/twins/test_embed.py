@@ -86,6 +86,7 @@ def test_contrastive_loss_is_its_formula():
     torch.manual_seed(0)
     task, logits = EmbedTask(loss_kind="contrastive", scale=3.0), torch.randn(6, 8)
     batch = SimpleNamespace(labels={"alike": torch.tensor([1.0, 1.0, 0.2, 0.2, 0.9, 0.9])})
+    batch.host = batch
     unit = logits / logits.norm(dim=-1, keepdim=True)
     wanted = 0.0
     for pair in (0, 2):
