@@ -242,5 +242,33 @@ def test_every_family_walks(way: Walk, home: Path, tmp_path: Path, bertie: Comma
     walk(way, home, tmp_path, bertie)
 
 
+RECIPES = {  # of `finetune`, on files of the same task
+    **dict.fromkeys(("finetune-squad", "finetune-squad2", "finetune-klue-mrc"), "span"),
+    **dict.fromkeys(("finetune-tagging", "finetune-conll2003"), "tagging"),
+    **dict.fromkeys(("finetune-glue", "finetune-klue-tc"), "sequence"),
+    "finetune-klue-nli": "pair",
+}
+
+
+@pytest.mark.slow
+def test_recipes_go_from_a_corpus_to_predictions(home: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    bertie.good("tokenizer", "train", home / "texts.txt", "-o", tmp_path / "tokenizer", "--for", "roberta")
+    bertie.good("corpus", home / "texts.txt", "-o", tmp_path / "corpus")
+    bertie.good(
+        *("pretrain", "-c", "pretrain-roberta-base", "--corpus", tmp_path / "corpus", "-o", tmp_path / "pre"),
+        *("--tokenizer", tmp_path / "tokenizer", "max_length=40", "train.steps=2", "train.batch_size=8"),
+        *("train.device=cpu", "train.precision=fp32", *(f"model_overrides.{row}" for row in SIZE)),
+    )
+    for recipe, task in RECIPES.items():
+        bertie.good(
+            *("finetune", tmp_path / "pre/model", "-c", recipe, "--train", home / FILES[task], "-o", tmp_path / recipe),
+            *("--dev", home / FILES[task], "--task", "sequence" if task == "pair" else task, "--seeds", 1),
+            *("data=''", "epochs=1", "max_length=40", "train.device=cpu", "train.precision=fp32"),
+        )
+        lines = bertie.good("predict", tmp_path / recipe / "model", home / READ[task], "--json").strip().splitlines()
+        assert len(lines) in (1, 47, 48)
+        assert not any("error" in json.loads(line) for line in lines)
+
+
 def test_no_family_is_left_out() -> None:
     assert {families.family(way.preset).model_type for way in WALKS} == set(families.VARIANTS)
