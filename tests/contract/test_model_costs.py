@@ -89,3 +89,12 @@ def test_info_of_a_folder(tmp_path):
     assert facts["parameters"]["sequence head"] == 2 * 128 + 2
     assert facts["parameters"]["total"] == sum(parameter.numel() for parameter in model.parameters())
     assert "BertForSequenceClassification" in run(str(tmp_path)).stdout
+
+
+def test_the_softmax_of_elmo_is_counted(tmp_path):
+    """Each word is predicted from either side, by a matrix of half the width: 2 x 2 x P x V operations."""
+    config = families.config("elmo-small")
+    flops = json.loads(run("elmo-small", "--json").stdout)["flops_per_token"]
+    softmax = 2 * 2 * (config.hidden_size // 2) * config.vocab_size
+    assert flops["by part, forward"]["biLM head"] == softmax
+    assert flops["pretraining"] > 3 * softmax

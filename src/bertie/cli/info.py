@@ -79,7 +79,7 @@ def describe(model: str, length: int) -> dict[str, Any]:
     length = min(length, config.max_length)
     asked = objectives.build(families.family(model).recipe["objectives"])
     beside = asked.beside(config, length=length, shares={"generator": MASKED})
-    predicted = 1.0 if config.causal else 0.0 if beside else MASKED
+    predicted = 0.0 if beside else count.predictions(config)
     flops = count.forward_flops(config, length=length, predicted=predicted)
     return facts | {
         "config": config.flat(),

@@ -6,11 +6,12 @@
 What config.json says beyond what we understand is kept and written back as it was.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bertie.errors import BertieError, DataError
+from bertie.errors import BertieError, DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.flat import Misfit, built, placed
 
@@ -100,8 +101,8 @@ class Codec:
         if not original:
             return {**named, **self.fixed, "dtype": "float32", **written}
         meant, flat = self.config(original, CONFIG).flat(), config.flat()
-        changed = {key: written[key] for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
-        changed = {key: value for key, value in changed.items() if key in written}
+        differing = {key for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
+        changed = {key: value for key, value in written.items() if key in differing}
         for key in ("dtype", "torch_dtype"):
             if original.get(key) not in (None, "float32"):
                 changed[key] = "float32"  # what is saved, whatever was read
@@ -116,6 +117,16 @@ class Codec:
             names = [public for ours, public in self.values[name] if ours == flat[name]]
             written[self.keys[name]] = names[0] if names else None
         return written
+
+    def check(self, config: EncoderConfig) -> None:
+        """Raise UsageError unless the config.json written for a config gives it back: asked when a model is built."""
+        again = self.config(json.loads(json.dumps(self.public(config, {}))), CONFIG).flat()
+        for name, value in config.flat().items():
+            if name not in BY_WEIGHTS and again.get(name) != value:
+                raise UsageError(
+                    f"{name}={value!r} would be lost: the config.json of a {self.model_type} gives back "
+                    f"{again.get(name)!r}. Leave it out, or choose another family: bertie families"
+                )
 
     def own(self, config: EncoderConfig) -> dict[str, Any]:
         """The fields of a config, by flat names, that the family's public keys cannot say."""

@@ -36,6 +36,12 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
     }
 
 
+@singledispatch
+def predictions(config: EncoderConfig) -> float:
+    """Predictions a token by the vocabulary head in pre-training: BERT's share, which T5's decoder about writes too."""
+    return 1.0 if config.causal else 0.15
+
+
 def decoder_parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of an encoder-decoder's other half by part, its own output matrix included; none of other models."""
     if config.num_decoder_layers is None:

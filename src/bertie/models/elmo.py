@@ -19,7 +19,7 @@ from torch import Tensor, nn, ones, zeros
 
 from bertie.errors import DataError, UsageError
 from bertie.models.config import CHOICES, EncoderConfig
-from bertie.models.count import forward_flops, parameters
+from bertie.models.count import forward_flops, parameters, predictions
 from bertie.models.encoder import EncoderOutput
 from bertie.models.head_config import HeadConfigs, SequenceConfig
 from bertie.models.kinds import MOST, NoPositions, Positions, within
@@ -71,6 +71,8 @@ class ElmoConfig(EncoderConfig):
             within("filter count", count, 1, MOST)
         for name in ("cell_clip", "state_clip"):
             within(name, getattr(self, name), 0.0, 1e6)
+        if self.embedding_size is None:
+            raise DataError("embedding_size is null; it must be the size of a character's vector, such as 16.")
         if self.hidden_size % 2:
             raise DataError(f"hidden_size {self.hidden_size} does not halve into two directions.")
 
@@ -184,7 +186,7 @@ def _(config: ElmoConfig) -> dict[str, int]:
 
 @forward_flops.register
 def _(config: ElmoConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
-    """Of a word the batch has once; others skip the convolutions. Each word is predicted twice in training."""
+    """Of a word the batch has once; others skip the convolutions. predicted: predictions a word, 2 in training."""
     p, c, f, e = config.hidden_size // 2, config.intermediate_size, _filters(config), config.embedding_size or 0
     places = config.max_characters_per_token
     return {
@@ -192,5 +194,10 @@ def _(config: ElmoConfig, *, length: float, predicted: float = 0.0) -> dict[str,
         "highway layers": 2 * config.num_highway_layers * f * 2 * f,
         "projection": 2 * f * p,
         "LSTMs": 2 * config.num_hidden_layers * 2 * (2 * p * 4 * c + c * p),
-        "biLM head": 2 * predicted * 2 * p * config.vocab_size,
+        "biLM head": 2 * predicted * p * config.vocab_size,
     }
+
+
+@predictions.register
+def _(config: ElmoConfig) -> float:
+    return 2.0  # from either side

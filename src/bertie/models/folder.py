@@ -20,7 +20,7 @@ from bertie.models.kinds import Unshared
 from bertie.models.model import Model
 from bertie.models.seq2seq import DECODER, assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
-from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, weight_files
+from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, check_names, load_weights, weight_files
 from bertie.nn.init import initialize
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 
@@ -45,10 +45,15 @@ MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
-    """A model with random weights: the same seed gives the same encoder, whatever its heads."""
+    """A model with random weights: the same seed gives the same encoder, whatever its heads.
+
+    Raises UsageError for a model that no folder of the family could hold.
+    """
     modules = _make(variant, heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
     model = assembled(variant.encoder(config), modules, variant=variant)
+    variant.check(config)
+    check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
     _initialize(model, variant, seed)
     return model
 
@@ -116,7 +121,10 @@ def _public(variant: Variant, name: str) -> str:
 
 
 def _stored(variant: Variant, name: str, weights: WeightsFolder) -> bool:
-    return name in variant.table and _public(variant, name) in weights
+    try:
+        return _public(variant, name) in weights
+    except KeyError:  # of a head that the family has not
+        return False
 
 
 def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, where: str) -> EncoderConfig:
@@ -157,7 +165,7 @@ def _tied(variant: Variant, config: EncoderConfig, weights: WeightsFolder) -> bo
 
 
 def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
-    return next(i for i in count() if _public(variant, name.format(i)) not in weights)
+    return next(i for i in count() if not _stored(variant, name.format(i), weights))
 
 
 def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None:

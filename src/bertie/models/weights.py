@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, read_json
 from bertie.models.heads import own_classes
 
@@ -84,6 +84,25 @@ class WeightTable:
         for pattern, name in self.old:
             stored = re.sub(pattern, name, stored)
         return stored
+
+
+def check_names(names: Iterable[str], table: WeightTable, family: str) -> None:
+    """Raise UsageError unless each weight of a model has a public name that no other has: asked when it is built."""
+    taken: dict[str, str] = {}
+    for name in names:
+        try:
+            publics = table.public(name)
+        except KeyError:
+            raise UsageError(
+                f"The files of a {family} have no place for {name}, so this model could not be saved. Choose a family "
+                "that has this head: bertie families"
+            ) from None
+        for public in publics:
+            if (other := taken.setdefault(public, name)) != name:
+                raise UsageError(
+                    f"The files of a {family} have one place for both {other} and {name} ({public}), so this model "
+                    "could not be saved. Choose one of the two heads."
+                )
 
 
 def _fill(template: str, parts: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ GATES: dict[str, Callable[[Tensor], Tensor]] = {  # act(gate) * up, Shazeer 2020
     "reglu": F.relu,
     "swiglu": F.silu,
 }
+ACTIVATIONS |= GATES  # where there is no gate, as in a head: the gate's own
 
 
 class Layer(nn.Module):

@@ -43,7 +43,7 @@ from bertie.train.resume import flatten
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 EXAMPLE_CHARACTERS = 400
-ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "distil")  # parts of a loss that ask the model's vocabulary head
+ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "bilm", "distil")  # parts of a loss that ask the model's vocabulary head
 REDRAWN_S = 60.0  # the report is drawn anew at a validation when that has passed
 
 
