@@ -161,8 +161,9 @@ def test_a_flipped_bit_in_any_file_of_a_run_is_found(run):
     assert "not covered: notes.txt" in shown(verify(run))
 
 
-def test_a_flipped_bit_in_any_file_of_a_corpus_is_found(tmp_path):
-    corpus = make_corpus(tmp_path / "corpus", documents(60))
+def test_a_flipped_bit_in_any_file_of_a_corpus_is_found(home, whole, tmp_path):
+    corpus = shutil.copytree(home / "corpus", tmp_path / "corpus")  # with the token ids and plans of a run
+    assert list(corpus.glob("tokens-*/plans/plan-*.npy"))
     assert unseen(corpus) == []
 
 
