@@ -1,5 +1,6 @@
 import json
 import os
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertie.data import lines, sources
+from bertie.data.records import Reading
+from bertie.data.rows import kind_of
 from bertie.data.tables import Bad, Example, TableFormat, read, stream
 from bertie.errors import DataError, UsageError
 
@@ -110,13 +114,80 @@ def test_quoting_is_on_in_csv_and_off_in_tsv(tmp_path):
     assert [e.texts[0] for e in examples] == ['"an open quote', '"another']
 
 
-def test_an_open_quote_is_one_bad_row_that_says_what_it_swallowed(tmp_path):
-    path = write(tmp_path, "a.csv", 'text,label\nfine,1\n"open,1\n' + "filler words,1\n" * 20_000)
+@pytest.mark.parametrize("count", [3, 20_000])
+def test_an_open_quote_costs_its_own_line_alone(tmp_path, count):
+    """What it would swallow, to the end of the file or as far as a field may go, is read again without it."""
+    path = write(tmp_path, "a.csv", 'text,label\nfine,1\n"open,1\n' + "filler words,1\n" * count)
     examples, skipped = read(path)
-    assert examples[0].texts == ("fine",)
-    (reason,) = skipped.counts
-    assert "quotation mark left open" in reason
-    assert "lines 3 to" in reason
+    assert [example.texts for example in examples] == [("fine",), *[("filler words",)] * count]
+    assert [example.line for example in examples] == [2, *range(4, count + 4)]
+    assert skipped.lines == {"a quotation mark left open": [3]}
+
+
+@pytest.mark.parametrize("end", ["\r", "\r\n", "\n"])
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.jsonl", "a.txt"])
+def test_lines_end_as_on_any_system(tmp_path, name, end):
+    texts = ["good film", "bad film", "나쁜 영화"]
+    rows = [json.dumps({"text": text}) for text in texts] if name == "a.jsonl" else texts
+    head = ["text"] if name in ("a.csv", "a.tsv") else []
+    path = tmp_path / name
+    for last in (end, ""):
+        path.write_bytes((end.join([*head, *rows]) + last).encode())
+        examples, skipped = read(path, TableFormat(labelled=False))
+        assert [example.texts for example in examples] == [(text,) for text in texts]
+        assert not skipped.total
+
+
+def test_a_line_without_an_end_is_one_bad_row_in_bounded_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LIMIT", 1000)
+    for name, head in [("a.csv", "text\n"), ("a.txt", "")]:
+        path = write(tmp_path, name, f"{head}one\n{'x' * 5000}\ntwo\n{'y' * 5000}")
+        examples, skipped = read(path, TableFormat(labelled=False))
+        assert [example.texts for example in examples] == [("one",), ("two",)]
+        assert skipped.counts == {"a line longer than 0 MiB": 2}
+    path = tmp_path / "mac.txt"
+    path.write_bytes(b"one\r" + b"x" * (3 << 20) + b"\rtwo")
+    examples, skipped = read(path, TableFormat(labelled=False))
+    assert [example.texts for example in examples] == [("one",), ("two",)]
+    assert skipped.total == 1
+
+
+@pytest.mark.parametrize(
+    "encoding", ["punycode", "undefined", "utf-16", "utf-7", "hex", "idna", "\0", "unicode_escape"]
+)
+def test_encodings_that_are_none_of_lines_are_refused(tmp_path, encoding):
+    path = write(tmp_path, "a.csv", "text\ngood\n")
+    with pytest.raises(UsageError, match="Unknown encoding"):
+        read(path, TableFormat(encoding=encoding, labelled=False))
+    with pytest.raises(UsageError, match="Unknown encoding"):
+        sources.plan([str(path)], Reading(encoding=encoding))
+
+
+def test_half_a_surrogate_pair_costs_its_own_row(tmp_path):
+    rows = ['{"text": "a \\ud83d\\ude00", "label": "x"}', '{"text": "a", "label": "\\udc00"}', '{"text": "\\ud800"}']
+    for name, content in [("a.jsonl", "\n".join(rows)), ("a.json", f"[{', '.join(rows)}]")]:
+        examples, skipped = read(write(tmp_path, name, content))
+        assert [example.texts for example in examples] == [("a 😀",)]
+        assert skipped.total == 2
+
+
+def test_three_columns_of_text_are_refused(tmp_path):
+    path = write(tmp_path, "a.csv", "a,b,c\n1,2,3\n")
+    with pytest.raises(UsageError, match="names 3 columns"):
+        read(path, TableFormat(text=("a", "b", "c"), labelled=False))
+
+
+def test_a_pipe_is_read_once_and_a_device_never(tmp_path):
+    """What a look at its first line took from a pipe would be gone."""
+    pipe = tmp_path / "pipe.txt"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text("one\ntwo\n"))
+    writer.start()
+    examples, _ = read(pipe, TableFormat(labelled=False, kind=kind_of(pipe)))
+    writer.join()
+    assert [example.texts for example in examples] == [("one",), ("two",)]
+    with pytest.raises(DataError, match="is a device"):
+        read(Path("/dev/zero"), TableFormat(labelled=False))
 
 
 def test_cp949_is_named_and_never_guessed(tmp_path):

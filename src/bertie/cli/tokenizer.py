@@ -155,7 +155,7 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
 
 def _lines(sources: list[str], encoding: str) -> Iterator[str]:
     """The sentences of corpus folders, the lines of files; lines that cannot be decoded are left out and counted."""
-    from bertie.data.rows import Bad, decoded
+    from bertie.data.lines import Bad, decoded
     from bertie.data.streams import opened
     from bertie.errors import DataError
 

@@ -11,13 +11,12 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
 
 from bertie.data import pydocs, rows
+from bertie.data.lines import LIMIT, Bad
 from bertie.data.records import (
     BLANK_LINE,
     EXCERPT,
-    LIMIT,
     LINE,
     NEVER,
     Dropped,
@@ -88,21 +87,18 @@ def jsonl(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | 
 def table(kind: str, item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
     """csv and tsv with a header line, read as tables of examples are."""
     path, column = item[0], reading.text
-    too_long: list[Dropped] = []
 
-    def lines() -> Iterator[bytes]:
+    def lines() -> Iterator[bytes | None]:
         for _, block in blocks(item, LINE, counts):
             if isinstance(block, Dropped):
-                too_long.append(block)
+                yield None
             else:
                 yield from (line + b"\n" for line in block.removesuffix(b"\n").split(b"\n"))
 
     usual_limit = csv.field_size_limit(LIMIT)
     try:
-        for line, row in rows.FORMATS[kind](
-            cast(IO[bytes], lines()), rows.TableFormat(encoding=reading.encoding), path
-        ):
-            if isinstance(row, rows.Bad):
+        for line, row in rows.FORMATS[kind](lines(), rows.TableFormat(encoding=reading.encoding), path):
+            if isinstance(row, Bad):
                 yield Dropped(row.reason, path, row.line)
             elif column not in row:
                 raise Unreadable(f"no column {column!r} (name it: --text COLUMN). {nearest(column, row)}")
@@ -110,15 +106,8 @@ def table(kind: str, item: Item, reading: Reading, counts: Counter[str]) -> Iter
                 yield Dropped(f"no text in column {column!r}", path, line)
             else:
                 yield document
-            yield from _taken(too_long)
-        yield from _taken(too_long)  # the last lines of a file end no row
     finally:
         csv.field_size_limit(usual_limit)
-
-
-def _taken(found: list[Dropped]) -> Iterator[Dropped]:
-    while found:
-        yield found.pop(0)
 
 
 def row_groups(path: str, reading: Reading) -> Iterator[tuple[Item, int]]:
@@ -134,7 +123,7 @@ def row_groups(path: str, reading: Reading) -> Iterator[tuple[Item, int]]:
         for group in range(metadata.num_row_groups):
             yield [path, group, row], metadata.row_group(group).total_byte_size
             row += metadata.row_group(group).num_rows
-    except (pyarrow.ArrowException, *FAILURES):
+    except (pyarrow.ArrowException, ValueError, OverflowError, *FAILURES):
         yield [path, 0, 1], size
 
 
@@ -158,7 +147,7 @@ def parquet(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str 
                     else:
                         yield Dropped(f"no text in column {column!r}", path, row, str(value)[:EXCERPT])
                     row += 1
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}). Cut short?") from None
 
 

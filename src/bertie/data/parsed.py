@@ -9,7 +9,7 @@ An example is `Tagged`: its label has for each word (head, relation), the head c
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from bertie.data.rows import opened, where_of
+from bertie.data.lines import opened, where_of
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.data.tagged import NUMBER, blocks, spaced, ud_words
 from bertie.errors import UsageError, nearest
@@ -71,7 +71,7 @@ def is_tree(heads: list[int | None]) -> bool:
 
 def _no_tree(heads: list[str]) -> str:
     """Why these heads are no tree; "" when they are one."""
-    if not all(head.isdecimal() and int(head) <= len(heads) for head in heads):
+    if not all(head.isdecimal() and len(head) < 10 and int(head) <= len(heads) for head in heads):
         return "a head that is no word of the sentence"
     return "" if is_tree([int(head) for head in heads]) else "words that hang on each other in a circle"
 

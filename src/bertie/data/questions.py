@@ -12,13 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bertie.data.rows import RECOGNISED, TableFormat, decoded, opened, where_of
+from bertie.data.lines import check_characters, decoded, opened, read_whole, where_of
+from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat
 from bertie.data.tables import Bad, Example
 from bertie.errors import DataError
 
 Answers = tuple[tuple[str, int], ...]
 MISPLACED = -1
 LINES = ("jsonl", "ndjson")
+MAX_CONTEXT = 1 << 18  # characters that are read in windows: the longest Wikipedia articles have as many
 
 
 def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Example | Bad]:
@@ -33,10 +35,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
                 yield line if isinstance(line, Bad) else _of_line(line, number)
         return
     try:
-        with opened(path) as file:
-            text = file.read().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+        text = read_whole(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text ({error.reason} at byte {error.start:,}).") from None
     try:
@@ -72,12 +71,18 @@ def _question(context: Any, qa: Any, number: int) -> Example | Bad:
         return Bad(number, "empty context")
     if not question.strip():
         return Bad(number, "empty question")
+    if len(context) > MAX_CONTEXT:
+        return Bad(number, f"a context longer than {MAX_CONTEXT:,} characters")
+    try:
+        check_characters([context, qa])
+    except (ValueError, RecursionError):
+        return Bad(number, NO_TEXT)
     name = str(qa.get("id") or qa.get("guid") or number)
     if "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
     try:
         answers = () if qa.get("is_impossible") else placed(qa.get("answers", ()), context)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return Bad(number, "answers are not text and answer_start")
     return Example((question, context), answers, number, name)
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from bertie.data import rows
+from bertie.data.lines import LIMIT, reads_as_korean
 from bertie.data.streams import FAILURES, Unreadable, compression, opened
 from bertie.errors import DataError
 
 UNIT = 4 << 20  # bytes of input in a unit of work; compressed ones count four times
 READ = 4 << 20  # bytes read at once
-LIMIT = 16 << 20  # bytes of the longest line, and of the longest document: what bounds memory
 EXCERPT = 200  # characters of a bad record that are shown
 
 Documents = Literal["blank", "line", "file"]
@@ -166,7 +165,7 @@ def decoded(raw: bytes, reading: Reading, where: str, line: int) -> str | Droppe
     except UnicodeDecodeError as error:
         line += raw.count(b"\n", 0, error.start)
         around = raw[raw.rfind(b"\n", 0, error.start) + 1 :].partition(b"\n")[0]
-        if reading.encoding == "utf-8" and rows.reads_as_korean(around):
+        if reading.encoding == "utf-8" and reads_as_korean(around):
             reason = "not UTF-8 but reads as CP949: pass --encoding cp949"
             return Dropped(reason, where, line, around.decode("cp949")[:EXCERPT])
         text = around[: 4 * EXCERPT].decode(reading.encoding, "replace")

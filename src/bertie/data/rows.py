@@ -11,24 +11,19 @@ import io
 import itertools
 import json
 import re
-import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from bertie.data.lines import WHOLE, Bad, check_characters, decoded, json_line, opened, standard_input, where_of
 from bertie.errors import DataError, UsageError, nearest
 
+NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
+Lines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
 Fields = dict[str, Any]  # a text, or (from JSON and parquet) a list; None where there is nothing
-
-
-@dataclass(frozen=True)
-class Bad:
-    """A row that cannot be used: where it is, and why, in words that several rows can share."""
-
-    line: int
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -62,27 +57,6 @@ def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields
         yield from FORMATS[kind](file, format, where_of(path))
 
 
-def where_of(path: Path | str) -> str:
-    """What a file is called in messages."""
-    return "standard input" if str(path) == "-" else str(path)
-
-
-def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
-    """A file to be read, or standard input ("-"), which stays open. Raises DataError that says why it cannot be."""
-    if str(path) == "-":
-        return nullcontext(_standard_input())
-    try:
-        return open(path, "rb")
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
-
-
-def _standard_input() -> IO[bytes]:
-    if sys.stdin is None:
-        raise DataError("Standard input is closed. Give a file, or pipe the texts into the command.")
-    return sys.stdin.buffer
-
-
 def kind_of(path: Path | str) -> str:
     """The format a file's name tells, and where the name tells nothing its first line.
 
@@ -104,56 +78,19 @@ def kind_of(path: Path | str) -> str:
 def _first_line(path: Path | str) -> bytes:
     """How a file begins; of standard input what has arrived, which is read again later."""
     if str(path) == "-":
-        file: Any = _standard_input()
+        file: Any = standard_input()
         if hasattr(file, "peek"):
             return bytes(file.peek(1 << 16)).partition(b"\n")[0]
         line = bytes(file.readline(1 << 20))
         file.seek(-len(line), io.SEEK_CUR)
         return line
-    try:
-        with open(path, "rb") as file:
+    if Path(path).is_file():  # what a look takes from a pipe would be gone
+        with suppress(OSError), open(path, "rb") as file:  # records() says what is wrong with the file
             return bytes(file.readline(1 << 20))
-    except OSError:
-        return b""  # records() says what is wrong with the file
+    return b""
 
 
-def decoded(file: IO[bytes], encoding: str, where: str) -> Iterator[tuple[int, str | Bad]]:
-    """(line number, text without its line end) of every line; undecodable lines come as Bad.
-
-    A file in CP949, the old Korean Windows encoding, is recognised at its first line that is not ASCII and refused by
-    name, since reading it as anything else would turn every text into noise.
-    """
-    try:
-        "".encode(encoding)
-    except LookupError:
-        raise UsageError(f"Unknown encoding {encoding!r}. Examples: utf-8, cp949, latin-1.") from None
-    seen_unicode = False
-    for number, raw in enumerate(file, 1):
-        if number == 1:
-            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{where} is UTF-16. Save it as UTF-8, then read that.")
-            raw = raw.removeprefix(b"\xef\xbb\xbf")
-        try:
-            line = raw.decode(encoding)
-        except UnicodeDecodeError:
-            if encoding == "utf-8" and not seen_unicode and reads_as_korean(raw):
-                raise DataError(
-                    f"{where}, line {number}: this is not UTF-8 but reads as CP949 (Korean Windows). "
-                    "If that is what it is, pass --encoding cp949."
-                ) from None
-            yield number, Bad(number, f"not {encoding}")
-            continue
-        seen_unicode = seen_unicode or not line.isascii()
-        yield number, line.rstrip("\r\n")
-
-
-def reads_as_korean(raw: bytes) -> bool:
-    """Whether bytes decode as CP949 into text whose characters beyond ASCII are mostly Hangul syllables."""
-    try:
-        beyond = [c for c in raw.decode("cp949") if not c.isascii()]
-    except UnicodeDecodeError:
-        return False
-    return bool(beyond) and sum("가" <= c <= "힣" for c in beyond) > len(beyond) / 2
+_NO_MORE = "\0no more"
 
 
 def _named(values: Sequence[str], names: Sequence[str], line: int) -> Fields | Bad:
@@ -162,7 +99,7 @@ def _named(values: Sequence[str], names: Sequence[str], line: int) -> Fields | B
     return dict(zip(names, values, strict=True))
 
 
-def _tsv(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
     """Tab-separated, quoting off: in GLUE and NSMC a quotation mark is text."""
     names = format.columns
     for number, line in decoded(file, format.encoding, where):
@@ -176,41 +113,49 @@ def _tsv(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int
             yield number, _named(line.split("\t"), names, number)
 
 
-def _csv(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
-    """Comma-separated with quotation marks (RFC 4180); a quoted field may hold line ends."""
-    bad: list[Bad] = []  # since the last record
+def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """Comma-separated with quotation marks (RFC 4180); a quoted field may hold line ends.
+
+    Where a quotation mark is left open, that line is Bad, and the lines it took with it are read again without it.
+    """
+    source, again = decoded(file, format.encoding, where), deque[tuple[int, str | Bad]]()
+    taken: list[tuple[int, str | Bad]] = []  # the lines of the record that is being read
 
     def lines() -> Iterator[str]:
-        for _, line in decoded(file, format.encoding, where):
-            if isinstance(line, Bad):
-                bad.append(line)
-                yield "\n"  # keeps the reader's count of lines right
-            else:
-                yield line + "\n"
+        while found := again.popleft() if again else next(source, None):
+            taken.append(found)
+            yield "\n" if isinstance(found[1], Bad) else found[1] + "\n"
+        yield _NO_MORE  # a record of its own, unless a quotation mark is open
 
-    reader = csv.reader(lines())
-    names = format.columns
+    reader, names = csv.reader(lines()), format.columns
     while True:
-        begins = reader.line_num + 1
+        taken.clear()
+        fault = ""
         try:
-            values = next(reader, None)
+            values = next(reader)
         except csv.Error as error:
-            where_from = f"lines {begins} to {reader.line_num}" if reader.line_num > begins else "one line"
-            yield reader.line_num, Bad(reader.line_num, f"{error} ({where_from}: a quotation mark left open?)")
-            continue
-        holes, bad = bad, []
-        for hole in holes:  # undecodable lines: the record they are part of, if there is one, goes with them
-            yield hole.line, hole
-        if values is None:
+            fault, values = str(error), []
+        if values == [_NO_MORE]:
             return
-        if holes:
-            continue
-        if not values:
-            yield reader.line_num, Bad(reader.line_num, "empty line")
+        number = taken[-1][0]
+        unended = bool(values) and values[-1].endswith(_NO_MORE)
+        if unended or (fault and len(taken) > 1):
+            again.extendleft(reversed(taken[1:]))
+            first, line = taken[0]
+            yield first, line if isinstance(line, Bad) else Bad(first, "a quotation mark left open")
+            if unended:
+                reader = csv.reader(lines())
+        elif holes := [line for _, line in taken if isinstance(line, Bad)]:
+            for hole in holes:  # undecodable lines: the record they are part of, if there is one, goes with them
+                yield hole.line, hole
+        elif fault:
+            yield number, Bad(number, fault)
+        elif not values:
+            yield number, Bad(number, "empty line")
         elif not names:
             names = tuple(values)
         else:
-            yield reader.line_num, _named(values, names, reader.line_num)
+            yield number, _named(values, names, number)
 
 
 def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
@@ -224,7 +169,8 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
             yield number, Bad(number, "empty line")
             continue
         try:
-            value = json.loads(line)
+            value = json_line(line)
+            value = _flat(value) if isinstance(value, dict) else value
         except (ValueError, RecursionError):
             if number == 1 and line.lstrip().startswith("["):
                 raise DataError(
@@ -235,14 +181,16 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
         if not isinstance(value, dict):
             yield number, Bad(number, "not a JSON object")
             continue
-        fields = _flat(value)
-        names = names or tuple(fields)
-        yield number, _ordered(fields, names)
+        names = names or tuple(value)
+        yield number, _ordered(value, names)
 
 
 def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
     """One JSON list of objects, as KLUE's files are; the line is the object's number, from 1. Not streamed."""
-    lines = [line for _, line in decoded(file, format.encoding, where)]
+    data = file.read(WHOLE + 1)
+    if len(data) > WHOLE:
+        raise DataError(f"{where} has more than {WHOLE >> 30} GiB, and is read as a whole. Write it as .jsonl.")
+    lines = [line for _, line in decoded(data.splitlines(), format.encoding, where)]
     try:
         rows = json.loads("\n".join(line if isinstance(line, str) else "" for line in lines))
     except (ValueError, RecursionError) as error:
@@ -254,7 +202,12 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
         if not isinstance(row, dict):
             yield number, Bad(number, "not a JSON object")
             continue
-        fields = _flat(row)
+        try:
+            fields = _flat(row)
+            check_characters(row)
+        except (ValueError, RecursionError):
+            yield number, Bad(number, NO_TEXT)
+            continue
         names = names or tuple(fields)
         yield number, _ordered(fields, names)
 
@@ -274,7 +227,7 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=4096):
             for row in batch.to_pylist():
                 yield next(numbers), _flat(row)
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a name or a text
         raise DataError(f"{where} is not a readable parquet file ({error}). Was its copy cut short?") from None
 
 
@@ -305,7 +258,7 @@ def _field(value: Any) -> Any:
     return str(value) if isinstance(value, (str, int, float)) and value == value else None
 
 
-FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterable[tuple[int, Fields | Bad]]]] = {
+FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[tuple[int, Fields | Bad]]]] = {
     "csv": _csv,
     "tsv": _tsv,
     "json": _json,

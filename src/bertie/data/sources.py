@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertie.data import formats
+from bertie.data.lines import check_encoding
 from bertie.data.records import LINE, NEVER, READ, UNIT, Dropped, Item, Reading, spans
 from bertie.data.streams import COMPRESSIONS, FAILURES, compression, opened
 from bertie.errors import DataError, UsageError, nearest
@@ -55,11 +56,7 @@ def plan(inputs: Iterable[str], reading: Reading) -> tuple[list[Unit], list[str]
     """
     if reading.format and reading.format not in SOURCES:
         raise UsageError(f"Unknown format {reading.format!r}. {nearest(reading.format, SOURCES)}")
-    try:
-        if codecs.lookup(reading.encoding).name.startswith(("utf-16", "utf-32")):
-            raise UsageError(f"{reading.encoding} is not read. Convert first: iconv -f {reading.encoding} -t utf-8")
-    except LookupError:
-        raise UsageError(f"Unknown encoding {reading.encoding!r}. Examples: utf-8, cp949, latin-1.") from None
+    check_encoding(reading.encoding)
     units: list[Unit] = []
     size = 0  # of the last unit
     names, passed_over = expand(inputs, reading)

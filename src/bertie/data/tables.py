@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bertie.data.rows import RECOGNISED, Bad, Fields, TableFormat, records
-from bertie.errors import DataError, nearest
+from bertie.data.lines import Bad
+from bertie.data.rows import RECOGNISED, Fields, TableFormat, records
+from bertie.errors import DataError, UsageError, nearest
 
 __all__ = [
     "LABELS",
@@ -45,6 +46,7 @@ PAIRS = (
 )
 SINGLES = (("text",), ("sentence",), ("document",))
 LABELS = ("label", "labels")
+MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its pieces take bounds memory
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,8 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Bad:
             return Bad(line, f"no {name}")
         if not value.strip():
             return Bad(line, "empty text")
+        if len(value) > MAX_TEXT:
+            return Bad(line, f"a text longer than {MAX_TEXT:,} characters")
         texts.append(value)
     label = fields.get(columns.label) if columns.label else None
     if columns.label and not (isinstance(label, str) and label.strip()):
@@ -176,6 +180,8 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
     for name in (*format.text, *((format.label,) if format.label else ())):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
+    if len(format.text) > 2:
+        raise UsageError(f"--text names {len(format.text)} columns: one, or two for a pair, were expected.")
     text = format.text or next((c for c in PAIRS + SINGLES if set(c) <= set(names)), ())
     if not text:
         raise DataError(

@@ -10,14 +10,13 @@ An empty line ends a sentence. An example's text is the sentence as it was writt
 """
 
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from bertie.data.rows import decoded, opened, where_of
+from bertie.data.lines import decoded, json_line, opened, where_of
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
@@ -25,7 +24,7 @@ Span = tuple[int, int]
 Lines = list[tuple[int, str]]
 TAG = re.compile(r"O|[BIES]-\S+")
 UD_COLUMNS = {"upos": 3, "xpos": 4}
-NUMBER = re.compile(r"\d+([-.]\d+)?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
+NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: written as one; 8.1: not written
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequenc
 def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
     column: int | None = None
     if format.label:
-        if not format.label.isdecimal() or int(format.label) < 2:
+        if not format.label.isdecimal() or not 2 <= int(format.label[:9]) < 1000:
             raise UsageError(f"The tag's column is given by its number, 2 or more, not as {format.label!r}.")
         column = int(format.label) - 1
     for block in blocks(file, format.encoding, where):
@@ -162,7 +161,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
             yield line
             continue
         try:
-            row = json.loads(line)
+            row = json_line(line)
             if "tokens" not in row and isinstance(row["text"], str) and row["text"].strip():
                 yield Example((row["text"],), None, number)
                 continue

@@ -1,0 +1,167 @@
+"""From bytes to lines of text, in bounded memory, for readers of tables and of tagged sentences."""
+
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+from bertie.errors import DataError, UsageError
+
+LIMIT = 16 << 20  # bytes of the longest line: what bounds memory
+WHOLE = 1 << 30  # bytes of the largest file that is read at once, as JSON of one value must be
+_END = re.compile(rb"\r\n?|\n")
+_KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format is made of, in ASCII
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A row that cannot be used: where it is, and why, in words that several rows can share."""
+
+    line: int
+    reason: str
+
+
+def where_of(path: Path | str) -> str:
+    """What a file is called in messages."""
+    return "standard input" if str(path) == "-" else str(path)
+
+
+def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
+    """A file to be read, or standard input ("-"), which stays open. Raises DataError that says why it cannot be."""
+    if str(path) == "-":
+        return nullcontext(standard_input())
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+    if stat.S_ISCHR(os.fstat(file.fileno()).st_mode) and not file.isatty() and Path(path) != Path(os.devnull):
+        file.close()
+        raise DataError(f"{path} is a device, which has no end; a file was expected.")
+    return file
+
+
+def standard_input() -> IO[bytes]:
+    """The bytes of standard input. Raises DataError when it is closed."""
+    if sys.stdin is None:
+        raise DataError("Standard input is closed. Give a file, or pipe the texts into the command.")
+    return sys.stdin.buffer
+
+
+def read_whole(path: Path | str) -> bytes:
+    """All bytes of a file of at most WHOLE. Raises DataError."""
+    with opened(path) as file:
+        data = file.read(WHOLE + 1)
+    if len(data) > WHOLE:
+        raise DataError(
+            f"{path} has more than {WHOLE >> 30} GiB, and is read as a whole. Write it as .jsonl, an object a line."
+        )
+    return data
+
+
+def check_encoding(encoding: str) -> None:
+    """Raise UsageError unless this names an encoding of text in which ASCII stands for itself."""
+    try:
+        kept = _KEPT.encode("ascii").decode(encoding) == _KEPT
+        with suppress(UnicodeDecodeError):  # idna's codec answers in another way
+            b"\xff\xfe".decode(encoding)
+    except (LookupError, ValueError):  # no encoding of text, or none that reads this: a UnicodeError is a ValueError
+        kept = False
+    if not kept:
+        raise UsageError(
+            f"Unknown encoding {encoding!r}, or one in which a file cannot be read line by line. Examples: utf-8, "
+            f"cp949, latin-1. Convert others first: iconv -f {encoding} -t utf-8"
+        )
+
+
+def decoded(file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str) -> Iterator[tuple[int, str | Bad]]:
+    """(line number, text without its line end) of every line; undecodable and endless lines come as Bad.
+
+    file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognised
+    at its first line that is not ASCII and refused by name, since reading it as anything else would turn every text
+    into noise.
+    """
+    check_encoding(encoding)
+    seen_unicode = False
+    lines: Iterable[bytes | None] = _lines(cast(IO[bytes], file)) if hasattr(file, "readline") else file
+    for number, raw in enumerate(lines, 1):
+        if raw is None:
+            yield number, Bad(number, f"a line longer than {LIMIT >> 20} MiB")
+            continue
+        if number == 1:
+            if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+                raise DataError(f"{where} is UTF-16. Save it as UTF-8, then read that.")
+            raw = raw.removeprefix(b"\xef\xbb\xbf")
+        try:
+            line = raw.decode(encoding)
+        except UnicodeDecodeError:
+            if encoding == "utf-8" and not seen_unicode and reads_as_korean(raw):
+                raise DataError(
+                    f"{where}, line {number}: this is not UTF-8 but reads as CP949 (Korean Windows). "
+                    "If that is what it is, pass --encoding cp949."
+                ) from None
+            yield number, Bad(number, f"not {encoding}")
+            continue
+        seen_unicode = seen_unicode or not line.isascii()
+        yield number, line.rstrip("\r\n")
+
+
+def _lines(file: IO[bytes]) -> Iterator[bytes | None]:
+    """The lines of a file; None for one beyond LIMIT. Where the first has no line feed, carriage returns end them."""
+    first = True
+    while line := file.readline(LIMIT):
+        if first and not line.endswith(b"\n") and b"\r" in line:
+            yield from _between_returns(line, file)
+            return
+        first = False
+        if len(line) == LIMIT and not line.endswith(b"\n"):
+            while (line := file.readline(LIMIT)) and not line.endswith(b"\n"):
+                pass
+            yield None
+        else:
+            yield line
+
+
+def _between_returns(rest: bytes, file: IO[bytes]) -> Iterator[bytes | None]:
+    """The lines of a file of old Macs, of which `rest` is read already."""
+    skipping = False
+    while True:
+        *whole, rest = _END.split(rest)
+        for line in whole:
+            yield None if skipping else line + b"\n"
+            skipping = False
+        if len(rest) > LIMIT:
+            rest, skipping = b"", True
+        piece = file.read(1 << 20)
+        if not piece:
+            break
+        rest += piece
+    if rest or skipping:
+        yield None if skipping else rest
+
+
+def json_line(line: str) -> Any:
+    """The value of a line of JSON. Raises ValueError, or RecursionError where it is nested too deep."""
+    value = json.loads(line)
+    if "\\u" in line:
+        check_characters(value)
+    return value
+
+
+def check_characters(value: Any) -> None:
+    """Raise ValueError where a text in a JSON value holds half of a surrogate pair, which nothing can write."""
+    json.dumps(value, ensure_ascii=False).encode()
+
+
+def reads_as_korean(raw: bytes) -> bool:
+    """Whether bytes decode as CP949 into text whose characters beyond ASCII are mostly Hangul syllables."""
+    try:
+        beyond = [c for c in raw.decode("cp949") if not c.isascii()]
+    except UnicodeDecodeError:
+        return False
+    return bool(beyond) and sum("가" <= c <= "힣" for c in beyond) > len(beyond) / 2
