@@ -4,10 +4,12 @@ On a terminal a rich bar; elsewhere a plain line every few seconds; nothing unde
 stderr, results to stdout, so that output can be piped. NO_COLOR and FORCE_COLOR are obeyed (by rich).
 """
 
+import io
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,33 +36,63 @@ def stderr() -> "Console":
     """The rich console all chatter goes to; that of the bar while one is shown, so that lines go above it."""
     from rich.console import Console
 
-    return _bar_console or Console(stderr=True, highlight=False, soft_wrap=True)
+    return _bar_console or Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 _bar_console: "Console | None" = None
 
 
-def say(message: str, *, level: int = 0) -> None:
-    """Print one line of chatter to stderr when the user's -v/-q allows it. `message` may hold rich markup."""
+def say(message: str, *, level: int = 0, markup: bool = False) -> None:
+    """Print one line of chatter to stderr when the user's -v/-q allows it.
+
+    markup: the message is written for rich ("[bold]"); what users give must then be escaped in it.
+    """
     if verbosity.level >= level:
-        stderr().print(message)
+        stderr().print(message, markup=markup)
 
 
 def warn(message: str) -> None:
     """Print a warning to stderr, also under --json; only --quiet silences it."""
     if verbosity.level >= 0:
-        stderr().print("[yellow]warning:[/] ", end="")
-        stderr().print(message, markup=False)
+        stderr().print("warning:", style="yellow", end=" ")
+        stderr().print(message)
 
 
-def show(table: "Table | str") -> None:
-    """Print a result for people to stdout: a rich table or a line of text."""
+def show(table: "Table | str", *, markup: bool = False) -> None:
+    """Print a result for people to stdout: a rich table or a line of text. markup: as `say` has it, in cells too."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=isinstance(table, str))
+    console = Console(highlight=False, soft_wrap=isinstance(table, str), markup=markup, emoji=False)
     with console.capture() as shown:  # rich itself would end the program with 1 when the reader has gone: `| head`
         console.print(table)
     print(shown.get(), end="", flush=True)
+
+
+def prepare_streams() -> None:
+    """Make the standard streams fit for any text, and there: one that was closed ("<&-") is as if it were /dev/null.
+
+    Else the next file that is opened takes its place, and gets what is printed. What is not a terminal gets UTF-8,
+    whatever the locale; a character that an encoding lacks is written as its code.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:  # the lowest number that is free is taken, so this one
+            os.open(os.devnull, os.O_RDONLY if descriptor == 0 else os.O_WRONLY)
+        if getattr(sys, name) is None:
+            mode = "r" if descriptor == 0 else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8", errors="backslashreplace"))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                encoding=None if stream.isatty() and stream.encoding != "ascii" else "utf-8", errors="backslashreplace"
+            )
+
+
+def hush() -> None:
+    """Let standard output go nowhere: who read it has gone, and the last flush shall not complain."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 Advance = Callable[..., None]
@@ -103,11 +135,11 @@ def _rich_bar(description: str, total: float | None, done: float, unit: str) -> 
 
     global _bar_console
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
-        TextColumn(unit),
-        TextColumn("[cyan]{task.fields[info]}"),
+        TextColumn(unit, markup=False),
+        TextColumn("{task.fields[info]}", style="cyan", markup=False),
         TimeElapsedColumn(),
         TextColumn("<"),
         TimeRemainingColumn(),

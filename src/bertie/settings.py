@@ -20,7 +20,7 @@ from bertie.files import read_small, write_bytes
 class Config(BaseModel):
     """The base of every run config: frozen, no unknown keys."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod

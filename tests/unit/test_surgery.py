@@ -15,6 +15,7 @@ from bertie.models.model import Model
 from bertie.models.surgery import deeper, take_layers, with_positions, with_vocabulary
 from bertie.models.widen import wider
 from bertie.nn.layout import Packed
+from bertie.text.formats import GPT2
 from bertie.text.normalize import Normalizer
 from bertie.text.resize import extend, trim
 from bertie.text.tokenizer import Tokenizer
@@ -162,6 +163,24 @@ def test_trimmed_to_texts_gives_them_the_same_numbers(kind: str, tmp_path: Path)
     assert torch.equal(run(families.load(tmp_path / "small")[0], encoded(new, covered))[0], b[0])
     if kind == "byte-bpe":  # nothing becomes unreadable
         assert new.decode(new.ids([TEXTS[2]])[0]).strip() == TEXTS[2]
+
+
+def test_ids_of_special_tokens_follow_a_trimmed_vocabulary(tmp_path: Path) -> None:
+    """The end of a text is the last of GPT-2's pieces, and its first, an exclamation mark, is what padding was."""
+    words = count_words(["! the cat sat on the mat, a lazy dog lay there"] * 5)
+    tokenizer = train(words, size=320, family=GPT2)
+    eos = tokenizer.special_id("eos")
+    model = made("gpt2", "lm", vocab_size=tokenizer.vocab_size, eos_token_id=eos)
+    model.public = {"bos_token_id": eos, "eos_token_id": eos}
+    resized = trim(tokenizer, ["the cat sat!"])
+    new = resized.tokenizer
+    assert new.vocab_size < tokenizer.vocab_size
+    trimmed = with_vocabulary(model, resized)
+    trimmed.save_pretrained(tmp_path)
+    saved = json.loads((tmp_path / "config.json").read_text())
+    assert saved["eos_token_id"] == saved["bos_token_id"] == new.special_id("eos")
+    assert saved["pad_token_id"] == new.pad_id
+    assert families.load(tmp_path)[0].config.eos_token_id == new.special_id("eos")
 
 
 def test_transformers_opens_an_extended_and_a_trimmed_tokenizer(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ inside the commands, so that --help answers at once.
 """
 
 import json
-import os
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,10 +39,10 @@ class _Group(typer.core.TyperGroup):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:  # `bertie ... | head`: whoever read has what they wanted (typer would exit with 1)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor shall the last flush complain
+            console.hush()
             raise typer.Exit(0) from None
         except KeyboardInterrupt:  # typer would exit without a word
-            console.stderr().print("[yellow]interrupted[/]")
+            console.stderr().print("interrupted", style="yellow")
             raise typer.Exit(130) from None
 
 

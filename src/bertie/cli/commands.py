@@ -1,5 +1,6 @@
 """The list of commands, and `main`. Importing a file here adds its commands to the app; app.ORDER is that of --help."""
 
+import os
 import sys
 
 from bertie import console
@@ -32,16 +33,25 @@ from bertie.errors import BertieError, Stopped
 
 def main() -> None:
     """Run the command line and exit with the code of what happened."""
+    console.prepare_streams()
     try:
         app()
+    except SystemExit as end:
+        if end.code == 1 and isinstance(end.__context__, BrokenPipeError):  # `bertie --help | head`: rich's way to end
+            console.hush()
+            sys.exit(0)
+        raise
     except BertieError as error:
-        from rich.markup import escape
-
-        kind = "[yellow]stopped:[/]" if isinstance(error, Stopped) else "[red]error:[/]"
-        console.stderr().print(f"{kind} {escape(str(error))}")
+        stopped = isinstance(error, Stopped)
+        _tell("stopped:" if stopped else "error:", "yellow" if stopped else "red", str(error))
         sys.exit(error.exit_code)
     except OSError as error:  # a folder that may not be written, a path through a file
         if error.filename is None or console.verbosity.level > 0:
             raise
-        print(f"error: {error.filename}: {error.strerror} (-v shows where).", file=sys.stderr)
+        _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows where).")
         sys.exit(1)
+
+
+def _tell(kind: str, style: str, message: str) -> None:
+    console.stderr().print(kind, style=style, end=" ")
+    console.stderr().print(message)

@@ -31,8 +31,6 @@ def convert(
     """Rewrite a model folder: old names become today's, tokenizer and card are kept."""
     from dataclasses import asdict
 
-    from rich.markup import escape
-
     from bertie import families
     from bertie.models import convert as converting
 
@@ -50,6 +48,6 @@ def convert(
     else:
         files = "file" if done.files == 1 else "files"
         console.show(
-            f"{escape(str(out))}: {done.tensors:,} weights, {done.bytes / 1e6:,.1f} MB of {done.precision} "
+            f"{out}: {done.tensors:,} weights, {done.bytes / 1e6:,.1f} MB of {done.precision} "
             f"in {done.files} {files}; copied {', '.join(done.copied) or 'nothing'}"
         )

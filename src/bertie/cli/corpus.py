@@ -152,7 +152,6 @@ def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
     from itertools import islice
 
     from rich.markdown import Markdown
-    from rich.markup import escape
 
     from bertie.data import card
     from bertie.data import corpus as reading
@@ -166,4 +165,4 @@ def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
     for number, document in enumerate(first, 1):
         console.show(f"\ndocument {number}")
         for sentence in document:
-            console.show(escape(f"  {sentence}"))
+            console.show(f"  {sentence}")

@@ -52,7 +52,7 @@ def data(
         return
     for name, row in rows.items():
         sizes = ", ".join(f"{split} {file.rows:,}" if file.rows else split for split, file in row.splits.items())
-        console.show(f"[bold]{name}[/]  {row.title}")
+        console.show(f"[bold]{name}[/]  {row.title}", markup=True)
         console.show(f"    {row.task}; {', '.join(row.metrics)}; {sizes}")
         console.show(f"    {row.licence}; {row.source}")
         console.show(f"    settings: {row.recipe}")

@@ -33,7 +33,7 @@ def families(
     if console.verbosity.json:
         emit(rows)
     elif name is None:
-        console.show("\n".join(map(_line, rows)))
+        console.show("\n".join(map(_line, rows)), markup=True)
     else:
         _show(rows[0])
 
@@ -68,7 +68,9 @@ def _show(row: dict[str, Any]) -> None:
     facts = [f"{name:<10} {value}" for name, value in (("source", row["source"]), ("tokenizer", row["tokenizer"]))]
     presets = [f"  {preset}  {_parameters(n)}" for preset, n in zip(row["presets"], row["parameters"], strict=True)]
     about = f"[bold]{row['model_type']}[/]: {row['about']}"
-    console.show("\n".join([about, *facts, f"{'heads':<10} {', '.join(row['heads'])}", "presets", *presets]))
+    console.show(
+        "\n".join([about, *facts, f"{'heads':<10} {', '.join(row['heads'])}", "presets", *presets]), markup=True
+    )
 
 
 def _parameters(number: int) -> str:

@@ -33,14 +33,18 @@ def fill_mask(
 
       bertie fill-mask runs/tiny/model --top 3 --json < lines.txt
     """
+    from bertie.data.lines import Bad, decoded
+
     predictor = tables.predictor(model, None, None, "fp32", device)
     if text != "-":
         _answer(predictor.fill_mask(text, top=top), text)
         return
-    left_out = 0
-    for number, line in enumerate(sys.stdin, 1):
+    left_out = number = 0
+    for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
         try:
-            _answer(predictor.fill_mask(line.rstrip("\r\n"), top=top), line.rstrip("\r\n"), number)
+            if isinstance(line, Bad):
+                raise DataError(f"It is {line.reason}.")
+            _answer(predictor.fill_mask(line, top=top), line, number)
         except DataError as error:  # this line alone
             left_out += 1
             if console.verbosity.json:
@@ -60,5 +64,7 @@ def _answer(masks: "list[list[Filled]]", text: str, line: int = 1) -> None:
 
     for mask in masks:
         for filled in mask:
-            console.show(f"{filled.probability:6.3f}  [bold]{escape(filled.token):<14}[/] {escape(filled.text)}")
+            console.show(
+                f"{filled.probability:6.3f}  [bold]{escape(filled.token):<14}[/] {escape(filled.text)}", markup=True
+            )
         console.show("")

@@ -137,8 +137,6 @@ def _lines(paths: list[Path]) -> Any:
 
 
 def _save(model: "Model", out: Path, overwrite: bool, more: dict[str, Any]) -> None:
-    from rich.markup import escape
-
     from bertie.folders import new_folder
     from bertie.models.folder import MODEL_FOLDER
 
@@ -156,4 +154,4 @@ def _save(model: "Model", out: Path, overwrite: bool, more: dict[str, Any]) -> N
         emit({**facts, **more})
     else:
         sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in list(facts.items())[1:])
-        console.show(f"{escape(str(out))}: {sizes}")
+        console.show(f"{out}: {sizes}")

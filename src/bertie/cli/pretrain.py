@@ -45,8 +45,6 @@ def pretrain(
 
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
-    from rich.markup import escape
-
     from bertie import settings as configs
     from bertie.runs import pretrain as run
     from bertie.runs.config import PretrainConfig
@@ -66,7 +64,7 @@ def pretrain(
     )
     if dry_run:
         planned = run.plan(settings)
-        emit(planned) if console.verbosity.json else console.show(run.summary(planned))
+        emit(planned) if console.verbosity.json else console.show(run.summary(planned), markup=True)
         return
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
@@ -88,6 +86,6 @@ def pretrain(
         console.show(f"Weights compared with {results['repeats']['run']}: {same}")
     console.say(f"The model is in {output / 'model'}, the run as a page in {output / 'report.html'}. What next:")
     if settings.objectives.get("mlm") is not None:
-        mask = escape(Tokenizer.load(output / "model").special_tokens["mask"])
+        mask = Tokenizer.load(output / "model").special_tokens["mask"]
         console.say(f'  bertie fill-mask {output / "model"} "Some text with a {mask} in it."')
     console.say(f"  bertie finetune {output / 'model'} --train FILE -o runs/NAME")

@@ -25,15 +25,13 @@ def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
 
       bertie verify runs/tiny --json
     """
-    from rich.markup import escape
-
     from bertie.runs import verify as runs
 
     report = runs.verify(run)
     if console.verbosity.json:
         emit(report)
     else:
-        console.show(escape(runs.shown(report)))
+        console.show(runs.shown(report))
     wrong = [check["name"] for check in report["checks"] if not check["ok"]]
     if wrong:
         raise DataError(f"{run}: {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not as it should be.")
@@ -51,8 +49,6 @@ def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
 
       bertie report runs/sst2
     """
-    from rich.markup import escape
-
     from bertie.runs import finetune_page
     from bertie.runs.folder import redraw
     from bertie.runs.page import page
@@ -61,4 +57,4 @@ def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
     if console.verbosity.json:
         emit({"report": str(drawn)})
     else:
-        console.show(escape(str(drawn)))
+        console.show(str(drawn))

@@ -124,11 +124,15 @@ def encode(
     json: Json = False,
 ) -> None:
     """Show the pieces of a text with their ids and the characters they came from."""
+    from bertie.data.lines import Bad, decoded
     from bertie.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(folder)
-    for line in sys.stdin if text == "-" else [text]:
-        line = line.rstrip("\n")
+    given = decoded(sys.stdin.buffer, "utf-8", "standard input") if text == "-" else [(1, text)]
+    for number, line in given:
+        if isinstance(line, Bad):
+            console.warn(f"line {number}: {line.reason}")
+            continue
         encoding = tokenizer.encode(line, pair)
         parts = [(pair if sequence else line) or "" for sequence in encoding.sequence_ids]
         places = zip(encoding.tokens, encoding.ids, encoding.offsets, parts, strict=True)

@@ -90,11 +90,11 @@ class Road:
         for number, (name, stage) in enumerate(stages.items(), 1):
             if self.stages.get(name, {}).get("done"):
                 continue
-            console.say(f"[bold]{number}/{len(stages)} {name}[/]")
+            console.say(f"[bold]{number}/{len(stages)} {name}[/]", markup=True)
             with self.clock(name) as entry:
                 entry["facts"] = stage()
                 entry["done"] = True
-            console.say(f"{entry['facts']['throughput']} [dim]({entry['seconds']:.0f} s)[/]")
+            console.say(f"{entry['facts']['throughput']} [dim]({entry['seconds']:.0f} s)[/]", markup=True)
         report = self.run / "report.html"
         page(self.run).save(report)
         return report

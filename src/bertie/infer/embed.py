@@ -3,6 +3,7 @@
 N texts · H hidden size
 """
 
+import io
 import json
 from collections.abc import Iterable, Iterator
 from typing import IO
@@ -64,6 +65,8 @@ def write_npy(
 
 
 def _header(rows: int, size: int) -> bytes:
-    """128 bytes, however many rows there are: numpy's format, version 1.0."""
-    told = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {size}), }}"
-    return b"\x93NUMPY\x01\x00" + (118).to_bytes(2, "little") + told.ljust(117).encode() + b"\n"
+    """numpy's own, which leaves room for the row count to grow: as long, however many rows there are."""
+    header = io.BytesIO()
+    facts = {"descr": np.lib.format.dtype_to_descr(np.dtype("<f4")), "fortran_order": False, "shape": (rows, size)}
+    np.lib.format.write_array_header_1_0(header, facts)
+    return header.getvalue()

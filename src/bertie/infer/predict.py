@@ -246,8 +246,8 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     ours = ours if isinstance(ours, dict) else {}
     return {
         "max_length": length if isinstance(length, int) and 3 < length < 1 << 20 else 512,
-        "too_long": ours.get("too_long"),
-        "texts": ours.get("texts", 1),
+        "too_long": too_long if isinstance(too_long := ours.get("too_long"), str) else None,
+        "texts": texts if type(texts := ours.get("texts")) is int else 1,
     }
 
 

@@ -63,11 +63,20 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
             if re.fullmatch(pattern, name):
                 state[name] = _means(tensor.movedim(axis, 0), resized.rows).movedim(0, axis).contiguous()
     moved = {row[0]: i for i, row in reversed(list(enumerate(resized.rows))) if len(row) == 1}
-    pad = moved.get(config.pad_token_id, config.pad_token_id)
+
+    def now(key: str, old: int) -> int:
+        """The id of a special token by its key in config.json: as the tokenizer has it, else where its row has gone."""
+        found = resized.tokenizer.special_id(key.removesuffix("_token_id"))
+        return moved.get(old, old) if found is None else found
+
+    keys = ("pad_token_id", "sep_token_id", "eos_token_id", "decoder_start_token_id")
+    ids = {key: now(key, old) for key in keys if (old := getattr(config, key)) is not None}
+    pad = ids["pad_token_id"]
     if config.position_offset and pad != config.pad_token_id:
         raise UsageError("The pad token's id would change, and positions count from it. Keep the ids before it too.")
-    sep = moved.get(config.sep_token_id, config.sep_token_id)
-    new = rebuilt(model, config.replace(vocab_size=len(resized.rows), pad_token_id=pad, sep_token_id=sep), state)
+    new = rebuilt(model, config.replace(vocab_size=len(resized.rows), **ids), state)
+    said = {key: now(key, i) for key, i in new.public.items() if key.endswith("_token_id") and type(i) is int}
+    new.public = {**new.public, **said}
     new.tokenizer = resized.tokenizer
     return new
 

@@ -5,7 +5,9 @@ from typing import Any, Literal
 from pydantic import Field
 
 from bertie.settings import Config
-from bertie.train.config import OptimConfig, TrainConfig
+from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
+
+MOST_EPOCHS = 100_000
 
 
 class CorpusShare(Config):
@@ -24,9 +26,9 @@ class PhaseConfig(Config):
     """Steps of the phase; below 1, a share of train.steps. One phase may leave it out: it takes the rest."""
     max_length: int | None = Field(None, ge=8)
     """Tokens per instance."""
-    batch_size: int | None = Field(None, ge=1)
+    batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
     """Sequences per step."""
-    micro_batch_size: int | None = Field(None, ge=1)
+    micro_batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
     """Sequences per forward pass."""
     objectives: dict[str, dict[str, Any]] = {}
     """Options of the run's objectives that differ: {mlm: {max_predictions: 77}}."""
@@ -97,7 +99,7 @@ class FinetuneConfig(Config):
     """What is not trained: 0, the embeddings; n, those and the lowest n layers. None: everything is."""
     reinit: int = Field(0, ge=0)
     """Layers from the top, with the pooler, that start from random weights (Zhang et al. 2021)."""
-    epochs: float = Field(3.0, gt=0)
+    epochs: float = Field(3.0, gt=0, le=MOST_EPOCHS)
     """Passes over the training examples; sets train.steps."""
     select: Literal["last", "best"] = "last"
     """Which weights become the model: those after the last step (as published), or the best on dev."""

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 import xxhash
-from rich.markup import escape
 
 from bertie import console, families
 from bertie.checksums import CHECKSUMS
@@ -105,7 +104,7 @@ def finetune_seeds(
 def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: str) -> dict[str, Any]:
     results, run = dict[int, dict[str, Any]](), folder.path
     for seed in range(config.train.seed, config.train.seed + seeds):
-        console.say(f"[bold]seed {seed}[/]")
+        console.say(f"[bold]seed {seed}[/]", markup=True)
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
         results[seed] = finetune(seeded, run / f"seed-{seed}", resume=resume)
     first = next(iter(results.values()))
@@ -183,7 +182,7 @@ class _Run:
         """Train, measure, save."""
         config = self.config
         for note in self.notes:
-            console.say(escape(note))
+            console.say(note)
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self._measure(FIRST_LOOK)
         if config.select == "best" and resume not in ("auto", "never"):
@@ -240,10 +239,10 @@ class _Run:
             )
             if report.dropped:
                 console.say(
-                    f"{escape(config.model)} was fine-tuned for another task or other labels: "
+                    f"{config.model} was fine-tuned for another task or other labels: "
                     f"the head starts fresh ({', '.join(report.dropped)} not used)."
                 )
-            console.say(f"{escape(config.model)}: {escape(str(report))}", level=1)
+            console.say(f"{config.model}: {report}", level=1)
         if config.reinit:
             reinitialize(model, config.reinit, seed=config.train.seed)
         if config.freeze is not None:

@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
-
 from bertie import checksums, console, folders
 from bertie import settings as configs
 from bertie.errors import UsageError
@@ -98,7 +96,7 @@ class RunFolder:
         """The results of a finished run, whose last files are written where its process was killed before they were."""
         if is_main() and not self.sealed(results):
             self._seal(page)
-        console.say(f"{escape(str(self.path))} is finished already; its results are read. --overwrite starts again.")
+        console.say(f"{self.path} is finished already; its results are read. --overwrite starts again.")
         return results
 
     def begin(self) -> None:

@@ -231,7 +231,7 @@ class Ready:
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
             model, report = families.load(self.config.model, heads=heads, seed=seed)
-            console.say(f"{escape(self.config.model)}: {escape(str(report))}")
+            console.say(f"{self.config.model}: {report}")
         else:
             family = families.family(self.config.model).model_type
             model = families.build(self.shape, heads=heads, seed=seed, variant=family)
@@ -339,7 +339,7 @@ def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[st
 
 def _show(ready: Ready, planned: dict[str, Any]) -> None:
     """What the model will read, and the plan, before hours are spent on it."""
-    console.say(summary({**planned, "examples": ready.examples()}))
+    console.say(summary({**planned, "examples": ready.examples()}), markup=True)
 
 
 def summary(planned: dict[str, Any]) -> str:

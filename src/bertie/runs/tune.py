@@ -160,7 +160,7 @@ def _try(
     """One run, told to the study. A run whose loss is not finite has failed; any other error is the caller's."""
     name = folder_name(values)
     trial.set_user_attr("folder", name)
-    console.say(f"[bold]{escape(name)}[/]")
+    console.say(f"[bold]{escape(name)}[/]", markup=True)
 
     def watch(share: float, figures: Mapping[str, float]) -> None:
         trial.report(figures[metric], round(100 * share))
@@ -176,7 +176,7 @@ def _try(
     except (_GivenUp, Diverged) as ended:
         trial.set_user_attr("seconds", time.monotonic() - began)
         study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)
-        console.say("given up: below the median" if isinstance(ended, _GivenUp) else f"failed: {escape(str(ended))}")
+        console.say("given up: below the median" if isinstance(ended, _GivenUp) else f"failed: {ended}")
         return
     trial.set_user_attr("dev", {name: results["dev"][name] for name in results["metrics"]})
     trial.set_user_attr("seconds", time.monotonic() - began)

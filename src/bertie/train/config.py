@@ -1,10 +1,16 @@
 """The settings of an optimizer and of a training loop."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from bertie.settings import Config
+
+# Bounds that no run comes near: a slip of the hand is refused at once, not when memory or patience ends.
+MOST_STEPS = 10**9
+MOST_SEQUENCES = 1 << 20  # of a step; the largest published batches have 65,536 (LAMB)
+MOST_SEED = 2**63 - 1
+Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimConfig(Config):
@@ -14,7 +20,7 @@ class OptimConfig(Config):
     """adamw; bert_adam, without bias correction, as released; lamb, for huge batches; muon for matrices, adamw else."""
     lr: float = Field(1e-4, gt=0)
     """Peak learning rate."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Rate, Rate] = (0.9, 0.999)
     """Adam's decay rates of the first and second moment."""
     momentum: float = Field(0.95, ge=0, lt=1)
     """Muon's decay rate of its one moment."""
@@ -35,11 +41,11 @@ class OptimConfig(Config):
 class TrainConfig(Config):
     """How long, how much at once, and what is kept along the way. A step is an optimizer step."""
 
-    steps: int = Field(10_000, ge=1)
+    steps: int = Field(10_000, ge=1, le=MOST_STEPS)
     """Optimizer steps of the whole run."""
-    batch_size: int = Field(256, ge=1)
+    batch_size: int = Field(256, ge=1, le=MOST_SEQUENCES)
     """Sequences per step, over all micro-batches and ranks."""
-    micro_batch_size: int | None = Field(None, ge=1)
+    micro_batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
     """Sequences per forward pass; None: all of a rank's share at once. Changes memory, not the result."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """Compute precision; master weights stay float32. auto: bf16 where the machine is quicker in it."""
@@ -49,7 +55,7 @@ class TrainConfig(Config):
     """Among several processes: each has the whole model; or (full) a part of its weights, gradients, moments: FSDP2."""
     compile: bool = False
     """Compile the encoder (torch.compile): the same losses and gradients; on a CPU slower, on a GPU not measured."""
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=MOST_SEED)
     """Seed of weights, data order, masks and dropout."""
     log_every: int = Field(10, ge=1)
     """Steps between lines of metrics.jsonl."""
