@@ -1,12 +1,13 @@
 """From bytes to lines of text, in bounded memory, for readers of tables and of tagged sentences."""
 
+import codecs
 import json
 import os
 import re
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -67,9 +68,7 @@ def read_whole(path: Path | str) -> bytes:
 def check_encoding(encoding: str) -> None:
     """Raise UsageError unless this names an encoding of text in which ASCII stands for itself."""
     try:
-        kept = _KEPT.encode("ascii").decode(encoding) == _KEPT
-        with suppress(UnicodeDecodeError):  # idna's codec answers in another way
-            b"\xff\xfe".decode(encoding)
+        kept = _KEPT.encode("ascii").decode(encoding) == _KEPT and codecs.lookup(encoding).name != "idna"
     except (LookupError, ValueError):  # no encoding of text, or none that reads this: a UnicodeError is a ValueError
         kept = False
     if not kept:
