@@ -43,6 +43,9 @@ def test_p_is_uniform_enough_when_nothing_differs():
     ps = [right_or_wrong(rng.random(200) < 0.7, rng.random(200) < 0.7, seed=i).p for i in range(100)]
     # 5 % of 100 is 5; a binomial(100, 0.05) stays below 13 in 99.8 % of the worlds.
     assert sum(p < 0.05 for p in ps) < 13
+    # Nor may they all be large: 50 of them lie below 0.5, in 99.8 % of the worlds 35 to 65.
+    assert 35 <= sum(p < 0.5 for p in ps) <= 65
+    assert min(ps) < 0.1  # in all but one of 38,000 worlds
 
 
 def test_drawing_examples_is_drawing_from_three_counts():

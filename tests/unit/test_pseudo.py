@@ -62,6 +62,23 @@ def test_it_is_the_mean_of_hiding_each_token_by_itself(start):
     assert pseudo_perplexity(model, ["over and near a river."]).per_token < 60  # better than guessing
 
 
+def test_a_model_of_known_probabilities_has_a_known_perplexity(start):
+    """Whatever is hidden, this one says each piece of the vocabulary with the same probability as ever."""
+    model = bertie.load(start)
+    share_V = torch.linspace(1, 9, model.config.vocab_size).double()
+    share_V = share_V / share_V.sum()
+    with torch.no_grad():
+        model.word_embeddings.zero_()
+        model.heads["mlm"].bias.copy_(share_V.log())
+    texts = ["over a river", "and near a red river."]
+    ids = [id for text in texts for id in model.tokenizer.encode(text).ids]
+    said = [float(share_V[id]) for id in ids if model.tokenizer.id_to_token(id) not in ("[CLS]", "[SEP]")]
+    found = pseudo_perplexity(model, texts)
+    assert "[UNK]" not in {model.tokenizer.id_to_token(id) for id in ids}
+    assert found.tokens == len(said)
+    assert found.per_token == pytest.approx(math.prod(1 / p for p in said) ** (1 / len(said)), rel=1e-5)
+
+
 def test_words_the_vocabulary_does_not_know_make_it_worse(start):
     model = bertie.load(start)
     known = "over a river and near a red river"
