@@ -1,9 +1,11 @@
 """Corpora: nothing lost, duplicates gone, the same bytes for any number of workers and after any interruption."""
 
+import contextlib
 import json
 import os
 import random
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -478,3 +480,19 @@ def test_a_corpus_of_version_0_1_is_complete_by_names_and_sizes(tmp_path):
     manifest = {**shards.manifest, "inputs": {**shards.manifest["inputs"], "hash": by_size}}
     write_json(tmp_path / "out" / "manifest.json", {**manifest, "seal": seal(manifest)})
     assert corpus.build([file], tmp_path / "out").num_documents == 1
+
+
+def answer_in_part(number, size):
+    """A task whose worker is killed while it writes its answer."""
+    for descriptor in range(3, 20):
+        with contextlib.suppress(OSError):
+            if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+                os.write(descriptor, b'{"resu')
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_killed_within_its_answer_stops_the_work_with_the_way_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    units = [{"number": number, "size": 1} for number in range(2)]
+    with pytest.raises(Stopped, match=r"was killed \(signal 9\).* Run the same command again"):
+        executors.run(answer_in_part, units, tmp_path, workers=2, about="nothing")

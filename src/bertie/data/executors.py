@@ -98,6 +98,8 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[tuple[i
                 line = child.stdout.readline()
             except (OSError, ValueError):
                 line = b""
+            if not line.endswith(b"\n"):  # killed before or within its answer
+                line = b""
             done.put((number, line, child.wait() if not line else None))
         child.stdin.close()
 
