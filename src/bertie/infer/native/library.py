@@ -1,0 +1,95 @@
+"""Builds and opens the native encoder: one shared library for the kind of processor this machine has.
+
+`bertie` works without it. A library made when the package was installed is taken; else, where a C++ compiler is found, one
+is compiled into the user's cache folder at first use (seconds, once).
+"""
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import xxhash
+
+HERE = Path(__file__).parent
+SOURCES = (HERE / "encoder.cpp", HERE / "vectors.h")
+# not -ffast-math: a library linked with it switches denormal numbers off for the whole process
+FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-Wno-maybe-uninitialized")
+X86_64_V4 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd")
+TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "avx512-vnni-bf16": ((*X86_64_V4, "avx512_vnni", "avx512_bf16"), ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16")),
+    "avx512-vnni": ((*X86_64_V4, "avx512_vnni"), ("-march=x86-64-v4", "-mavx512vnni")),
+    "avx-vnni": (("avx2", "fma", "avx_vnni"), ("-march=x86-64-v3", "-mavxvnni")),
+    "avx2": (("avx2", "fma"), ("-march=x86-64-v3",)),
+    "neon-dotprod": (("asimddp",), ("-march=armv8.2-a+dotprod",)),
+    "portable": ((), ()),
+}
+"""Target -> the processor's features it needs, and how it is compiled; the quickest first."""
+
+
+@cache
+def features() -> frozenset[str]:
+    """What this processor can do, by the names of /proc/cpuinfo; empty where that is not told."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    line = next((line for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(line.partition(":")[2].split())
+
+
+def targets(known: Iterable[str] | None = None) -> list[str]:
+    """The targets this processor can run, the quickest first."""
+    known = features() if known is None else frozenset(known)
+    return [name for name, (needs, _) in TARGETS.items() if known.issuperset(needs)]
+
+
+def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
+    """Compile the encoder for a target. Raises OSError: no compiler, or one that fails."""
+    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        raise OSError("there is no C++ compiler (c++, g++ or clang++)")
+    folder.mkdir(parents=True, exist_ok=True)
+    out = folder / f"{target}.so"
+    with tempfile.NamedTemporaryFile(dir=folder, suffix=".tmp", delete=False) as file:
+        made = Path(file.name)
+    try:
+        command = [compiler, *FLAGS, *TARGETS[target][1], *flags, str(SOURCES[0]), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+        if done.returncode:
+            raise OSError(f"{compiler} failed: {done.stderr.strip()[-500:]}")
+        made.replace(out)
+    finally:
+        made.unlink(missing_ok=True)
+    return out
+
+
+@cache
+def source_hash() -> str:
+    """Changes with the sources, so that a library of other ones is not taken."""
+    return xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in SOURCES) + " ".join(FLAGS).encode())
+
+
+def cache_folder() -> Path:
+    """Where libraries compiled at first use are kept."""
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return root / "bertie" / "native" / f"{platform.machine()}-{source_hash()}"
+
+
+def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
+    """The native encoder, compiled if need be, and its target. Raises OSError where it cannot be had."""
+    target = target or os.environ.get("BERTIE_NATIVE") or targets()[0]
+    return _open(target), target
+
+
+@cache
+def _open(target: str) -> ctypes.CDLL:
+    for folder in (HERE / "built" / source_hash(), cache_folder()):
+        if (folder / f"{target}.so").is_file():
+            return ctypes.CDLL(str(folder / f"{target}.so"))
+    return ctypes.CDLL(str(build(target, cache_folder())))
