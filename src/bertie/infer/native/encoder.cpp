@@ -33,7 +33,7 @@ struct Model {
     const float *word, *position, *type, *g0, *b0;  // E wide; type may be null
     const Linear* project;                          // E -> H, or null
     const Layer* const* layers;
-    int32_t num_layers, H, E, I, heads, activation;
+    int32_t num_layers, H, E, I, heads, activation, attention;  // attention: FLOAT or HALF
     float eps;
 };
 
@@ -138,14 +138,9 @@ INLINE void multiply(const typename P::A* a, size_t lda, const char* b, size_t s
     }
 }
 
-enum Finish { FOR_ATTENTION, PLAIN, ADD };  // ADD: onto what is there, the residual
-#if HAS_BF16
-typedef uint16_t Seen;  // what attention reads
-INLINE void store_seen(uint16_t* p, vf v) { store_half(p, v); }
-#else
-typedef float Seen;
-INLINE void store_seen(float* p, vf v) { store(p, v); }
-#endif
+enum Finish { PLAIN, ADD, AS_HALF };  // ADD: onto what is there, the residual
+INLINE void store_as(float* p, vf v) { store(p, v); }
+INLINE void store_as(uint16_t* p, vf v) { store_half(p, v); }
 
 template <class P, int R, int FINISH>
 INLINE void tile(const typename P::A* a, const float* s, const float* m, size_t stride, const Linear& w, int n, char* out, int ldc) {
@@ -182,9 +177,9 @@ INLINE void tile(const typename P::A* a, const float* s, const float* m, size_t 
         for (int j = 0; j < columns; j += W) {
             const size_t at = (size_t)r * ldc + n + j;
             const vf f = load(&found[r][j]);
-            if (FINISH == FOR_ATTENTION) store_seen((Seen*)out + at, f);
-            else if (FINISH == PLAIN) store((float*)out + at, f);
-            else store((float*)out + at, f + load((float*)out + at));
+            if constexpr (FINISH == PLAIN) store((float*)out + at, f);
+            else if constexpr (FINISH == ADD) store((float*)out + at, f + load((float*)out + at));
+            else store_as((typename Half::A*)out + at, f);
         }
 }
 template <class P, int FINISH, int R>
@@ -196,7 +191,7 @@ INLINE void rest(int left, const typename P::A* a, const float* s, const float* 
 }
 template <class P, int FINISH>
 void product_of(const Rows& x, size_t first, int M, const Linear& w, char* out, int ldc) {
-    constexpr size_t size = FINISH == FOR_ATTENTION ? sizeof(Seen) : 4;
+    constexpr size_t size = FINISH == AS_HALF ? 2 : 4;
     const typename P::A* a = (const typename P::A*)x.data + first * w.K;
     const float *s = x.s + first, *m = x.m + first;
     for (int n = 0; n < w.N; n += NR) {
@@ -214,25 +209,18 @@ void product(const Rows& x, size_t first, int M, const Linear& w, void* out, int
     product_of<Float, FINISH>(x, first, M, w, (char*)out, ldc);
 }
 
-// ---- attention of one sequence and head -----------------------------------------------------------------------------------
-#if HAS_BF16
-typedef Half Att;
-#else
-typedef Float Att;
-#endif
-constexpr int PAIR = Att::depth;
-
-template <int R, int NVT>
-INLINE void scores_tile(const Seen* q, size_t ld, const char* kt, int Lp, int D, int j, float* S, float scale) {
+// ---- attention of one sequence, its products in P: float32 or bf16 -------------------------------------------------------------
+template <class P, int R, int NVT>
+INLINE void scores_tile(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, float* S, float scale) {
     vf sums[R][NVT] = {};
-    multiply<Att, R, NVT>(q, ld, kt + (size_t)j * 4, (size_t)Lp * 4, D, sums);
+    multiply<P, R, NVT>(q, ld, kt + (size_t)j * 4, (size_t)Lp * 4, D, sums);
     for (int r = 0; r < R; r++)
         for (int c = 0; c < NVT; c++) store(S + (size_t)r * Lp + j + W * c, sums[r][c] * scale);
 }
-template <int R, int NVT>
-INLINE void values_tile(const Seen* p, size_t ldp, const char* v, size_t step, int L, const float* inv, float* out, size_t ldo) {
+template <class P, int R, int NVT>
+INLINE void values_tile(const typename P::A* p, size_t ldp, const char* v, size_t step, int L, const float* inv, float* out, size_t ldo) {
     vf sums[R][NVT] = {};
-    multiply<Att, R, NVT>(p, ldp, v, step, L, sums);
+    multiply<P, R, NVT>(p, ldp, v, step, L, sums);
     for (int r = 0; r < R; r++)
         for (int c = 0; c < NVT; c++) store(out + r * ldo + W * c, sums[r][c] * inv[r]);
 }
@@ -245,9 +233,9 @@ INLINE void by_vectors(int width, F f) {
         if (j < width) by_vectors<N - 1>(width - j, [&](int i, auto n) { f(j + i, n); });
     }
 }
-template <int R>
-INLINE void attend_rows(const Seen* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
-    by_vectors<std::min(NV, 3)>(Lp, [&](int j, auto n) { scores_tile<R, decltype(n)::value>(q, ld, kt, Lp, D, j, S, scale); });
+template <class P, int R>
+INLINE void attend_rows(const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
+    by_vectors<std::min(NV, 3)>(Lp, [&](int j, auto n) { scores_tile<P, R, decltype(n)::value>(q, ld, kt, Lp, D, j, S, scale); });
     float inv[R];
     for (int r = 0; r < R; r++) {  // probabilities go where the scores were
         float* p = S + (size_t)r * Lp;
@@ -258,21 +246,21 @@ INLINE void attend_rows(const Seen* q, size_t ld, const char* kt, const char* v,
         for (int j = 0; j < Lp; j += W) {
             const vf e = exp2_of(load(p + j) - most);
             total += e;
-            store_seen((Seen*)p + j, e);
+            store_as((typename P::A*)p + j, e);
         }
-        for (int j = L; j < Lp; j++) ((Seen*)p)[j] = 0;  // 2^-126 otherwise
+        for (int j = L; j < Lp; j++) ((typename P::A*)p)[j] = 0;  // 2^-126 otherwise
         inv[r] = 1.f / sum(total);
     }
-    const size_t ldp = (size_t)Lp * sizeof(float) / sizeof(Seen);
+    const size_t ldp = (size_t)Lp * sizeof(float) / sizeof(typename P::A);
     by_vectors<std::min(NV, 4)>(D, [&](int d, auto n) {
-        values_tile<R, decltype(n)::value>((const Seen*)S, ldp, v + (size_t)d * 4, v_step, (L + PAIR - 1) / PAIR * PAIR, inv, out + d, ldo);
+        values_tile<P, R, decltype(n)::value>((const typename P::A*)S, ldp, v + (size_t)d * 4, v_step, (L + P::depth - 1) / P::depth * P::depth, inv, out + d, ldo);
     });
 }
-template <int R>
-INLINE void attend_rest(int left, const Seen* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
+template <class P, int R>
+INLINE void attend_rest(int left, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
     if constexpr (R > 0) {
-        if (left == R) return attend_rows<R>(q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
-        attend_rest<R - 1>(left, q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
+        if (left == R) return attend_rows<P, R>(q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
+        attend_rest<P, R - 1>(left, q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
     }
 }
 // 32-bit words (floats, or pairs of bf16) of L rows, `words` a row -> transposed, Lp a row, zeros beyond L
@@ -286,28 +274,29 @@ void transpose(const int32_t* x, size_t ld, int L, int words, int Lp, int32_t* o
         }
 }
 constexpr int AR = W == 16 ? 8 : W == 8 ? 4 : 3;  // rows of queries at a time
-void attend(const Seen* qkv, int L, int H, int heads, float* out, char* work) {
+template <class P>
+void attend(const typename P::A* qkv, int L, int H, int heads, float* out, char* work) {
     const int D = H / heads, Lp = (L + 15) / 16 * 16;
     const size_t ld = 3 * (size_t)H;
     const float scale = 1.44269504f / std::sqrt((float)D);
-    char *kt = work, *pairs = kt + (size_t)D / PAIR * Lp * 4;
-    float* S = (float*)(pairs + (PAIR == 2 ? (size_t)D / 2 * Lp * 4 + D * 4 : 0));
+    char *kt = work, *pairs = kt + (size_t)D / P::depth * Lp * 4;
+    float* S = (float*)(pairs + (P::depth == 2 ? (size_t)D / 2 * Lp * 4 + D * 4 : 0));
     for (int h = 0; h < heads; h++) {
-        const Seen *q = qkv + h * D, *k = q + H, *v = q + 2 * H;
-        transpose((const int32_t*)k, ld * sizeof(Seen) / 4, L, D / PAIR, Lp, (int32_t*)kt);
+        const typename P::A *q = qkv + h * D, *k = q + H, *v = q + 2 * H;
+        transpose((const int32_t*)k, ld * sizeof(typename P::A) / 4, L, D / P::depth, Lp, (int32_t*)kt);
         const char* values = (const char*)v;
-        size_t v_step = ld * sizeof(Seen);
-        if (PAIR == 2) {  // two rows side by side: [L / 2][D][2]
+        size_t v_step = ld * sizeof(typename P::A);
+        if constexpr (P::depth == 2) {  // two rows side by side: [L / 2][D][2]
             for (int i = 0; i < L; i += 2)
                 for (int d = 0; d < D; d++) {
-                    Seen* to = (Seen*)pairs + (size_t)i * D + 2 * d;
+                    typename P::A* to = (typename P::A*)pairs + (size_t)i * D + 2 * d;
                     to[0] = v[i * ld + d], to[1] = i + 1 < L ? v[(i + 1) * ld + d] : 0;
                 }
             values = pairs, v_step = (size_t)D * 4;
         }
         int i = 0;
-        for (; i + AR <= L; i += AR) attend_rows<AR>(q + i * ld, ld, kt, values, v_step, L, Lp, D, S, out + (size_t)i * H + h * D, H, scale);
-        attend_rest<AR - 1>(L - i, q + i * ld, ld, kt, values, v_step, L, Lp, D, S, out + (size_t)i * H + h * D, H, scale);
+        for (; i + AR <= L; i += AR) attend_rows<P, AR>(q + i * ld, ld, kt, values, v_step, L, Lp, D, S, out + (size_t)i * H + h * D, H, scale);
+        attend_rest<P, AR - 1>(L - i, q + i * ld, ld, kt, values, v_step, L, Lp, D, S, out + (size_t)i * H + h * D, H, scale);
     }
 }
 
@@ -339,13 +328,16 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
     const size_t Lp = (longest + 15) / 16 * 16;
     size_t used = 0;
     auto take = [&](size_t bytes) { const size_t at = used; used += (bytes + 127) / 64 * 64; return at; };
-    const size_t at_qkv = take((size_t)T * 3 * H * sizeof(Seen)), at_ctx = take((size_t)T * H * 4), at_mid = take((size_t)block * I * 4),
+    const size_t at_qkv = take((size_t)T * 3 * H * element(md.attention)), at_ctx = take((size_t)T * H * 4), at_mid = take((size_t)block * I * 4),
                  at_work = take(Lp * 128 * 8 + 1024 + Lp * AR * 4), at_rows = take((size_t)T * std::max(H, E) * 4), at_scales = take((size_t)T * 8 * 4),
                  at_inner = take((size_t)block * I * 4), at_inner_scales = take((size_t)block * 8 * 4), at_row = take((size_t)widest * 4);
     char* memory = nullptr;
     if (posix_memalign((void**)&memory, 64, used)) return 1;
     float *x = out, *ctx = (float*)(memory + at_ctx), *mid = (float*)(memory + at_mid), *row = (float*)(memory + at_row), *scales = (float*)(memory + at_scales), *inner_scales = (float*)(memory + at_inner_scales);
-    Seen* qkv = (Seen*)(memory + at_qkv);
+    char* qkv = memory + at_qkv;
+    auto attend_all = [&](auto* read, auto kind) {
+        for (int b = 0; b < n; b++) attend<decltype(kind)>(read + (size_t)starts[b] * 3 * H, starts[b + 1] - starts[b], H, md.heads, ctx + (size_t)starts[b] * H, memory + at_work);
+    };
     const Rows rows{memory + at_rows, scales, scales + 4 * (size_t)T, (size_t)T}, inner{memory + at_inner, inner_scales, inner_scales + 4 * (size_t)block, (size_t)block};
 
     float* embedded = md.project ? ctx : x;  // E may be smaller than H, never larger
@@ -362,8 +354,16 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
     }
     for (int l = 0; l < md.num_layers; l++) {
         const Layer& y = *md.layers[l];
-        product<FOR_ATTENTION>(rows, 0, T, y.qkv, qkv, 3 * H);
-        for (int b = 0; b < n; b++) attend(qkv + (size_t)starts[b] * 3 * H, starts[b + 1] - starts[b], H, md.heads, ctx + (size_t)starts[b] * H, memory + at_work);
+#if HAS_BF16
+        if (md.attention == HALF) {
+            product<AS_HALF>(rows, 0, T, y.qkv, qkv, 3 * H);
+            attend_all((const uint16_t*)qkv, Half{});
+        } else
+#endif
+        {
+            product<PLAIN>(rows, 0, T, y.qkv, qkv, 3 * H);
+            attend_all((const float*)qkv, Float{});
+        }
         for (int first = 0; first < T; first += block) {
             const int M = std::min(block, T - first);
             for (int i = first; i < first + M; i++) prepare(ctx + (size_t)i * H, y.out, rows, i, row);

@@ -103,6 +103,8 @@ struct Half {  // bf16
 INLINE void store_half(uint16_t* p, vf v) { const __m256bh h = _mm512_cvtneps_pbh((__m512)v); memcpy(p, &h, 32); }
 #else
 #define HAS_BF16 0
+struct Half { typedef uint16_t A; };
+INLINE void store_half(uint16_t*, vf) {}
 #endif
 
 // Bytes: activations without a sign (up to TOP), weights with one.
