@@ -16,13 +16,18 @@ from pathlib import Path
 
 import xxhash
 
+from bertie.files import user_cache
+
 HERE = Path(__file__).parent
 SOURCES = (HERE / "encoder.cpp", HERE / "vectors.h")
 # not -ffast-math: a library linked with it switches denormal numbers off for the whole process
 FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-Wno-maybe-uninitialized")
 X86_64_V4 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd")
 TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "avx512-vnni-bf16": ((*X86_64_V4, "avx512_vnni", "avx512_bf16"), ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16")),
+    "avx512-vnni-bf16": (
+        (*X86_64_V4, "avx512_vnni", "avx512_bf16"),
+        ("-march=x86-64-v4", "-mavx512vnni", "-mavx512bf16"),
+    ),
     "avx512-vnni": ((*X86_64_V4, "avx512_vnni"), ("-march=x86-64-v4", "-mavx512vnni")),
     "avx-vnni": (("avx2", "fma", "avx_vnni"), ("-march=x86-64-v3", "-mavxvnni")),
     "avx2": (("avx2", "fma"), ("-march=x86-64-v3",)),
@@ -77,8 +82,7 @@ def source_hash() -> str:
 
 def cache_folder() -> Path:
     """Where libraries compiled at first use are kept."""
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return root / "bertie" / "native" / f"{platform.machine()}-{source_hash()}"
+    return user_cache() / "native" / f"{platform.machine()}-{source_hash()}"
 
 
 def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:

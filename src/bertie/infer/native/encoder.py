@@ -1,0 +1,257 @@
+"""`NativeEncoder`: an encoder's weights laid out for the native library, and a call that runs packed sequences.
+
+    Linear (N, K) -> int8, bf16 or float32 -> panels of the processor's own width -> one call a chunk of sequences
+
+A chunk goes through all layers on one thread, so that its activations stay in that core's cache; chunks go to threads.
+NumPy and ctypes alone: ctypes lets go of the interpreter's lock while the library works.
+
+T tokens · B sequences · N, K output and input features · G groups of input features, each with scales of its own
+"""
+
+import ctypes as C
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.ids import Int
+from bertie.infer.native.library import open_library
+
+Precision = Literal["fp32", "bf16", "int8"]
+KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
+DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of a column that lie side by side
+ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
+CHUNK = 512  # tokens a call: with their activations they fit into a core's second cache
+BLOCK = 96  # rows that pass the feed-forward network together
+MOST_GROUPS = 4
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Int8Linear:
+    """A linear layer with int8 weights: w (N, K) ~ scale (G, N) x values (N, K), rows read as x inv + off.
+
+    sizes: how many input features each group has, one after another. bias (N,) takes what is left of the mean error.
+    """
+
+    values: NDArray[np.int8]
+    scale: Floats
+    inv: Floats
+    off: Floats
+    bias: Floats
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FloatLinear:
+    """A linear layer as it was trained: weight (N, K), bias (N,)."""
+
+    weight: Floats
+    bias: Floats
+
+    def to_nearest(self) -> Int8Linear:
+        """The weights as the nearest of 255 values of each output feature, without calibration."""
+        scale = np.abs(self.weight).max(1, keepdims=True) / 127
+        scale[scale == 0] = 1
+        values = np.round(self.weight / scale).astype(np.int8)
+        features = self.weight.shape[1]
+        ones, zeros = np.ones(features, np.float32), np.zeros(features, np.float32)
+        return Int8Linear(values, scale.T.astype(np.float32), ones, zeros, self.bias, (features,))
+
+
+Linear = Int8Linear | FloatLinear
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """One layer: fused query, key and value; their output; up and down; the two norms' weight and bias."""
+
+    qkv: Linear
+    out: Linear
+    up: Linear
+    down: Linear
+    norms: tuple[Floats, Floats, Floats, Floats]
+
+
+@dataclass(frozen=True)
+class EncoderWeights:
+    """An encoder: embeddings (E wide), their norm, the projection to H where there is one, the layers in their order.
+
+    layers: a layer that is passed again and again is the same object each time.
+    """
+
+    word: Floats
+    position: Floats
+    segment: Floats | None
+    norm: tuple[Floats, Floats]
+    projection: Linear | None
+    layers: Sequence[LayerWeights]
+    num_heads: int
+    activation: str
+    eps: float
+
+
+class _Linear(C.Structure):
+    _fields_ = (
+        *((name, C.c_void_p) for name in ("panels", "scale", "wsum", "bias", "inv", "off")),
+        *((name, C.c_int32) for name in ("N", "K", "kind", "G")),
+        ("size", C.c_int32 * MOST_GROUPS),
+    )
+
+
+class _Layer(C.Structure):
+    _fields_ = (
+        *((name, _Linear) for name in ("qkv", "out", "up", "down")),
+        *((name, C.c_void_p) for name in ("g1", "b1", "g2", "b2")),
+    )
+
+
+class _Model(C.Structure):
+    _fields_ = (
+        *((name, C.c_void_p) for name in ("word", "position", "type", "g0", "b0")),
+        ("project", C.POINTER(_Linear)),
+        ("layers", C.POINTER(C.POINTER(_Layer))),
+        *((name, C.c_int32) for name in ("num_layers", "H", "E", "I", "heads", "activation", "attention")),
+        ("eps", C.c_float),
+    )
+
+
+class NativeEncoder:
+    """An encoder in the native library. precision: of the linear layers that are not int8 already.
+
+    Raises OSError where the library cannot be had, ValueError where this processor lacks the precision.
+    """
+
+    def __init__(self, weights: EncoderWeights, precision: Precision = "fp32", *, target: str | None = None) -> None:
+        self.library, self.target = open_library(target)
+        if not self.library.bertie_kinds() >> KINDS[precision] & 1:
+            raise ValueError(f"{self.target} has no products in {precision}")
+        self.precision, self._kept = precision, list[Any]()
+        self.hidden_size = weights.layers[0].norms[0].size
+        layers: dict[int, _Layer] = {}
+        for one in weights.layers:
+            if id(one) not in layers:
+                four = [self._linear(part) for part in (one.qkv, one.out, one.up, one.down)]
+                layers[id(one)] = _Layer(*four, *map(self._keep, one.norms))
+        pointers = [C.pointer(layers[id(one)]) for one in weights.layers]
+        array = (C.POINTER(_Layer) * len(pointers))(*pointers)
+        project = None if weights.projection is None else C.pointer(self._linear(weights.projection))
+        self._kept += [layers, array, project]
+        self._model = _Model(
+            *(self._keep(each) for each in (weights.word, weights.position)),
+            None if weights.segment is None else self._keep(weights.segment),
+            *map(self._keep, weights.norm),
+            project,
+            array,
+            len(pointers),
+            self.hidden_size,
+            weights.word.shape[1],
+            _features(weights.layers[0].up)[0],
+            weights.num_heads,
+            ACTIVATIONS[weights.activation],
+            KINDS["fp32" if precision == "fp32" or not self.library.bertie_kinds() >> KINDS["bf16"] & 1 else "bf16"],
+            weights.eps,
+        )
+
+    def run(self, ids: Int, segments: Int | None, positions: Int, lengths: Int, *, threads: int = 1) -> Floats:
+        """ids, segments, positions (T,), lengths (B,) -> last hidden states (T, H)"""
+        ids32, positions32 = (np.ascontiguousarray(each, np.int32) for each in (ids, positions))
+        segments32 = None if segments is None else np.ascontiguousarray(segments, np.int32)
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        out = np.empty((len(ids32), self.hidden_size), np.float32)
+
+        def call(chunk: tuple[int, int]) -> None:
+            first, end = chunk
+            at = int(starts[first])
+            own = starts[first : end + 1] - starts[first]
+            pieces = [None if x is None else _pointer(x[at:]) for x in (ids32, segments32, positions32)]
+            if self.library.bertie_encode(
+                C.byref(self._model), *pieces, _pointer(own), end - first, _pointer(out[at:]), BLOCK
+            ):
+                raise MemoryError(f"no memory for {int(own[-1]):,} tokens")
+
+        _each(call, chunks(starts), threads)
+        return out
+
+    def _keep(self, array: NDArray[Any]) -> int:
+        """The address of a copy that begins with a cache line and lives as long as this object."""
+        flat = np.ascontiguousarray(array, array.dtype if array.dtype == np.int8 else np.float32)
+        raw = np.empty(flat.nbytes + 64, np.uint8)
+        start = -raw.ctypes.data % 64
+        raw[start : start + flat.nbytes] = flat.reshape(-1).view(np.uint8)
+        self._kept.append(raw)
+        return int(raw.ctypes.data) + start
+
+    def _linear(self, linear: Linear) -> _Linear:
+        if isinstance(linear, FloatLinear) and self.precision == "int8":
+            linear = linear.to_nearest()
+        rows, features = _features(linear)
+        panel = int(self.library.bertie_panel())
+        padded = -(-rows // panel) * panel
+
+        def wide(array: NDArray[Any]) -> int:
+            whole = np.zeros((*array.shape[:-1], padded), np.float32)
+            whole[..., :rows] = array
+            return self._keep(whole)
+
+        if isinstance(linear, Int8Linear):
+            kind, values, sizes = "int8", linear.values, linear.sizes
+            ends = np.cumsum((0, *sizes))
+            sums = [values[:, a:b].sum(1, dtype=np.int64) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+            scales = wide(linear.scale), wide(linear.scale * np.stack(sums))
+            reads = self._keep(linear.inv), self._keep(linear.off)
+        else:
+            kind, sizes, scales, reads = self.precision, (features,), (None, None), (None, None)
+            values = _bf16(linear.weight) if kind == "bf16" else np.ascontiguousarray(linear.weight, np.float32)
+        panels = np.zeros(padded * features * values.itemsize + 64, np.uint8)
+        start = -panels.ctypes.data % 64
+        self.library.bertie_pack(
+            _pointer(np.ascontiguousarray(values)),
+            rows,
+            features,
+            values.itemsize,
+            DEPTHS[kind],
+            C.c_void_p(panels.ctypes.data + start),
+        )
+        self._kept.append(panels)
+        group_sizes = (C.c_int32 * MOST_GROUPS)(*sizes)
+        at = panels.ctypes.data + start
+        return _Linear(at, *scales, wide(linear.bias), *reads, rows, features, KINDS[kind], len(sizes), group_sizes)
+
+
+def chunks(starts: NDArray[np.int32], most: int = CHUNK) -> list[tuple[int, int]]:
+    """Runs of sequences of at most `most` tokens, or one longer sequence. starts (B + 1,) -> first and end of each"""
+    found, first = list[tuple[int, int]](), 0
+    for end in range(1, len(starts)):
+        if end > first + 1 and starts[end] - starts[first] > most:
+            found.append((first, end - 1))
+            first = end - 1
+    return [*found, (first, len(starts) - 1)] if len(starts) > 1 else []
+
+
+def _each(call: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]], threads: int) -> None:
+    if threads < 2 or len(parts) < 2:
+        for part in parts:
+            call(part)
+    else:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(call, parts))
+
+
+def _features(linear: Linear) -> tuple[int, int]:
+    rows, features = (linear.values if isinstance(linear, Int8Linear) else linear.weight).shape
+    return rows, features
+
+
+def _bf16(x: Floats) -> NDArray[np.uint16]:
+    """Rounded to the nearest even bf16."""
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def _pointer(array: NDArray[Any]) -> C.c_void_p:
+    return C.c_void_p(array.ctypes.data)
