@@ -38,11 +38,14 @@ class TorchEngine:
         try:
             with torch.inference_mode():
                 batch = batch_of(ids).to(model.device)
-                output = model.encode(batch)
+                output = self._encode(batch, ids)
                 return {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in outputs}
         finally:
             if was_training:
                 model.train()
+
+    def _encode(self, batch: "Batch", ids: Ids) -> "EncoderOutput":
+        return self.model.encode(batch)
 
     def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Ids) -> torch.Tensor:
         if name in POOLED:

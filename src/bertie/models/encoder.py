@@ -117,7 +117,7 @@ class Encoder(nn.Module):
             layout = Padded.of(input_ids, attention_mask)
         given, layout = layout, layout.roomy()
         positions = layout.position_ids() if cache is None else cache.extend(layout.mask())
-        self._check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
+        self.check_length(layout.max_seqlen if cache is None else int(cache.mask().sum(1).max()))
         if position_ids is not None:
             position_ids = layout.fill(position_ids)
         elif self.config.position_offset:
@@ -139,7 +139,7 @@ class Encoder(nn.Module):
                 keys = layout.max_seqlen if read is None else read.shape[1]
                 seen = with_distances(seen, self.relative(layout.max_seqlen, keys, read), hidden.dtype)
         hidden_states, attentions = [hidden], []
-        for i, layer in enumerate(self._in_order()):
+        for i, layer in enumerate(self.in_order()):
             reads = {} if cache is None else {"cache": cache.layer(i)}
             hidden, probs = layer(hidden, layout, seen, output_attentions=output_attentions, **reads)
             if output_hidden_states:
@@ -152,19 +152,20 @@ class Encoder(nn.Module):
         return EncoderOutput(
             last_hidden_state=layout.real(hidden),
             layout=given,
-            pooler_output=self._pool(summary(hidden, layout, last=self.config.causal)),
+            pooler_output=self.pool(summary(hidden, layout, last=self.config.causal)),
             hidden_states=tuple(map(layout.real, hidden_states)) if output_hidden_states else None,
             attentions=tuple(a.window if windowed else a for a in attentions) if output_attentions else None,
             global_attentions=tuple(a.of_global for a in attentions) if output_attentions and windowed else None,
             summary_last=self.config.causal,  # the only token that has seen all
         )
 
-    def _pool(self, token: Tensor) -> Tensor | None:
+    def pool(self, token: Tensor) -> Tensor | None:
+        """The pooler's output from the hidden states of summary tokens (B, H); None without a pooler."""
         if self.pooler is not None:
             return torch.tanh(self.pooler(token))
         return None if self.config.pooler_dense else token
 
-    def _in_order(self) -> Iterator[nn.Module]:
+    def in_order(self) -> Iterator[nn.Module]:
         """The layers as a sequence passes them; those of a group again and again (Lan et al. 2019, 3.1)."""
         sharing, rounds = self.config.sharing, self.config.num_hidden_layers
         if isinstance(sharing, Groups):
@@ -173,7 +174,8 @@ class Encoder(nn.Module):
         else:
             yield from self.layers
 
-    def _check_length(self, longest: int) -> None:
+    def check_length(self, longest: int) -> None:
+        """Raise DataError when a sequence is longer than the model has positions."""
         most = self.config.max_length
         if longest > most:
             raise DataError(

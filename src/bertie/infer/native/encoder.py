@@ -12,6 +12,7 @@ import ctypes as C
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -201,7 +202,7 @@ class NativeEncoder:
         if isinstance(linear, Int8Linear):
             kind, values, sizes = "int8", linear.values, linear.sizes
             ends = np.cumsum((0, *sizes))
-            sums = [values[:, a:b].sum(1, dtype=np.int64) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+            sums = [values[:, a:b].sum(1, dtype=np.int64) for a, b in pairwise(ends)]
             scales = wide(linear.scale), wide(linear.scale * np.stack(sums))
             reads = self._keep(linear.inv), self._keep(linear.off)
         else:

@@ -1,7 +1,7 @@
 """Builds and opens the native encoder: one shared library for the kind of processor this machine has.
 
-`bertie` works without it. A library made when the package was installed is taken; else, where a C++ compiler is found, one
-is compiled into the user's cache folder at first use (seconds, once).
+Bertie works without it. A library made when the package was installed is used. Otherwise, where a C++ compiler is found,
+one is compiled into the user's cache folder at first use, which takes seconds and happens once.
 """
 
 import ctypes

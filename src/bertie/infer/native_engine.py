@@ -1,0 +1,113 @@
+"""The native engine: the encoder in C++ (native/), the heads in torch."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import nn
+
+from bertie.data.ids import Ids
+from bertie.infer.native.encoder import ACTIVATIONS, EncoderWeights, FloatLinear, LayerWeights, NativeEncoder, Precision
+from bertie.infer.torch_engine import TorchEngine
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder, EncoderOutput, summary
+from bertie.models.kinds import Full, Learned, Residual
+from bertie.nn.embeddings import positions_after_pad
+from bertie.nn.layer import Layer
+
+if TYPE_CHECKING:
+    from bertie.data.batch import Batch
+    from bertie.models.model import Model
+
+WIDEST_HEAD = 128
+
+
+class NativeEngine(TorchEngine):
+    """Runs a BERT-shaped model's encoder in the native library, packed, without padding.
+
+    Raises ValueError for a model that the library has no layers for (`unsupported` says why), OSError where there is no
+    library for this machine.
+    """
+
+    def __init__(self, model: "Model", precision: Precision = "fp32", *, target: str | None = None) -> None:
+        super().__init__(model)
+        if reason := unsupported(model):
+            raise ValueError(reason)
+        self.native = NativeEncoder(weights_of(model.encoder), precision, target=target)
+
+    def _encode(self, batch: "Batch", ids: Ids) -> EncoderOutput:
+        config, encoder = self.model.config, self.model.encoder
+        encoder.check_length(int(ids.lengths.max(initial=0)))
+        if config.position_offset:
+            positions = positions_after_pad(batch.input_ids, batch.layout, config.pad_token_id).numpy()
+        else:
+            positions = np.arange(len(ids.input_ids)) - np.repeat(ids.starts[:-1], ids.lengths)
+        segments = ids.token_type_ids if config.type_vocab_size > 1 else None
+        hidden = self.native.run(ids.input_ids, segments, positions, ids.lengths, threads=torch.get_num_threads())
+        found = torch.from_numpy(hidden)
+        pooled = encoder.pool(summary(found, batch.layout, last=False))
+        return EncoderOutput(last_hidden_state=found, layout=batch.layout, pooler_output=pooled)
+
+
+def unsupported(model: "Model") -> str | None:
+    """Why the native library cannot run a model's encoder; None where it can."""
+    config: EncoderConfig = model.config
+    widths = (config.hidden_size, config.embedding_size or config.hidden_size, config.intermediate_size)
+    rules = {
+        "its encoder is one of its own": type(model.encoder) is Encoder,
+        "its attention is not full": isinstance(config.attention, Full) and not config.causal,
+        "its positions are not learned": isinstance(config.positions, Learned),
+        "its layers are not BERT's": isinstance(config.layer, Residual) and config.layer.norm == "post",
+        f"its activation is {config.hidden_act}": config.hidden_act in ACTIVATIONS,
+        "its norms are not layer norms": config.norm_type == "layer" and config.embedding_norm,
+        "its embeddings are made in another way": not (config.trigram_embeddings or config.rescale_embeddings),
+        "a width is no multiple of 16": not any(width % 16 for width in (*widths, config.head_size)),
+        f"its attention heads are wider than {WIDEST_HEAD}": config.head_size <= WIDEST_HEAD,
+        "its heads are not as wide together as it is": config.attention_size == config.hidden_size,
+        "its embeddings are wider than its layers": widths[1] <= widths[0],
+        "it is not on the CPU": model.device.type == "cpu",
+        "a head reads all layers": not any(needs.hidden_states for needs in model.needs),
+    }
+    return next((reason for reason, fine in rules.items() if not fine), None)
+
+
+def weights_of(encoder: Encoder) -> EncoderWeights:
+    """An encoder's weights as NumPy arrays."""
+    embeddings, seen = encoder.embeddings, dict[int, LayerWeights]()
+    layers = []
+    for layer in encoder.in_order():
+        assert isinstance(layer, Layer)
+        layers.append(seen.setdefault(id(layer), _layer(layer)))
+    assert embeddings.position is not None
+    segment, projection = embeddings.segment, embeddings.projection
+    return EncoderWeights(
+        word=_array(embeddings.word.weight),
+        position=_array(embeddings.position.weight),
+        segment=None if segment is None else _array(segment.weight),
+        norm=_norm(embeddings.norm),
+        projection=None if projection is None else _linear(projection),
+        layers=layers,
+        num_heads=encoder.config.num_attention_heads,
+        activation=encoder.config.hidden_act,
+        eps=encoder.config.layer_norm_eps,
+    )
+
+
+def _layer(layer: Layer) -> LayerWeights:
+    attention = layer.attention
+    parts = attention.get_submodule("qkv"), attention.get_submodule("output"), layer.up, layer.down
+    return LayerWeights(*map(_linear, parts), norms=(*_norm(layer.attention_norm), *_norm(layer.output_norm)))
+
+
+def _linear(linear: nn.Module) -> FloatLinear:
+    weight = _array(linear.get_parameter("weight"))
+    bias = dict(linear.named_parameters()).get("bias")
+    return FloatLinear(weight, np.zeros(len(weight), np.float32) if bias is None else _array(bias))
+
+
+def _norm(norm: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+    return _array(norm.get_parameter("weight")), _array(norm.get_parameter("bias"))
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().float().cpu().numpy()

@@ -1,0 +1,100 @@
+"""The native encoder against torch's, for every kind of processor that this machine can run.
+
+float32 sums in another order: errors grow with the root of the width and with the depth, as in torch itself.
+"""
+
+import numpy as np
+import pytest
+import torch
+
+from bertie import families
+from bertie.data.ids import Ids
+from bertie.infer.native.library import targets
+from bertie.infer.native_engine import NativeEngine, unsupported
+from bertie.infer.torch_engine import TorchEngine
+
+LENGTHS = np.array([1, 2, 5, 17, 33, 47, 128, 15, 16])
+SHAPES = {  # odd numbers of panels, one head and many, heads of 16 to 128
+    "bert-tiny": {"vocab_size": 300},
+    "one head": {"vocab_size": 300, "hidden_size": 96, "num_attention_heads": 1, "intermediate_size": 176},
+    "narrow heads": {"vocab_size": 300, "hidden_size": 80, "num_attention_heads": 5, "intermediate_size": 320},
+    "relu": {"vocab_size": 300, "hidden_act": "relu"},
+    "tanh": {"vocab_size": 300, "hidden_act": "gelu_tanh"},
+}
+
+
+def ids(vocab: int) -> Ids:
+    generator = np.random.default_rng(0)
+    total = int(LENGTHS.sum())
+    return Ids(generator.integers(5, vocab, total), generator.integers(0, 2, total), LENGTHS)
+
+
+def spread(model: torch.nn.Module) -> None:
+    """Weights so large that a layer does something; the first values of a model are nearly the identity."""
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.08)
+
+
+@pytest.fixture(params=targets())
+def target(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_float32_is_torchs(name, target):
+    model = families.build("bert-tiny", **SHAPES[name]).eval()
+    spread(model)
+    read = ids(300)
+    outputs = ("last_hidden_state", "pooler_output")
+    expected, found = TorchEngine(model).run(read, outputs), NativeEngine(model, target=target).run(read, outputs)
+    for output in outputs:
+        np.testing.assert_allclose(found[output], expected[output], atol=1e-5, rtol=0)  # hidden states are about 1
+
+
+@pytest.mark.parametrize(
+    "preset", ["albert-base-v2", "roberta-base", "electra-small-discriminator", "distilbert-base-uncased"]
+)
+def test_kin_of_bert_run_too(preset):
+    small = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 128}
+    model = families.build(preset, vocab_size=300, **small).eval()
+    spread(model)
+    assert unsupported(model) is None
+    read = ids(300)
+    expected, found = (engine.run(read, ["last_hidden_state"]) for engine in (TorchEngine(model), NativeEngine(model)))
+    np.testing.assert_allclose(found["last_hidden_state"], expected["last_hidden_state"], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_fewer_bits_stay_near(precision, target):
+    model = families.build("bert-tiny", vocab_size=300).eval()
+    spread(model)
+    read = ids(300)
+    try:
+        engine = NativeEngine(model, precision, target=target)
+    except ValueError:
+        pytest.skip(f"{target} has no {precision}")
+    x, y = (e.run(read, ["last_hidden_state"])["last_hidden_state"] for e in (TorchEngine(model), engine))
+    cosines = (x * y).sum(1) / np.linalg.norm(x, axis=1) / np.linalg.norm(y, axis=1)
+    # int8 rounds to 255 steps (127 on AVX2): relative errors of about 0.4 % (0.8 %) a product, which cost their square
+    assert cosines.min() > 0.998
+
+
+def test_a_text_does_not_depend_on_its_neighbours():
+    model = families.build("bert-tiny", vocab_size=300).eval()
+    spread(model)
+    read, engine = ids(300), NativeEngine(model, "int8")
+    together = engine.run(read, ["last_hidden_state"])["last_hidden_state"]
+    for number in range(len(LENGTHS)):
+        alone = read.take(np.array([number]))
+        rows = together[read.tokens(np.array([number]))]
+        assert (engine.run(alone, ["last_hidden_state"])["last_hidden_state"] == rows).all()  # scales are a token's own
+
+
+@pytest.mark.parametrize(
+    ("preset", "why"), [("longformer-base-4096", "attention"), ("gpt2", "attention"), ("mobilebert-uncased", "layers")]
+)
+def test_other_shapes_are_named(preset, why):
+    with torch.device("meta"):
+        model = families.build(preset, vocab_size=300, num_hidden_layers=1)
+    assert why in str(unsupported(model))
