@@ -95,6 +95,5 @@ def test_a_text_does_not_depend_on_its_neighbours():
     ("preset", "why"), [("longformer-base-4096", "attention"), ("gpt2", "attention"), ("mobilebert-uncased", "layers")]
 )
 def test_other_shapes_are_named(preset, why):
-    with torch.device("meta"):
-        model = families.build(preset, vocab_size=300, num_hidden_layers=1)
+    model = families.build(preset, vocab_size=300, num_hidden_layers=1)
     assert why in str(unsupported(model))

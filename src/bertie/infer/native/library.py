@@ -1,7 +1,7 @@
 """Builds and opens the native encoder: one shared library for the kind of processor this machine has.
 
-Bertie works without it. A library made when the package was installed is used. Otherwise, where a C++ compiler is found,
-one is compiled into the user's cache folder at first use, which takes seconds and happens once.
+Bertie works without it. A library made when the package was installed is used. Otherwise, where there is a C++
+compiler, one is compiled into the user's cache folder at first use, which takes seconds and happens once.
 """
 
 import ctypes
