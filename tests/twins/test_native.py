@@ -36,7 +36,11 @@ def spread(model: torch.nn.Module) -> None:
             torch.nn.init.normal_(parameter, std=0.08)
 
 
-@pytest.fixture(params=targets())
+@pytest.fixture(
+    params=[
+        name if name in (targets()[0], "portable") else pytest.param(name, marks=pytest.mark.slow) for name in targets()
+    ]
+)
 def target(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -95,8 +95,13 @@ def weights_of(encoder: Encoder) -> EncoderWeights:
 
 def _layer(layer: Layer) -> LayerWeights:
     attention = layer.attention
-    parts = attention.get_submodule("qkv"), attention.get_submodule("output"), layer.up, layer.down
-    return LayerWeights(*map(_linear, parts), norms=(*_norm(layer.attention_norm), *_norm(layer.output_norm)))
+    return LayerWeights(
+        qkv=_linear(attention.get_submodule("qkv")),
+        out=_linear(attention.get_submodule("output")),
+        up=_linear(layer.up),
+        down=_linear(layer.down),
+        norms=(*_norm(layer.attention_norm), *_norm(layer.output_norm)),
+    )
 
 
 def _linear(linear: nn.Module) -> FloatLinear:

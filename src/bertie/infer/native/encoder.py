@@ -199,6 +199,11 @@ class NativeEncoder:
             whole[..., :rows] = array
             return self._keep(whole)
 
+        kind: Precision = self.precision
+        values: NDArray[Any]
+        scales: tuple[int | None, int | None] = (None, None)
+        reads: tuple[int | None, int | None] = (None, None)
+        sizes: tuple[int, ...] = (features,)
         if isinstance(linear, Int8Linear):
             kind, values, sizes = "int8", linear.values, linear.sizes
             ends = np.cumsum((0, *sizes))
@@ -206,7 +211,6 @@ class NativeEncoder:
             scales = wide(linear.scale), wide(linear.scale * np.stack(sums))
             reads = self._keep(linear.inv), self._keep(linear.off)
         else:
-            kind, sizes, scales, reads = self.precision, (features,), (None, None), (None, None)
             values = _bf16(linear.weight) if kind == "bf16" else np.ascontiguousarray(linear.weight, np.float32)
         panels = np.zeros(padded * features * values.itemsize + 64, np.uint8)
         start = -panels.ctypes.data % 64
