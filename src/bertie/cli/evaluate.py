@@ -101,7 +101,7 @@ def evaluate(
             notes=notes,
             source=what,
         )
-        page.footer(docs="docs/fine-tuning.md").save(report)
+        page.footer(docs="docs/reports.md").save(report)
         console.say(f"The page is {report}")
     if console.verbosity.json:
         emit(found)

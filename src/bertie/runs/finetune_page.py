@@ -29,7 +29,7 @@ from bertie.train import log
 from bertie.train.resume import flatten
 
 DRAWN = 3  # metrics whose values on dev are drawn
-DOCS = "docs/fine-tuning.md"
+DOCS = "docs/reports.md"
 
 
 def is_finetuning(run: Path) -> bool:
