@@ -23,6 +23,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     pretrain,
     reproduce,
     runs,
+    sample,
     submission,
     tokenizer,
     tune,
