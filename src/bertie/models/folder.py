@@ -21,7 +21,7 @@ from bertie.models.model import Model
 from bertie.models.seq2seq import DECODER, assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
 from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, check_names, load_weights, weight_files
-from bertie.nn.init import initialize
+from bertie.nn.init import initialize, shapes_only
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
@@ -73,7 +73,7 @@ def load(
     with WeightsFolder(folder, variant.table) as weights:
         config = _agree(variant, config, weights, where)
         labels = read_labels(public, where)
-        with torch.device("meta"):
+        with shapes_only():
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))

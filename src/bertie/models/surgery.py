@@ -18,6 +18,7 @@ from bertie.models.kinds import Groups
 from bertie.models.model import Model
 from bertie.models.seq2seq import assembled
 from bertie.models.variant import Variant
+from bertie.nn.init import shapes_only
 from bertie.text.resize import Resized
 
 Fill = Literal["tile", "interpolate"]
@@ -38,7 +39,7 @@ def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) ->
         raise UsageError("This model belongs to no variant; make it with families.build or families.load.")
     weights = (state.get(f"heads.{name}.classifier.weight") for name in model.heads)
     outputs = [0 if weight is None else len(weight) for weight in weights]
-    with torch.device("meta"):
+    with shapes_only():
         heads = {name: HEADS[name](config, n) for name, n in zip(model.heads, outputs, strict=True)}
         new = assembled(model.variant.encoder(config), heads, variant=model.variant, public=model.public)
     new.load_state_dict({name: tensor.detach().clone() for name, tensor in state.items()}, assign=True)
@@ -180,7 +181,7 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     if SEGMENT in kept and not shape.type_vocab_size:
         kept[POSITION] = kept[POSITION] + kept.pop(SEGMENT)[0]
     heads = [name for name in model.heads if f"heads.{name}.bias" in variant.table]
-    with torch.device("meta"):
+    with shapes_only():
         new = Model(variant.encoder(shape), {name: HEADS[name](shape, 0) for name in heads}, variant=variant)
     wanted = {name: tensor.shape for name, tensor in new.state_dict().items()}
     if lacking := [name for name, shape in wanted.items() if name not in kept or kept[name].shape != shape]:

@@ -1,12 +1,39 @@
-"""One function initializes a model."""
+"""One function initializes a model; until then its modules may be shapes without values."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
+import torch
 import xxhash
-from torch import Generator, nn
+from torch import Generator, Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 Stds = Mapping[str, float | tuple[float, ...]]
+
+
+DRAWS = frozenset({Tensor.normal_, Tensor.uniform_, nn.init.normal_, nn.init.uniform_, nn.init.kaiming_uniform_})
+
+
+class _Undrawn(TorchFunctionMode):
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func in DRAWS:
+            return args[0] if args else (kwargs or {})["tensor"]
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Make modules on the meta device: shapes without memory, whose values are set later.
+
+    Torch's modules draw random values when they are made. On the meta device that computes nothing, yet the first draw
+    imports torch's compiler, which takes longer than all else that a small prediction does.
+    """
+    with torch.device("meta"), _Undrawn():
+        yield
 
 
 def initialize(

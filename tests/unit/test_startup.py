@@ -1,0 +1,46 @@
+"""What a command imports before it answers: never what it does not use. Counted in modules, since seconds vary."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_predict import save_model
+
+UNUSED = (
+    *("torch._dynamo", "torch._inductor", "sympy", "triton", "torch.distributed.fsdp", "torch.distributed.tensor"),
+    *("scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "transformers", "ray", "optuna", "tensorboard"),
+    *("bertie.settings", "bertie.runs", "bertie.objectives", "bertie.report.page", "bertie.bench"),
+)
+SCRIPT = """
+import sys
+from bertie.cli import main
+try:
+    main()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def imported(*arguments: object, stdin: str = "") -> set[str]:
+    """The modules that a command line has imported when it ends well."""
+    command = [sys.executable, "-c", SCRIPT, *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("command", ["predict", "embed"])
+def test_an_answer_needs_torch_and_little_else(folder, command):
+    modules = imported(command, folder, "-q", stdin="a b c\n")
+    assert "torch" in modules
+    assert sorted(modules & set(UNUSED)) == []
+
+
+def test_help_needs_no_torch():
+    assert not imported("predict", "--help") & {"torch", "numpy"}
