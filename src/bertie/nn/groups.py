@@ -4,7 +4,7 @@
 
 A group's width is a multiple of 32, what a vector register holds in bf16: the softmax of a row of 56 takes three times
 as long as that of one of 64, and few widths mean few shapes that kernels must be made for (docs/LOG.md). The plain twin
-is `attention.formula` on the (B, S) rectangle (tests/twins/test_groups.py).
+is `attention.formula` on the (B, S) rectangle (tests/twins/test_grouped_attention.py).
 
 T tokens · R rows, T or some more · B sequences · b of them in a group, S its width · N heads · D head size
 """
