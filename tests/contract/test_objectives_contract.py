@@ -106,7 +106,9 @@ def source_of(objective: Objective, tokenizer: Tokenizer, **options: Any) -> Pre
 
 def model_of(name: str, objective: Objective) -> Model:
     case = CASES[name]
-    shape: EncoderConfig = families.config(case.preset, **{**NANO, **case.overrides})
+    preset = families.config(case.preset)
+    nano = {name: value for name, value in NANO.items() if name not in preset.unread}
+    shape: EncoderConfig = preset.replace(**{**nano, **case.overrides})
     model = families.build(shape, heads=objective.heads, variant=families.family(case.preset).model_type)
     objective.prepare(model, 0)
     return model
