@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from toys import CommandLine
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with shall not look for anything elsewhere
+# Models of the tests are too small to gain from threads, which wait for each other many times over on a busy machine:
+# some took 40 times as long. Set before torch is imported, and inherited by commands; another number given stands.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Machines are shared and slow at times; a test never fails for that. The same examples every run.
 settings.register_profile("bertie", deadline=None, derandomize=True, max_examples=50)
