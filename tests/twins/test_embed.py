@@ -14,7 +14,7 @@ import bertie
 from bertie.cli import main, tables
 from bertie.data.tables import Bad, Example, Skipped
 from bertie.errors import DataError, UsageError
-from bertie.infer.embed import write_jsonl, write_npy
+from bertie.infer.embed import vectors, write_npy
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.tasks.embed import EmbedTask, of_folder
@@ -100,17 +100,16 @@ def test_contrastive_loss_is_its_formula():
 def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):
     predictor = tables.embedder(base, "mean", True, None, "fp32", "cpu")
     rows = [Example((TEXTS[0],), None, 1), Bad(2, "empty text"), Example((TEXTS[2],), None, 3)]
-    lines, array, skipped = io.BytesIO(), io.BytesIO(), Skipped()
-    write_jsonl(predictor, rows, lines, skipped)
+    array, skipped = io.BytesIO(), Skipped()
+    records = [(row.line, found) for row, found in vectors(predictor, rows, skipped)]
     write_npy(predictor, rows, array, Skipped())
     assert (skipped.rows, skipped.total) == (3, 1)
-    records = [json.loads(line) for line in lines.getvalue().splitlines()]
-    assert records[1] == {"line": 2, "error": "empty text"}
+    assert records[1] == (2, rows[1])
     array.seek(0)
     found = np.load(array)
     assert found.shape == (3, 32)
     assert np.isnan(found[1]).all()
-    np.testing.assert_allclose(found[[0, 2]], [records[0]["vector"], records[2]["vector"]], atol=1e-7)
+    np.testing.assert_allclose(found[[0, 2]], [records[0][1], records[2][1]], atol=1e-7)
     np.testing.assert_allclose(np.linalg.norm(found[[0, 2]], axis=1), 1, atol=1e-6)
 
 

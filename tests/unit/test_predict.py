@@ -214,10 +214,10 @@ def test_stdin_to_stdout_in_order_with_errors_in_place(run, folder, model):
     done = run("predict", folder, stdin="quiet place\n\nBANG\n")
     assert done.returncode == 0, done.stderr
     first, second, third = map(json.loads, done.stdout.splitlines())
-    assert list(first) == ["line", "label", "probability", "scores"]
-    assert first["line"] == 1
+    assert list(first) == ["text", "row", "line", "label", "probability", "scores"]
+    assert (first["text"], first["row"], first["line"]) == ("quiet place", 1, 1)
     assert close(first, bertie.predict(model, ["quiet place"])[0].as_json())
-    assert second == {"line": 2, "error": "empty text"}
+    assert second == {"text": "", "row": 2, "line": 2, "error": "empty text"}
     assert third["line"] == 3
     assert "1 of 3 rows left out: empty text" in done.stderr
 
@@ -238,9 +238,9 @@ def test_files_in_every_format_and_out(run, folder, tmp_path):
     done = run("predict", folder, tmp_path / "in.csv", "--text", "review", "-o", tmp_path / "out.tsv")
     assert done.returncode == 0, done.stderr
     rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text().splitlines()]
-    assert rows[0] == ["line", "label", "probability", "error"]
-    assert [row[0] for row in rows[1:]] == ["2", "3", "4"]
-    assert rows[2][1:] == ["", "", "empty text"]
+    assert rows[0] == ["id", "review", "row", "line", "label", "probability", "error"]
+    assert [row[:4] for row in rows[1:]] == [["1", "abc", "1", "2"], ["2", "", "2", "3"], ["3", "d, e", "3", "4"]]
+    assert rows[2][4:] == ["", "", "empty text"]
     again = run("predict", folder, tmp_path / "in.csv", "--text", "review", "-o", tmp_path / "out.tsv")
     assert again.returncode == 2
     assert "--overwrite" in again.stderr
@@ -284,7 +284,7 @@ def test_fill_mask_from_stdin_goes_on_after_a_bad_line(run, tmp_path):
 
 def test_usage_errors(run, folder, tmp_path):
     assert run("predict", tmp_path / "absent").returncode == 3
-    assert run("predict", folder, "-o", tmp_path / "x.xlsx").returncode == 2
+    assert run("predict", folder, "-o", tmp_path / "x.xls").returncode == 2
     assert run("evaluate", folder).returncode == 2
     done = run("predict", folder, "--precision", "fp64", stdin="x\n")
     assert done.returncode == 2

@@ -81,8 +81,8 @@ def test_unknown_columns_are_one_clear_error(tmp_path):
         read(path, TableFormat(text=("review",)))
     with pytest.raises(DataError, match=r"no column 'star'. Did you mean 'stars'"):
         read(path, TableFormat(text=("review",), label="star"))
-    with pytest.raises(UsageError, match="Unknown table format 'xlsx'"):
-        read(path.rename(tmp_path / "a.xlsx"))
+    with pytest.raises(UsageError, match="Unknown table format 'xls'"):
+        read(path.rename(tmp_path / "a.xls"))
     with pytest.raises(DataError, match="cannot be read: No such file"):
         read(tmp_path / "absent.csv")
 

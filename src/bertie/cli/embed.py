@@ -1,6 +1,7 @@
 """`bertie embed`: vectors of texts."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Annotated
 
@@ -9,14 +10,19 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError
 
 
 @app.command()
 def embed(
     model: Annotated[Path, typer.Argument(help="Model folder; one of sentence-transformers too.")],
     file: tables.TextFile = "-",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help=".npy or .jsonl; else jsonl on stdout.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help=".npy, .jsonl, .parquet, .csv, .tsv, .xlsx.")
+    ] = None,
+    only_answers: tables.OnlyAnswers = False,
+    excel: tables.Excel = False,
+    output_encoding: tables.OutputEncoding = "utf-8",
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
@@ -33,22 +39,25 @@ def embed(
 ) -> None:
     """Write a vector for every text, in order; texts may be more than fit into memory.
 
-    A row that cannot be read is counted; in jsonl it has an error in its place, in npy a row of NaN.
+    Each record keeps all columns of its row, then come the numbers of its row and its line, and the vector; a .npy file
+    holds the vectors alone. A row that cannot be read is counted; it has an error in its place, in .npy a row of NaN.
 
     [bold]Examples[/]
 
       bertie embed runs/sts/model sentences.txt -o vectors.npy
 
+      bertie embed runs/sts/model reviews.csv --text review -o reviews.parquet
+
       echo "the tide came in" | bertie embed runs/sts/model
     """
-    from bertie.data.tables import Columns, Skipped
+    from bertie.data.tables import Bad, Columns, Skipped
     from bertie.files import atomic_write, check_new_file
-    from bertie.infer.embed import write_jsonl, write_npy
+    from bertie.infer.embed import vectors, write_npy
     from bertie.infer.predict import TooLongCount
+    from bertie.infer.records import WRITERS
 
-    kind = output.suffix.lower() if output else ".jsonl"
-    if kind not in (".npy", ".jsonl"):
-        raise UsageError(f"{output}: vectors are written as .npy or .jsonl.")
+    kind = tables.kind_of_output(output, (".npy", *(kind for kind in WRITERS if kind != ".json")))
+    form = replace(tables.form(kind, only_answers, excel, output_encoding), columns=("vector",))
     if output:
         check_new_file(output, overwrite=overwrite)
     predictor = tables.embedder(model, pooling, normalize, max_length, precision, device)
@@ -58,14 +67,25 @@ def embed(
             read = " + ".join(found.text)
             raise DataError(f"{file}: {read} would be read, but a vector is that of one text. Name its column: --text.")
 
-    format = tables.unlabelled(file, text, columns, encoding, format_)
+    format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers and kind != ".npy")
     rows = predictor.task.rows(file, format, on_columns=check)
     skipped, long = Skipped(), TooLongCount(predictor.too_long, predictor.max_length)
+
+    def write_records(out: IO[bytes]) -> None:
+        with WRITERS[kind](out, form) as write:
+            for row, found in vectors(predictor, rows, skipped, long, eager=file == "-"):
+                record = {"error": found.reason} if isinstance(found, Bad) else {"vector": found.tolist()}
+                write(row.source, tables.numbers(row, skipped.rows, only_answers), record)
+
     if output:
         with atomic_write(output) as raw:
-            (write_npy if kind == ".npy" else write_jsonl)(predictor, rows, raw, skipped, long)
+            if kind == ".npy":
+                write_npy(predictor, rows, raw, skipped, long)
+            else:
+                write_records(raw)
         console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} texts: {output}")
     else:
-        out: IO[bytes] = sys.stdout.buffer
-        write_jsonl(predictor, rows, out, skipped, long, eager=file == "-")
+        write_records(sys.stdout.buffer)
+    for note in form.notes:
+        console.warn(note)
     tables.warn_of(skipped, long)

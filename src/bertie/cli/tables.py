@@ -1,7 +1,8 @@
 """Options about tables of examples, which finetune, evaluate and predict share."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,12 +11,13 @@ from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, Skipped, TableFormat
-    from bertie.infer.predict import Predictor, TooLongCount
+    from bertie.infer.predict import Predictor, Row, TooLongCount
+    from bertie.infer.records import Form
     from bertie.models.model import Model
 
 PRECISIONS = ("fp32", "bf16", "auto")
 
-TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, jsonl, parquet, txt (one a line); - is stdin.")]
+TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one a line); - is stdin.")]
 TextColumns = Annotated[
     list[str] | None,
     typer.Option("--text", help="Column of the text; twice for a pair. Left out: recognised by name."),
@@ -25,7 +27,16 @@ ColumnNames = Annotated[
     str, typer.Option("--columns", help="Names of the columns of a file without a header line: source,label,text.")
 ]
 Encoding = Annotated[str, typer.Option("--encoding", help="Text encoding of the files: utf-8, cp949 ...")]
-Format = Annotated[str, typer.Option("--format", help="csv, tsv, jsonl, parquet or lines. Left out: by the name.")]
+Format = Annotated[
+    str, typer.Option("--format", help="csv, tsv, xlsx, jsonl, parquet or lines. Default: inferred from the file.")
+]
+OnlyAnswers = Annotated[
+    bool, typer.Option("--only-answers", help="Leave out the columns of the rows: line, id and answer.")
+]
+Excel = Annotated[
+    bool, typer.Option("--excel", help="Write .csv or .tsv as Excel opens it: UTF-8 with a byte order mark.")
+]
+OutputEncoding = Annotated[str, typer.Option("--output-encoding", help="Text encoding of the output: utf-8, cp949 ...")]
 DataSet = Annotated[str, typer.Option("--data", help="A published data set: sst2, mrpc, nsmc ... (with --data-dir).")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the published files of --data.")]
 MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens per text. Left out: as in training.")]
@@ -46,12 +57,47 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def unlabelled(file: str, text: list[str] | None, columns: str, encoding: str, kind: str) -> "TableFormat":
-    """How a file of texts alone is read, as the options say."""
+def unlabelled(
+    file: str, text: list[str] | None, columns: str, encoding: str, kind: str, *, keep: bool = False
+) -> "TableFormat":
+    """How a file of texts alone is read, as the options say. keep: its other columns too."""
     from bertie.data.rows import kind_of
     from bertie.data.tables import TableFormat
 
-    return TableFormat(tuple(text or ()), "", names(columns), encoding, kind or kind_of(file), labelled=False)
+    return TableFormat(
+        tuple(text or ()), "", names(columns), encoding, kind or kind_of(file), labelled=False, keep=keep
+    )
+
+
+def kind_of_output(output: Path | None, kinds: Iterable[str]) -> str:
+    """The ending of an output file's name, one of `kinds`; .jsonl where there is no file."""
+    kind = output.suffix.lower() if output else ".jsonl"
+    if kind not in kinds:
+        raise UsageError(
+            f"{output}: the ending {kind!r} is not one that can be written. Use one of {', '.join(kinds)}."
+        )
+    return kind
+
+
+def form(kind: str, only_answers: bool, excel: bool, encoding: str) -> "Form":
+    """How records are written, as the options say."""
+    from bertie.data.lines import check_encoding
+    from bertie.infer.records import TEXT, Form
+
+    check_encoding(encoding)
+    if excel and kind not in TEXT:
+        raise UsageError(
+            f"--excel is for {' and '.join(TEXT)} files. Pass -o FILE.csv, or -o FILE.xlsx without --excel."
+        )
+    if encoding != "utf-8" and kind not in (*TEXT, ".jsonl"):
+        raise UsageError(f"--output-encoding is for text files; {kind} files have their own. Leave it out.")
+    return Form(only_answers=only_answers, encoding=encoding, excel=excel)
+
+
+def numbers(row: "Row", number: int, only_answers: bool) -> dict[str, Any]:
+    """The number of a row, of the line where it ends, and its id unless one of its columns is called so."""
+    name = getattr(row, "id", "") if "id" not in (row.source or ()) else ""
+    return {**({} if only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
 
 
 def loaded(model: Path, precision: str, device: str) -> "Model":

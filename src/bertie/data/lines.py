@@ -6,9 +6,9 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -22,10 +22,14 @@ _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format 
 
 @dataclass(frozen=True)
 class Bad:
-    """A row that cannot be used: where it is, and why, in words that several rows can share."""
+    """A row that cannot be used: where it is, and why, in words that several rows can share.
+
+    source: what the row holds, as far as it could be read, where the reader was asked to keep it.
+    """
 
     line: int
     reason: str
+    source: Mapping[str, Any] | None = field(default=None, compare=False, kw_only=True)
 
 
 def where_of(path: Path | str) -> str:

@@ -9,6 +9,7 @@ none; a start of -1 says that the text does not stand where the file has it. Suc
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
             for number, line in decoded(file, format.encoding, where_of(path)):
-                yield line if isinstance(line, Bad) else _of_line(line, number)
+                yield line if isinstance(line, Bad) else _of_line(line, number, keep=format.keep)
         return
     try:
         text = read_whole(path).decode("utf-8-sig")
@@ -53,14 +54,15 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         yield _question(context, qa, number)
 
 
-def _of_line(row: str, line: int) -> Example | Bad:
+def _of_line(row: str, line: int, *, keep: bool) -> Example | Bad:
     try:
         fields = json.loads(row)
     except (ValueError, RecursionError):
         return Bad(line, "not JSON" if row.strip() else "empty line")
-    return (
-        _question(fields.get("context"), fields, line) if isinstance(fields, dict) else Bad(line, "not a JSON object")
-    )
+    if not isinstance(fields, dict):
+        return Bad(line, "not a JSON object")
+    found = _question(fields.get("context"), fields, line)
+    return replace(found, source=fields) if keep and getattr(found, "reason", "") != NO_TEXT else found
 
 
 def _question(context: Any, qa: Any, number: int) -> Example | Bad:

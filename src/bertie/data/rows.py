@@ -12,13 +12,15 @@ import itertools
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, time
 from pathlib import Path
 from typing import IO, Any
 
 from bertie.data.lines import WHOLE, Bad, check_characters, decoded, json_line, opened, standard_input, where_of
+from bertie.data.sheets import sheet_rows
 from bertie.errors import DataError, UsageError, nearest
 
 NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
@@ -26,12 +28,24 @@ Lines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
 Fields = dict[str, Any]  # a text, or (from JSON and parquet) a list; None where there is nothing
 
 
+class Flat(Fields):
+    """Fields of an object that had numbers or objects in it. source: the object as it was."""
+
+    source: Mapping[str, Any]
+
+
+def source_of(fields: Fields) -> Mapping[str, Any]:
+    """What a row held before it was made of texts: numbers as numbers, objects within objects."""
+    return fields.source if isinstance(fields, Flat) else fields
+
+
 @dataclass(frozen=True)
 class TableFormat:
     """How a file is to be read; what is empty is recognised by suffix and by column name.
 
     text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: rows
-    without a label are Bad, and so are those whose label is `undecided`.
+    without a label are Bad, and so are those whose label is `undecided`. keep: each row comes with all it holds
+    (`Example.source`), which takes memory where examples are collected.
     """
 
     text: tuple[str, ...] = ()
@@ -41,6 +55,7 @@ class TableFormat:
     kind: str = ""
     labelled: bool = True
     undecided: str | None = None
+    keep: bool = False
 
 
 RECOGNISED = TableFormat()
@@ -93,9 +108,19 @@ def _first_line(path: Path | str) -> bytes:
 _NO_MORE = "\0no more"
 
 
-def _named(values: Sequence[str], names: Sequence[str], line: int) -> Fields | Bad:
+def unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns that are all different: a, a, -> a, a.1."""
+    found: dict[str, None] = {}
+    for name in names:
+        more = (f"{name}.{i}" for i in itertools.count(1))
+        found[name if name not in found else next(other for other in more if other not in (*found, *names))] = None
+    return tuple(found)
+
+
+def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | Bad:
     if len(values) != len(names):
-        return Bad(line, f"{len(values)} columns where {len(names)} are expected")
+        kept = dict(zip(names, values, strict=False))
+        return Bad(line, f"{len(values)} columns where {len(names)} are expected", source=kept)
     return dict(zip(names, values, strict=True))
 
 
@@ -106,7 +131,7 @@ def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         if isinstance(line, Bad):
             yield number, line
         elif not names:
-            names = tuple(line.split("\t"))
+            names = unique(line.split("\t"))
         elif not line and len(names) > 1:
             yield number, Bad(number, "empty line")
         else:
@@ -153,7 +178,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         elif not values:
             yield number, Bad(number, "empty line")
         elif not names:
-            names = tuple(values)
+            names = unique(values)
         else:
             yield number, _named(values, names, number)
 
@@ -170,7 +195,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
             continue
         try:
             value = json_line(line)
-            value = _flat(value) if isinstance(value, dict) else value
+            fields = _flat(value) if isinstance(value, dict) else None
         except (ValueError, RecursionError):
             if number == 1 and line.lstrip().startswith("["):
                 raise DataError(
@@ -178,11 +203,11 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
                 ) from None
             yield number, Bad(number, "not JSON")
             continue
-        if not isinstance(value, dict):
+        if fields is None:
             yield number, Bad(number, "not a JSON object")
             continue
-        names = names or tuple(value)
-        yield number, _ordered(value, names)
+        names = names or tuple(fields)
+        yield number, _ordered(fields, names)
 
 
 def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
@@ -212,9 +237,13 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
         yield number, _ordered(fields, names)
 
 
-def _ordered(fields: Fields, first: Sequence[str]) -> Fields:
+def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
     """The first object's keys come first, so that the columns found do not depend on what later rows leave out."""
-    return {name: fields.get(name) for name in (*first, *(name for name in fields if name not in first))}
+    if tuple(fields) == first:
+        return fields
+    found = Flat({name: fields.get(name) for name in (*first, *(name for name in fields if name not in first))})
+    found.source = fields.source
+    return found
 
 
 def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
@@ -231,6 +260,21 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
         raise DataError(f"{where} is not a readable parquet file ({error}). Was its copy cut short?") from None
 
 
+def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+    """The first worksheet of a workbook; the line is the row's number in it, from 1."""
+    names = format.columns
+    for number, values in sheet_rows(file, where):
+        if not names:
+            names = unique([str(_field(value) or "") for value in values])
+            continue
+        cells = [*values, *[None] * (len(names) - len(values))]
+        if not any(value is not None for value in cells):
+            yield number, Bad(number, "empty line")
+            continue
+        found = _named(cells, names, number)
+        yield number, found if isinstance(found, Bad) else _flat(found)
+
+
 def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
     """One text a line; with two text columns, or `columns`, their fields between tabs."""
     names = format.columns or format.text or ("text",)
@@ -241,9 +285,10 @@ def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
             yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number)
 
 
-def _flat(value: dict[str, Any], within: str = "") -> Fields:
+def _flat(value: dict[str, Any], within: str = "") -> Flat:
     """Fields of a JSON or parquet object: {"labels": {"real": 3.5}} is labels.real, "3.5"; lists stay as they are."""
-    fields: Fields = {}
+    fields = Flat()
+    fields.source = value
     for name, inner in value.items():
         fields |= _flat(inner, f"{within}{name}.") if isinstance(inner, dict) else {within + name: _field(inner)}
     return fields
@@ -255,6 +300,8 @@ def _field(value: Any) -> Any:
         return str(value).lower()
     if isinstance(value, list):
         return value
+    if isinstance(value, (date, time)):  # datetime is a date; from parquet and worksheets
+        return value.isoformat()
     return str(value) if isinstance(value, (str, int, float)) and value == value else None
 
 
@@ -264,5 +311,6 @@ FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[tuple[int, Fields 
     "json": _json,
     "jsonl": _jsonl,
     "parquet": _parquet,
+    "xlsx": _xlsx,
     "lines": _lines,
 }

@@ -7,13 +7,13 @@ out as `Bad`, in its place, and `Skipped` counts it, so that nothing is lost wit
 unreadable (wrong columns, another encoding, a cut-off parquet file) is one DataError.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bertie.data.lines import Bad
-from bertie.data.rows import RECOGNISED, Fields, TableFormat, records
+from bertie.data.rows import RECOGNISED, Fields, TableFormat, records, source_of
 from bertie.errors import DataError, UsageError, nearest
 
 __all__ = [
@@ -54,7 +54,8 @@ class Example:
     """One text or several that belong together, and the label when known: its name, or what else a task tells.
 
     `line` is where its row ends, from 1; `id` its name in the file, where it has one. group: what it belongs to with
-    others, where that is said; else the task decides (`Reader.group`).
+    others, where that is said; else the task decides (`Reader.group`). source: the whole row as it came, by column,
+    where the reader was asked to keep it.
     """
 
     texts: tuple[str, ...]
@@ -62,6 +63,7 @@ class Example:
     line: int = 0
     id: str = ""
     group: Hashable = field(default=None, compare=False, kw_only=True)
+    source: Mapping[str, Any] | None = field(default=None, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,9 @@ def stream(
             on_columns(columns)
         found = (make or example)(fields, columns, line)
         undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
-        yield Bad(line, f"no gold label ({format.undecided!r})") if undecided else found
+        if undecided:
+            found = Bad(line, f"no gold label ({format.undecided!r})")
+        yield replace(found, source=source_of(fields)) if format.keep else found
 
 
 def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Bad:

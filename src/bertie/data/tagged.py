@@ -12,7 +12,7 @@ An empty line ends a sentence. An example's text is the sentence as it was writt
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -163,7 +163,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
         try:
             row = json_line(line)
             if "tokens" not in row and isinstance(row["text"], str) and row["text"].strip():
-                yield Example((row["text"],), None, number)
+                yield Example((row["text"],), None, number, source=row if format.keep else None)
                 continue
             words, tags = row["tokens"], row.get(format.label or "tags")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
@@ -175,7 +175,8 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
             yield Bad(number, "tokens and tags are not as many")
         else:
             example = spaced(words, tags or (), number)
-            yield Tagged(example.texts, None, number, spans=example.spans) if tags is None else example
+            found = replace(example, label=None) if tags is None else example
+            yield replace(found, source=row) if format.keep else found
 
 
 def _texts(values: object) -> bool:

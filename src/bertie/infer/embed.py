@@ -4,7 +4,6 @@ N texts · H hidden size
 """
 
 import io
-import json
 from collections.abc import Iterable, Iterator
 from typing import IO
 
@@ -24,31 +23,15 @@ def vectors(
     long: TooLongCount | None = None,
     *,
     eager: bool = False,
-) -> Iterator[tuple[int, Vector | Bad]]:
-    """The line of each text with its vector (H,), or with why it has none, in order. long: told of those cut off."""
+) -> Iterator[tuple[Row, Vector | Bad]]:
+    """Each row with its vector (H,), or with why it has none, in order. long: told of those cut off."""
     for row, answer in predictor.stream(rows, eager=eager, long=long):
         skipped.rows += 1
         if isinstance(answer, Bad):
             skipped.add(answer)
-            yield row.line, answer
+            yield row, answer
             continue
-        yield row.line, np.array(answer.label, np.float32)
-
-
-def write_jsonl(
-    predictor: Predictor,
-    rows: Iterable[Row],
-    out: IO[bytes],
-    skipped: Skipped,
-    long: TooLongCount | None = None,
-    *,
-    eager: bool = False,
-) -> None:
-    """One record a text: {"line": 1, "vector": [...]}, or {"line": 2, "error": "empty text"}."""
-    for line, found in vectors(predictor, rows, skipped, long, eager=eager):
-        value = {"error": found.reason} if isinstance(found, Bad) else {"vector": found.tolist()}
-        out.write((json.dumps({"line": line, **value}, ensure_ascii=False) + "\n").encode())
-        out.flush()
+        yield row, np.array(answer.label, np.float32)
 
 
 def write_npy(

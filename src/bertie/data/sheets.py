@@ -1,0 +1,87 @@
+"""Worksheets of Excel (.xlsx), read and written with openpyxl (the extra `xlsx`)."""
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, time
+from typing import IO, Any
+
+from bertie.errors import DataError, UsageError
+
+CELL = 32_767  # characters of a cell, Excel's limit
+ROWS = 1_048_576  # of a worksheet, Excel's limit
+
+
+def _openpyxl() -> Any:
+    try:
+        import openpyxl
+    except ImportError:
+        raise UsageError("Excel workbooks (.xlsx) need openpyxl: pip install 'bertie[xlsx]'. Or use .csv.") from None
+    return openpyxl
+
+
+def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
+    """(number from 1, values) of the rows of a workbook's first worksheet; of empty rows at its end, none.
+
+    A formula comes as the value that Excel computed last. Raises DataError: no workbook; UsageError: no openpyxl.
+    """
+    openpyxl, empty = _openpyxl(), list[tuple[int, Sequence[Any]]]()
+    seekable = file if file.seekable() else io.BytesIO(file.read())
+    try:
+        book = openpyxl.load_workbook(seekable, read_only=True, data_only=True)
+        for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
+            if all(value is None for value in values):
+                empty.append((number, values))
+                continue
+            yield from empty
+            empty.clear()
+            yield number, values
+    except (DataError, UsageError, GeneratorExit):
+        raise
+    except Exception as error:  # of the archive, of its XML, of what openpyxl expects in it
+        raise DataError(
+            f"{where} is not a readable Excel workbook ({error}). A file with a password, or an old .xls file, must be "
+            "saved as .xlsx without a password first."
+        ) from None
+
+
+def _plain(value: Any) -> bool:
+    """Whether a cell can hold a value as it is: a number, a date without a time zone, nothing."""
+    if isinstance(value, (date, time)):
+        return getattr(value, "tzinfo", None) is None and (isinstance(value, time) or value.year >= 1900)
+    return value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 10**15)
+
+
+@contextmanager
+def new_sheet(out: IO[bytes]) -> Iterator["Sheet"]:
+    """A workbook of one worksheet that is written to `out` when the block ends."""
+    sheet = Sheet()
+    yield sheet
+    sheet.book.save(out)
+
+
+class Sheet:
+    """Rows appended to a new worksheet. cut: the cells that were longer than Excel takes."""
+
+    def __init__(self) -> None:
+        openpyxl = _openpyxl()
+        from openpyxl.cell import WriteOnlyCell
+        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+
+        self._cell, self._illegal = WriteOnlyCell, ILLEGAL_CHARACTERS_RE
+        self.book = openpyxl.Workbook(write_only=True)
+        self.sheet = self.book.create_sheet("bertie")
+        self.rows = self.cut = 0
+
+    def append(self, values: Sequence[Any]) -> None:
+        """Write a row. Texts are texts, also those that begin like a formula. Raises DataError beyond Excel's rows."""
+        self.rows += 1
+        if self.rows > ROWS:
+            raise DataError(f"A worksheet has {ROWS:,} rows at most. Write .csv or .parquet instead.")
+        self.sheet.append([value if _plain(value) else self._text(str(value)) for value in values])
+
+    def _text(self, value: str) -> Any:
+        self.cut += len(value) > CELL
+        cell = self._cell(self.sheet, "")
+        cell._value, cell.data_type = self._illegal.sub("", value)[:CELL], "s"
+        return cell
