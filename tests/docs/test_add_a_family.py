@@ -1,4 +1,4 @@
-"""The variant that docs/add-a-variant.md shows works as the page says: against `transformers`, every head."""
+"""The family of docs/add-a-family.md gives the numbers of `transformers`, with every head."""
 
 import importlib.util
 import re
@@ -16,7 +16,7 @@ from bertie.models.variant import Variant
 from bertie.registry import Registry
 
 transformers = pytest.importorskip("transformers")
-PAGE = Path(__file__).parents[2] / "docs" / "add-a-variant.md"
+PAGE = Path(__file__).parents[2] / "docs" / "add-a-family.md"
 
 
 @pytest.fixture(scope="module")
