@@ -10,7 +10,8 @@ ROW = re.compile(r"^\| (\d+) \| .+ \| (.+) \|$", re.MULTILINE)
 
 def test_every_promise_names_tests_that_exist():
     rows = ROW.findall((ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"))
-    assert [int(number) for number, _ in rows] == list(range(1, 27))
+    assert len(rows) >= 30
+    assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     for number, named in rows:
         known, found = set[str](), 0
         for name in re.findall(r"`([\w/.]+)`", named):

@@ -183,7 +183,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
         "metric": first["metric"],
         "train": first["train"],
         "dev": first["dev"],
-        "hyper": f"{row.epochs:g} epochs, rate {row.lr:g}, batch {row.batch_size}, {length}",
+        "hyper": f"{row.epochs:g} epochs, learning rate {row.lr:g}, batch {row.batch_size}, {length}",
         **{
             side: {
                 **over_seeds([one["quality"] for one in runs]).as_json(),
@@ -219,15 +219,18 @@ def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: 
     lines = [
         "# Results",
         "",
-        "Published sets, fine-tuned by Bertie and by the `transformers` Trainer from the same weights, with the same",
-        "token ids, hyper-parameters, seeds and precision, scored by the same code. Quality on dev: mean ± standard",
-        "deviation over seeds; the difference with Welch's 95 % interval: where that holds 0, the two agree within",
-        "their seeds' spread.",
-        "Seconds are of the processor, a run's training and measuring together, on average.",
+        "This page compares Bertie with the Hugging Face `Trainer` on published data sets. Both start from the same",
+        "weights and use the same token ids, hyperparameters, seeds and precision. The same code scores both.",
+        "",
+        "* Scores are on dev: mean ± standard deviation over seeds.",
+        "* The difference has Welch's 95% confidence interval. If the interval contains 0, the two agree within the",
+        "  spread of their seeds.",
+        "* Times are CPU seconds per run, averaged over seeds, for training plus evaluation.",
         "",
         f"Models: {named}.",
         "",
-        "| | metric | train, dev | seeds | Bertie | transformers | difference | seconds | theirs | how |",
+        "| data set | metric | train, dev | seeds | Bertie | Trainer | difference | CPU s, Bertie | CPU s, Trainer "
+        "| settings |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
@@ -237,7 +240,8 @@ def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: 
     lines += [
         f"Measured on {datetime.date.today().isoformat()}: Bertie {version}, torch {machine['torch']}, transformers "
         f"{transformers.__version__}, Python {machine['python']}; {machine['processor']},",
-        f"{machine['threads']} threads a process, bf16. To make the table again (it goes on where it was stopped):",
+        f"{machine['threads']} threads per process, bf16. This command reproduces the table and resumes after "
+        "interruptions:",
         "",
         f"    {command}",
     ]
@@ -257,15 +261,15 @@ def _note(row: Row, line: Mapping[str, Any]) -> str:
     """What is not as published in a row."""
     parts = []
     if row.parted:
-        parts.append("the first four fifths of dev stand in for the training file, the last for dev")
+        parts.append("training on the first four fifths of dev, evaluation on the last fifth")
     if row.train:
-        parts.append(f"{row.train:,} training examples alone, evenly spaced")
+        parts.append(f"{row.train:,} training examples only, evenly spaced")
     if row.dev:
-        parts.append(f"{row.dev:,} of dev")
+        parts.append(f"{row.dev:,} dev examples")
     if row.scratch:
-        parts.append("random weights in place of pre-trained ones")
+        parts.append("random weights instead of pre-trained ones")
     if not row.by_length:
-        parts.append("the Trainer in random order")
+        parts.append("the Trainer reads examples in random order")
     return f"{line['name']}: {'; '.join(parts)}." if parts else ""
 
 
