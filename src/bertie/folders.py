@@ -28,8 +28,9 @@ SHOWN = 5  # files that stand in the way, named in an error
 class Kind:
     """What a command writes into its folder.
 
-    begins: files, one of which is there as soon as anything is. files: patterns of names. folders: pattern of the name
-    of a folder inside -> its kind; None: the same kind again. clears: patterns of leftovers that it clears away itself.
+    begins: patterns of files, one of which is there as soon as anything is. files: patterns of names. folders: pattern
+    of the name of a folder inside -> its kind; None: the same kind again. clears: patterns of leftovers that it clears
+    away itself.
     """
 
     name: str
@@ -45,7 +46,8 @@ class Kind:
 
     def begun(self, folder: Path) -> bool:
         """Whether something of this kind was begun in a folder."""
-        return any((folder / name).exists() for name in (*self.begins, checksums.CHECKSUMS, self.lock))
+        begins = (*self.begins, checksums.CHECKSUMS, self.lock)
+        return any((folder / name).exists() or ("*" in name and any(folder.glob(name))) for name in begins)
 
 
 ANYTHING = Kind("folder", ("",), ("*",), {"*": None})

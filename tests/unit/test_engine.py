@@ -18,7 +18,10 @@ from bertie.infer.engine import Engine
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder
 from bertie.models.heads import HEADS
+from bertie.models.model import Model
+from bertie.nn.init import initialize
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -38,9 +41,10 @@ def model():
         max_position_embeddings=64,
         initializer_range=0.3,
     )
-    return families.build(
-        config, heads=lambda config: {name: HEADS[name](config, 3) for name in ("sequence", "token", "span", "mlm")}
-    )
+    config = config.replace(pooler=True)
+    model = Model(Encoder(config), {name: HEADS[name](config, 3) for name in ("sequence", "token", "span", "mlm")})
+    initialize(model, std=config.initializer_range, stds={}, seed=0)
+    return model
 
 
 def random_ids(count: int, seed: int = 0) -> Ids:

@@ -93,7 +93,7 @@ def test_a_run_on_two_corpora(home, both, tmp_path):
     assert min(valid["mlm_loss/corpus"], valid["mlm_loss/second"]) <= valid["mlm_loss"]
     assert len(results["identity"]["corpus"]) == 2
     assert log.read(tmp_path / "run")[-1]["mlm_loss/second"] == valid["mlm_loss/second"]
-    with pytest.raises(UsageError, match="corpora: "):
+    with pytest.raises(UsageError, match="corpus: "):
         pretrain(settings(home, both[0].replace("weight: 3", "weight: 2"), corpus=""), tmp_path / "run")
 
 

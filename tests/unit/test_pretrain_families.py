@@ -88,6 +88,8 @@ def test_a_rate_that_changes_is_resumed_as_it_was(home: Any, tmp_path: Path) -> 
 
 
 def test_heads_that_no_class_of_the_family_has_are_refused_before_the_run(home: Any, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"files of a gpt2 have no place for heads\.mlm"):
+    with pytest.raises(
+        UsageError, match=r"No public gpt2 class has the head mlm\. .* The nearest preset that can: bert"
+    ):
         pretrain(settings(home, "objectives.nsp=null", model="gpt2"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -304,9 +304,16 @@ def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan
 
 def damaged(folder: Path) -> list[Path]:
     """The plans of a folder whose bytes are not those that were written; those without a hash are not looked at."""
-    return [
-        path for path in sorted(folder.glob("plan-*.npy")) if path.with_suffix(".json").exists() and not _kept(path)
-    ]
+    paths = [path for path in sorted(folder.glob("plan-*.npy")) if path.with_suffix(".json").exists()]
+    return [path for path in paths if not _kept(path) and not _without_hash(path)]
+
+
+def _without_hash(path: Path) -> bool:
+    """Whether a plan is of version 0.1, which kept no hash: its account stands alone in the file."""
+    try:
+        return "instances" in read_json(path.with_suffix(".json"))
+    except (DataError, OSError, TypeError):
+        return False
 
 
 def _kept(path: Path) -> Plan | None:

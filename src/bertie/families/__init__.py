@@ -4,11 +4,12 @@
 folder, `save` writes one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import BertieError, DataError, UsageError, nearest
 from bertie.families.albert import ALBERT
 from bertie.families.bert import BERT
 from bertie.families.bigbird import BIGBIRD
@@ -29,11 +30,11 @@ from bertie.models.config import EncoderConfig
 from bertie.models.folder import Heads
 from bertie.models.model import Model
 from bertie.models.saving import save
-from bertie.models.variant import CONFIG, Variant, read_public
+from bertie.models.variant import CONFIG, UnknownHeads, Variant, read_public
 from bertie.models.weights import LoadReport
 from bertie.registry import Registry
 
-__all__ = ["PRESETS", "VARIANTS", "build", "config", "family", "load", "save"]
+__all__ = ["PRESETS", "VARIANTS", "build", "changed", "config", "family", "load", "save"]
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
@@ -76,7 +77,27 @@ def family(name: str | Path) -> Variant:
 
 def config(name: str | Path, **overrides: Any) -> EncoderConfig:
     """The config of a preset or of a model folder, with fields changed: config("bert-tiny", vocab_size=8000)."""
-    return _find(name)[1].replace(**overrides)
+    return changed(_find(name)[1], overrides)
+
+
+def changed(shape: EncoderConfig, overrides: Mapping[str, Any]) -> EncoderConfig:
+    """A config with fields changed. Raises UsageError that names the preset most like it that can be changed so."""
+    try:
+        return shape.replace(**overrides)
+    except UsageError as error:
+        raise UsageError(f"{error}{_nearest(shape, lambda _, preset: preset.replace(**overrides))}") from None
+
+
+def _nearest(shape: EncoderConfig, can: Callable[[Variant, EncoderConfig], object]) -> str:
+    """A sentence that names the preset with the most settings in common for which `can` raises no error, if any."""
+    flat = shape.flat()
+    presets = [(variant, name, preset) for _, variant in VARIANTS.items() for name, preset in variant.presets.items()]
+    presets.sort(key=lambda row: -len(flat.items() & row[2].flat().items()))
+    for variant, name, preset in presets:
+        with suppress(BertieError):
+            can(variant, preset)
+            return f" The nearest preset that can: {name}."
+    return ""
 
 
 def build(
@@ -87,7 +108,13 @@ def build(
     heads: by name, or what makes them from a config. The same seed gives the same encoder, whatever its heads.
     """
     chosen, shape = (VARIANTS[variant], what) if isinstance(what, EncoderConfig) else _find(what)
-    return folders.build(chosen, shape.replace(**overrides), heads=heads, seed=seed)
+    shape = changed(shape, overrides)
+    try:
+        return folders.build(chosen, shape, heads=heads, seed=seed)
+    except UnknownHeads as error:
+        named = error.heads
+        able = _nearest(shape, lambda variant, _: variant.architecture(named, {}))
+        raise UnknownHeads(f"{error}{able}", named) from None
 
 
 def load(

@@ -40,6 +40,12 @@ def model_type(public: Mapping[str, Any]) -> Any:
     return named.removeprefix(OWN_TYPE) if isinstance(named, str) else named
 
 
+def only_here(own: Mapping[str, Any]) -> str:
+    """What people are told of a config with settings under OWN; nothing where there are none."""
+    said = ", ".join(f"{name}={value}" for name, value in own.items())
+    return f"Only Bertie opens this model: other programs do not know {said}." if own else ""
+
+
 def same(*names: str) -> dict[str, str]:
     """Fields of EncoderConfig that config.json holds under the same names."""
     return {name: name for name in names}

@@ -1,7 +1,7 @@
 """`Facts`: what one must know of a model to use it, whatever runs it. Imports no torch."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -12,16 +12,18 @@ Rows = Literal["token", "sequence", "place"]
 
 POOLED = ("mean", "cls", "max")
 """A sequence's hidden states in one vector (models/pooling.py)."""
-FEATURES = "features_"
-"""What the names of heads begin with that read the features of a frozen encoder."""
-PER_TOKEN = ("last_hidden_state", "token", "span", "parse", "rtd", "bilm")
-PER_PLACE = ("mlm", "lm", "plm")
+OF_ENCODER: Mapping[str, Rows] = {
+    "last_hidden_state": "token",
+    **dict.fromkeys(("pooler_output", *POOLED), "sequence"),
+}
+"""The arrays that every model gives."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """A model as its users see it. heads: how many outputs each has, by name; labels: what those of a classifier mean.
 
+    rows: what a row of a head's logits answers for; a sequence where nothing is said.
     max_length: tokens it reads at once. device, precision: where, and in which numbers, it is computed.
     """
 
@@ -32,22 +34,16 @@ class Facts:
     problem_type: str | None = None
     device: str = "cpu"
     precision: str = "float32"
+    rows: Mapping[str, Rows] = field(default_factory=dict)
 
     @property
     def outputs(self) -> dict[str, Rows]:
         """Every array the model can give, by name, with what its rows are. A head's name stands for its logits."""
-        return {name: rows_of(name) for name in ("last_hidden_state", "pooler_output", *POOLED, *self.heads)}
+        return {**OF_ENCODER, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
     def label_names(self, head: str) -> tuple[str, ...]:
         """The labels of a head, by the public layout's default where they have no names."""
         return self.labels or tuple(f"LABEL_{number}" for number in range(self.heads[head]))
-
-
-def rows_of(output: str) -> Rows:
-    """What the rows of an output are."""
-    if output in PER_TOKEN or output.startswith(FEATURES):
-        return "token"
-    return "place" if output in PER_PLACE else "sequence"
 
 
 def facts_of(model: "Model") -> Facts:
@@ -66,4 +62,5 @@ def facts_of(model: "Model") -> Facts:
         model.problem_type,
         str(weights.device),
         str(model.compute_dtype or weights.dtype).removeprefix("torch."),
+        {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
     )

@@ -53,6 +53,8 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
     model = assembled(variant.encoder(config), modules, variant=variant)
     variant.check(config)
+    if modules:
+        variant.architecture(tuple(model.heads), {})
     check_names((name for name, _ in model.named_parameters()), variant.table, variant.model_type)
     _initialize(model, variant, seed)
     return model

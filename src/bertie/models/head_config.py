@@ -10,6 +10,8 @@ from typing import Literal
 
 from bertie.models.kinds import Activation, within
 
+FEATURES = "features_"
+"""What the names of heads begin with that read the features of a frozen encoder."""
 HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "hidden_act"]
 """Of a dense layer before the classifier; "hidden_act": that of the encoder's layers."""
 

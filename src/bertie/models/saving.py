@@ -8,7 +8,7 @@ from torch import nn
 
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes, write_json
-from bertie.models.codec import OWN
+from bertie.models.codec import OWN, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.variant import CONFIG, Variant, read_labels, write_labels
@@ -106,8 +106,8 @@ def default_card(model: Saved, variant: Variant, public: Mapping[str, Any], labe
     tag = next(pipelines, None) or "feature-extraction"
     parameters = sum(parameter.numel() for parameter in model.own_parameters().values())
     label_line = f"\nLabels: {', '.join(labels)}.\n" if labels else ""
-    own = ", ".join(f"{name}={value}" for name, value in public.get(OWN, {}).items())
-    label_line += f"\nOnly Bertie opens this model: other programs do not know {own}.\n" if own else ""
+    own = only_here(public.get(OWN, {}))
+    label_line += f"\n{own}\n" if own else ""
     return f"""---
 library_name: bertie
 pipeline_tag: {tag}

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS
+from bertie.models.heads import HEADS, Head
 from bertie.models.kinds import Groups
 from bertie.models.model import Model
 from bertie.models.seq2seq import assembled
@@ -29,8 +29,6 @@ SHARED = (  # of the configs of two families, when one's layers go into the othe
 )
 WORD, POSITION = "encoder.embeddings.word.weight", "encoder.embeddings.position.weight"
 SEGMENT = "encoder.embeddings.segment.weight"
-VOCABULARY = ((WORD, 0), (r"heads\.(mlm|plm)\.bias", 0), (r"heads\.lm\.weight", 0), (r"heads\.mlm\.columns", 1))
-"""The weights with a row for each piece of the vocabulary, and which of their axes that is."""
 
 
 def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
@@ -59,10 +57,11 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
     most = max(max(row) for row in resized.rows)
     if most >= config.vocab_size:
         raise DataError(f"The tokenizer has a piece {most:,}; the model's vocabulary has {config.vocab_size:,} rows.")
-    for name, tensor in state.items():
-        for pattern, axis in VOCABULARY:
-            if re.fullmatch(pattern, name):
-                state[name] = _means(tensor.movedim(axis, 0), resized.rows).movedim(0, axis).contiguous()
+    heads = [(name, head) for name, head in model.heads.items() if isinstance(head, Head)]
+    of_heads = {f"heads.{name}.{weight}": axis for name, head in heads for weight, axis in head.vocabulary.items()}
+    for name, axis in {WORD: 0, **of_heads}.items():
+        if name in state:
+            state[name] = _means(state[name].movedim(axis, 0), resized.rows).movedim(0, axis).contiguous()
     moved = {row[0]: i for i, row in reversed(list(enumerate(resized.rows))) if len(row) == 1}
 
     def now(key: str, old: int) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.models.codec import CONFIG, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
@@ -19,6 +19,14 @@ __all__ = ["CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public",
 CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
+
+
+class UnknownHeads(UsageError):
+    """Heads that no public class of a family has."""
+
+    def __init__(self, message: str, heads: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.heads = heads
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,15 +61,17 @@ class Variant(Codec):
         return wanted not in known and wanted | {"decoder"} in known
 
     def architecture(self, heads: tuple[str, ...], public: Mapping[str, Any]) -> str:
-        """The public class with just these heads. Raises DataError when there is none."""
+        """The public class with just these heads. Raises UnknownHeads when there is none."""
         if self.heads(public) == heads:
             return str(public["architectures"][0])
         for name, theirs in (*self.architectures.items(), *own_classes().items()):
             if sorted(theirs) == sorted(heads):
                 return name
-        raise DataError(
-            f"No public {self.model_type} class has the heads {', '.join(sorted(heads))} together; "
-            f"save with those of one of: {', '.join(self.architectures)}."
+        known = "; ".join(f"{name} ({', '.join(theirs) or 'none'})" for name, theirs in self.architectures.items())
+        raise UnknownHeads(
+            f"No public {self.model_type} class has the head{'s' * (len(heads) > 1)} {', '.join(sorted(heads))}"
+            f"{' together' * (len(heads) > 1)}. Its classes and their heads: {known}.",
+            heads,
         )
 
 

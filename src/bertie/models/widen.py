@@ -11,31 +11,28 @@ import torch
 from torch import Tensor
 
 from bertie.errors import UsageError
+from bertie.models.heads.base import Axes, Head
 from bertie.models.kinds import Full, Learned, Residual
 from bertie.models.model import Model
 from bertie.models.surgery import rebuilt
 
 # What each axis of a weight is: features that are written (copied), features that are read (copied and divided), the
-# feed-forward network's own, written or read; None: left alone. For embeddings as wide as the model.
-AXES: tuple[tuple[str, tuple[str | None, ...]], ...] = (
+# feed-forward network's own, written or read; None: left alone. For embeddings as wide as the model. A head says so
+# itself (`Head.axes`).
+AXES: tuple[tuple[str, Axes], ...] = (
     (r"encoder\.embeddings\.(word|position|segment)\.weight", (None, "written")),
     (r"encoder\.layers\.\d+\.attention\.qkv\.weight", ("heads", "read")),
     (r"encoder\.layers\.\d+\.attention\.qkv\.bias", ("heads",)),
     (r"encoder\.layers\.\d+\.up\.weight", ("inner written", "read")),
     (r"encoder\.layers\.\d+\.up\.bias", ("inner written",)),
     (r"encoder\.layers\.\d+\.down\.weight", ("written", "inner read")),
-    (r"(encoder\.layers\.\d+\.attention\.output|encoder\.pooler|heads\.\w+\.dense)\.weight", ("written", "read")),
-    (r"heads\.mlm\.norm\.(weight|bias)", ("decoded",)),
-    (r"encoder\..*\.bias|encoder\..*norm\.weight|heads\.\w+\.dense\.bias", ("written",)),
-    (r"heads\.\w+\.classifier\.weight", (None, "read")),
-    (r"heads\.mlm\.bias|heads\.\w+\.classifier\.bias", (None,)),
-    (r"heads\.lm\.weight", (None, "read")),
+    (r"(encoder\.layers\.\d+\.attention\.output|encoder\.pooler)\.weight", ("written", "read")),
+    (r"encoder\..*\.bias|encoder\..*norm\.weight", ("written",)),
 )
-NARROW: tuple[tuple[str, tuple[str | None, ...]], ...] = (  # where embeddings have a width of their own
+NARROW: tuple[tuple[str, Axes], ...] = (  # where embeddings have a width of their own
     (r"encoder\.embeddings\.(word|position|segment)\.weight", (None, None)),
-    (r"encoder\.embeddings\.norm\.(weight|bias)|heads\.mlm\.(norm\.weight|norm\.bias|dense\.bias)", (None,)),
+    (r"encoder\.embeddings\.norm\.(weight|bias)", (None,)),
     (r"encoder\.embeddings\.projection\.weight", ("written", None)),
-    (r"heads\.mlm\.dense\.weight", (None, "read")),
 )
 
 
@@ -54,8 +51,7 @@ def wider(
         raise UsageError(
             f"Nothing to grow: {times} times {config.hidden_size}, and {inner} for {config.intermediate_size}."
         )
-    tied = {"lm", "plm"} & set(model.heads) and not any(name.startswith("heads.lm.") for name in state)
-    if tied and times > 1:
+    if times > 1 and any(isinstance(head, Head) and head.axes is None for head in model.heads.values()):
         raise UsageError(
             "Its head compares hidden states with the word embeddings as they are, which would count twice."
         )
@@ -67,7 +63,9 @@ def wider(
     generator = torch.Generator().manual_seed(seed)
     grown = {}
     for name, tensor in state.items():
-        kinds = next((kinds for pattern, kinds in rows if re.fullmatch(pattern, name)), None)
+        kinds = _axes(model, name, tensor) or next(
+            (kinds for pattern, kinds in rows if re.fullmatch(pattern, name)), None
+        )
         if kinds is None or len(kinds) != tensor.dim():
             raise UsageError(f"{name} is of a build that cannot be widened.")
         new = tensor
@@ -82,6 +80,16 @@ def wider(
         "intermediate_size": inner,
     }
     return rebuilt(model, config.replace(**changed), grown)
+
+
+def _axes(model: Model, name: str, tensor: Tensor) -> Axes | None:
+    """What the axes of a head's weight are; None for a weight of none, or that its head does not name."""
+    room, _, rest = name.partition(".")
+    owner, _, weight = rest.partition(".")
+    head = model.heads[owner] if room == "heads" else None
+    if not isinstance(head, Head):
+        return None
+    return (None,) * tensor.dim() if head.axes is None else head.axes.get(weight)
 
 
 def _grow(tensor: Tensor, axis: int, kind: str | None, times: int, copies: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ FORMAT = 2  # of results.json: a run with it has finished when its checksums.jso
 CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))
 RUN = Kind(
     "run",
-    begins=(CONFIG, log.METRICS, STUDY),
+    begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}"),
     files=(CONFIG, log.METRICS, RESULTS, REPORT, GUESSES, FINDINGS, STUDY, f"{STUDY}.lock", ".search.lock"),
     folders={
         "checkpoint-*": CHECKPOINT,

@@ -19,6 +19,7 @@ from bertie.data.batch import Batch
 from bertie.errors import UsageError
 from bertie.files import file_hash
 from bertie.folders import new_folder
+from bertie.models.codec import only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.folder import MODEL_FOLDER, fingerprint
@@ -212,7 +213,7 @@ class Ready:
         else:
             preset = families.config(config.model)
             fields = read_with(preset, self.tokenizer, said=families.family(config.model).keys)
-            shape = preset.replace(**{**fields, **config.model_overrides})
+            shape = families.changed(preset, {**fields, **config.model_overrides})
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
         longest = max(phase.max_length for phase in phases(config))
         if longest > shape.max_length:
@@ -267,7 +268,7 @@ class Ready:
         corpora = reading.facts()
         instances = sum(corpus["instances_per_epoch"] for corpus in corpora)
         samples = sum(phase.steps * phase.batch_size for phase in reading.phases)
-        first = phases[0]
+        first, own = phases[0], families.family(config.model).own(self.shape)
         beside = [phase.pop("flops_beside") for phase in phases]
         return {
             "model": config.model,
@@ -284,6 +285,7 @@ class Ready:
             "flops_beside": {name: float(f"{sum(each[name] for each in beside):.3g}") for name in beside[0]},
             "device": str(device),
             "precision": str(precision.choose_dtype(config.train.precision, device)).removeprefix("torch."),
+            **({"own_settings": own} if own else {}),
             **({"corpora": corpora} if len(corpora) > 1 else {}),
             **({"phases": phases} if len(phases) > 1 else {}),
         }
@@ -348,13 +350,18 @@ def summary(planned: dict[str, Any]) -> str:
     for number, example in enumerate(p["examples"], 1):
         short = example if len(example) <= EXAMPLE_CHARACTERS else example[:EXAMPLE_CHARACTERS] + " ..."
         shown += f"[dim]example {number}:[/] {escape(short)}\n"
-    more = [
-        f"\n  {c['name']}: {c['share']:.1%} of the samples, {c['epochs']:g} epochs of {c['tokens']:,} tokens"
-        for c in p.get("corpora", [])
-    ] + [
-        f"\n  phase {i}: {f['steps']:,} steps of {f['sequences_per_step']:,} sequences, length {f['max_length']:,}"
-        for i, f in enumerate(p.get("phases", []), 1)
-    ]
+    own = only_here(p.get("own_settings", {}))
+    more = (
+        [f"\n{own}"] * bool(own)
+        + [
+            f"\n  {c['name']}: {c['share']:.1%} of the samples, {c['epochs']:g} epochs of {c['tokens']:,} tokens"
+            for c in p.get("corpora", [])
+        ]
+        + [
+            f"\n  phase {i}: {f['steps']:,} steps of {f['sequences_per_step']:,} sequences, length {f['max_length']:,}"
+            for i, f in enumerate(p.get("phases", []), 1)
+        ]
+    )
     beside = ", ".join(f"{name} {flops / p['flops']:.0%}" for name, flops in p["flops_beside"].items())
     return shown + (
         f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, "

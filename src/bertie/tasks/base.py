@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.models.config import EncoderConfig
-from bertie.models.facts import Facts, rows_of
+from bertie.models.facts import Facts
 from bertie.tasks.answerer import Answerer, Prediction
 from bertie.tasks.learner import Learner
 from bertie.tasks.reader import Reader
@@ -49,11 +49,6 @@ class Task(Reader, Learner, Answerer, View):
     def output(self) -> str:
         """What the engine is asked for, by default the head's logits."""
         return self.head
-
-    @property
-    def per_token(self) -> bool:
-        """Whether that has a row per token, (T, L), or one per sequence, (W, L)."""
-        return rows_of(self.output) == "token"
 
     # From training examples.
 

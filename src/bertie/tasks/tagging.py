@@ -26,7 +26,8 @@ from bertie.data.tables import Bad, Columns, Example, TableFormat
 from bertie.data.tagged import FORMATS, Span, Tagged, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, rewrite
-from bertie.models.facts import FEATURES, Facts
+from bertie.models.facts import Facts
+from bertie.models.head_config import FEATURES
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task

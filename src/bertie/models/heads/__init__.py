@@ -12,10 +12,11 @@ from functools import partial
 from torch import nn
 
 from bertie.models.config import EncoderConfig
+from bertie.models.head_config import FEATURES as PREFIX
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.bilm import BiLMHead
 from bertie.models.heads.decoder import Decoder
-from bertie.models.heads.features import FEATURES, PREFIX, FeatureHead
+from bertie.models.heads.features import FEATURES, FeatureHead
 from bertie.models.heads.parse import ParseHead
 from bertie.models.heads.sequence import ChoiceHead, PairHead, SequenceHead, sequence_head
 from bertie.models.heads.span import SpanHead

@@ -5,12 +5,14 @@
 H hidden size · V vocabulary
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
+from bertie.models.facts import Rows
 from bertie.models.heads.global_tokens import GlobalTokens
 
 
@@ -26,12 +28,26 @@ class Needs:
 
 
 NOTHING = Needs()
+Axes = tuple[str | None, ...]
+"""What each axis of a weight is when a model is made wider: models/widen.py."""
+CLASSIFIER: Mapping[str, Axes] = {
+    "dense.weight": ("written", "read"),
+    "dense.bias": ("written",),
+    "classifier.weight": (None, "read"),
+    "classifier.bias": (None,),
+}
 
 
 class Head(nn.Module):
     """A head. A subclass is made from (config, num_labels), says what it `needs`, and has `forward`."""
 
     needs: Needs = NOTHING
+    rows: Rows = "sequence"
+    """What a row of its logits answers for."""
+    vocabulary: Mapping[str, int] = {}
+    """Its weights with a row for each entry of the vocabulary, by name, and which of their axes that is."""
+    axes: Mapping[str, Axes] | None = CLASSIFIER
+    """Its weights by name, for widening; None: it compares hidden states with the word embeddings as they are."""
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """-> logits; word_embeddings (V, H) are given to a head that needs them"""

@@ -3,6 +3,8 @@
 N predictions · P half of the hidden size · V vocabulary
 """
 
+from collections.abc import Mapping
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, zeros
@@ -18,6 +20,8 @@ class BiLMHead(Head):
     """Which word comes next, and which came before: one matrix for both."""
 
     needs = Needs(hidden_states=True)
+    rows = "token"
+    vocabulary: Mapping[str, int] = {"weight": 0, "bias": 0}
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()

@@ -19,8 +19,6 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.nn.linear import Linear
 
-PREFIX = "features_"
-"""Of the names such heads have in `Model.heads`."""
 WIDTH = 768  # of the paper's BiLSTM, in each direction
 
 
@@ -47,6 +45,7 @@ class FeatureHead(Head):
     """A label for each token from features: two layers of BiLSTM, `width` in each direction, and a classifier."""
 
     needs = Needs(hidden_states=True, frozen_encoder=True)
+    rows = "token"
 
     def __init__(self, config: EncoderConfig, num_labels: int, kind: str, *, width: int = WIDTH) -> None:
         super().__init__()

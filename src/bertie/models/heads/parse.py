@@ -26,6 +26,8 @@ from bertie.nn.linear import Linear
 class ParseHead(Head):
     """What `arc_scores` and `relation_scores` compare, for each word."""
 
+    rows = "token"
+
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
         self.dropout_p = label_dropout(config)

@@ -18,6 +18,7 @@ class SpanHead(Head):
     """Where an answer starts and ends: two logits a token."""
 
     needs = Needs(global_tokens=question)
+    rows = "token"
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()

@@ -16,6 +16,8 @@ from bertie.nn.linear import Linear
 class TokenHead(Head):
     """A label for each token. Devlin et al. 2018, 5.3."""
 
+    rows = "token"
+
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
         self.dropout_p = label_dropout(config)
@@ -29,6 +31,8 @@ class TokenHead(Head):
 
 class ReplacedTokenHead(Head):
     """Whether a generator put a token there: one logit a token, above 0 if it did. Clark et al. 2020, 2."""
+
+    rows = "token"
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()

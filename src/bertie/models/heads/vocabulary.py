@@ -5,6 +5,7 @@ The decoder of most is the word embedding matrix, passed in at the call.
 N predictions · H hidden size · E width of the word embeddings · V vocabulary
 """
 
+from collections.abc import Mapping
 from math import sqrt
 
 import torch
@@ -13,17 +14,30 @@ from torch import Tensor, nn, zeros
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.models.heads.base import Head, Needs
+from bertie.models.heads.base import Axes, Head, Needs
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import rounded, with_rows
 from bertie.nn.linear import LayerNorm, Linear
 from bertie.nn.loss import linear_cross_entropy
+
+TRANSFORM: Mapping[str, Axes] = {
+    "dense.weight": ("written", "read"),
+    "dense.bias": ("written",),
+    "norm.weight": ("decoded",),  # the word embeddings read what it gives
+    "norm.bias": ("decoded",),
+    "bias": (None,),
+}
+NARROW: Mapping[str, Axes] = {**dict.fromkeys(TRANSFORM, (None,)), "dense.weight": (None, "read")}
+"""Where word embeddings have a width of their own."""
 
 
 class VocabularyHead(Head):
     """Logits of every vocabulary entry: what `parts` gives, multiplied. May be asked at chosen positions alone."""
 
     needs = Needs(word_embeddings=True)
+    rows = "place"
+    vocabulary: Mapping[str, int] = {"bias": 0}
+    axes: Mapping[str, Axes] | None = None
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """hidden (..., H), word_embeddings (V, E) -> what is compared (..., E'), with what (V, E'), a bias (V,)"""
@@ -53,6 +67,8 @@ class MaskedLMHead(VocabularyHead):
     Devlin et al. 2018, 3.1; release file run_pretraining.py, get_masked_lm_output.
     """
 
+    vocabulary: Mapping[str, int] = {"bias": 0, "columns": 1}
+
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()
         own = config.heads.mlm
@@ -63,6 +79,7 @@ class MaskedLMHead(VocabularyHead):
         self.dense = Linear(config.hidden_size, size)
         self.norm = LayerNorm(size, config.layer_norm_eps)
         self.bias = nn.Parameter(zeros(config.vocab_size))
+        self.axes = NARROW if config.embedding_size or config.project_embeddings else TRANSFORM
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """As of every head over the vocabulary."""
@@ -77,10 +94,13 @@ class NextTokenHead(VocabularyHead):
     with tied weights).
     """
 
+    vocabulary: Mapping[str, int] = {"weight": 0}
+
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()
         self.divisor = sqrt(config.hidden_size) if config.heads.lm.lm_scale else 1.0
         self.weight = None if config.heads.lm.lm_tied else nn.Parameter(zeros(config.vocab_size, config.hidden_size))
+        self.axes = None if self.weight is None else {"weight": (None, "read")}
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """As of every head over the vocabulary; the bias is zeros."""
