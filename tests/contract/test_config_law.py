@@ -171,5 +171,5 @@ def test_several_fields_at_once_come_back(variant: Variant, data: st.DataObject)
 
 
 def test_a_head_without_a_place_is_refused_when_it_is_built() -> None:
-    with pytest.raises(BertieError, match="No public roberta class has the head pair.* The nearest preset that can: "):
+    with pytest.raises(BertieError, match=r"No public roberta class has the head pair.* The nearest preset that can: "):
         families.build("roberta-base", heads=lambda c: {"pair": HEADS["pair"](c, 0)}, vocab_size=90, hidden_size=24)
