@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
+
+from bertie.models.head_config import Rows
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
-
-Rows = Literal["token", "sequence", "place"]
-"""What a row of an array answers for: each token, each sequence, or each place that was asked."""
 
 POOLED = ("mean", "cls", "max")
 """A sequence's hidden states in one vector (models/pooling.py)."""

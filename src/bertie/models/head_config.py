@@ -10,6 +10,8 @@ from typing import Literal
 
 from bertie.models.kinds import Activation, within
 
+Rows = Literal["token", "sequence", "place"]
+"""What a row of an array answers for: each token, each sequence, or each place that was asked."""
 FEATURES = "features_"
 """What the names of heads begin with that read the features of a frozen encoder."""
 HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "hidden_act"]

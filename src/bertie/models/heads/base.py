@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.models.facts import Rows
+from bertie.models.head_config import Rows
 from bertie.models.heads.global_tokens import GlobalTokens
 
 
