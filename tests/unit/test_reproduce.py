@@ -50,7 +50,7 @@ def test_what_is_not_as_published_is_told(measured: list, tmp_path: Path):
     rows = module.reproduce(["squad2"], ENGLISH, tmp_path, tmp_path / "run", seeds=5)
     assert rows[0]["Bertie"]["runs"] == module.ROWS["squad2"].seeds
     text = module.page(rows, models=ENGLISH, command="")
-    assert "* squad2: the first four fifths of dev stand in for the training file" in text
+    assert "* squad2: training on the first four fifths of dev, evaluation on the last fifth" in text
 
 
 def test_results_of_another_model_are_not_mixed_in(measured: list, tmp_path: Path):
