@@ -64,13 +64,17 @@ def __dir__() -> list[str]:
 def load(folder: str | Path) -> "Model":
     """The model in a folder, ready to predict: in evaluation mode, with `.tokenizer` and `.labels` set.
 
+    folder: of a model, of a run, or of a checkpoint; a run that has not finished gives its newest checkpoint's.
+
     Raises DataError: files missing or damaged, or vocabulary and weights not of one model.
     """
     from bertie import families
     from bertie.models.saving import check_vocabulary
+    from bertie.runs.models import model_folder
     from bertie.text.formats import TOKENIZER_FILES
     from bertie.text.tokenizer import Tokenizer
 
+    folder = model_folder(folder)
     model, report = families.load(folder)
     if report.fresh:
         from bertie.console import warn

@@ -53,7 +53,9 @@ def config(home: Path, file: str = "two.tsv", **values: Any) -> FinetuneConfig:
         max_length=16,
         epochs=6,
         optim=OptimConfig(lr=3e-3),
-        train=TrainConfig(batch_size=16, precision="fp32", steps=1, eval_every=2, save_every=2, keep=99),
+        train=TrainConfig(
+            batch_size=16, precision="fp32", steps=1, eval_every=2, save_every=2, keep=99, keep_checkpoints=True
+        ),
     )
     return varied(made, values)
 

@@ -59,6 +59,7 @@ def settings(home, *overrides, **values):
     values = {"corpus": str(home / "corpus"), "tokenizer": str(home / "tokenizer"), **values}
     nano = [f"model_overrides.{override}" for override in NANO]
     short = ["max_length=32", "train.steps=6", "train.batch_size=8", "train.save_every=3", "train.eval_every=3"]
+    short += ["train.keep_checkpoints=true"]  # most tests look at them
     return configs.load(PretrainConfig, None, [*nano, *short, "train.device=cpu", *overrides], **values)
 
 

@@ -10,7 +10,7 @@ from test_predict import save_model
 UNUSED = (
     *("torch._dynamo", "torch._inductor", "sympy", "triton", "torch.distributed.fsdp", "torch.distributed.tensor"),
     *("scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "transformers", "ray", "optuna", "tensorboard"),
-    *("bertie.settings", "bertie.runs", "bertie.objectives", "bertie.report.page", "bertie.bench"),
+    *("bertie.settings", "bertie.runs.config", "bertie.objectives", "bertie.report.page", "bertie.bench"),
 )
 SCRIPT = """
 import sys

@@ -15,7 +15,19 @@ from bertie import console
 
 # The order of --help: along the straight line from text to predictions, then what serves it.
 ORDER = (
-    *("sample", "corpus", "tokenizer", "pretrain", "report", "verify", "data", "finetune", "tune"),
+    *(
+        "sample",
+        "corpus",
+        "tokenizer",
+        "pretrain",
+        "report",
+        "compare",
+        "verify",
+        "export-checkpoint",
+        "data",
+        "finetune",
+        "tune",
+    ),
     *("evaluate", "predict", "embed", "submission"),
     *("fill-mask", "perplexity", "info", "families"),
     *("convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 
 EXAMPLES = """Examples:\n
@@ -16,7 +17,7 @@ EXAMPLES = """Examples:\n
 
 @app.command(epilog=EXAMPLES)
 def convert(
-    folder: Annotated[Path, typer.Argument(help="Model folder.")],
+    folder: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     shard_size: Annotated[int | None, typer.Option(min=1, help="Most MB a file of weights; default: one file.")] = None,

@@ -15,7 +15,12 @@ from bertie.errors import DataError
 
 @app.command()
 def embed(
-    model: Annotated[Path, typer.Argument(help="Model folder; one of sentence-transformers too.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a model (one of sentence-transformers too), run or checkpoint.", callback=tables.resolved
+        ),
+    ],
     file: tables.TextFile = "-",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=".npy, .jsonl, .parquet, .csv, .tsv, .xlsx.")

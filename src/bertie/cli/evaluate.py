@@ -15,7 +15,9 @@ TABLE = 50  # rows of the table of labels
 
 @app.command()
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="Folder of a fine-tuned model: RUN/model.")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
+    ],
     file: Annotated[str, typer.Argument(help="Labelled examples: csv, tsv, jsonl, parquet; - is stdin.")] = "",
     data: tables.DataSet = "",
     data_dir: tables.DataDir = None,

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @app.command("fill-mask")
 def fill_mask(
-    model: Annotated[Path, typer.Argument(help="Folder of a pre-trained model: RUN/model.")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
+    ],
     text: Annotated[str, typer.Argument(help="A text with one [MASK] or more; - reads lines of stdin.")] = "-",
     top: Annotated[int, typer.Option("--top", min=1, help="Proposals for each mask.")] = 5,
     device: tables.Device = "auto",

@@ -27,7 +27,7 @@ SETTINGS: dict[str, str | Flag] = {
     "encoding": "encoding",
     "seed": "train.seed",
 }
-StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained model: RUN/model.")]
+StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.")]
 
 
 @app.command()

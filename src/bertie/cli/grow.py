@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
-Folder = Annotated[Path, typer.Argument(help="Model folder.")]
+Folder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)]
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = typer.Typer(help="Give a model words of a domain, or only those of some texts.", no_args_is_help=True)
 app.add_typer(vocabulary, name="vocabulary")

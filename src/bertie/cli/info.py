@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
 from bertie.errors import UsageError
 
@@ -19,7 +20,9 @@ MASKED = 0.15  # share of positions BERT's pre-training predicts, and T5's decod
 
 @app.command(epilog=EXAMPLES)
 def info(
-    model: Annotated[str | None, typer.Argument(help="Model folder or preset.")] = None,
+    model: Annotated[
+        str | None, typer.Argument(help="Preset, or folder of a model, run or checkpoint.", callback=tables.resolved)
+    ] = None,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
     length: Annotated[int, typer.Option(min=1, help="Tokens a sequence, for the operations a token costs.")] = 128,
     quiet: Quiet = False,

@@ -14,7 +14,9 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 
 @app.command()
 def perplexity(
-    model: Annotated[Path, typer.Argument(help="Folder of a masked language model: RUN/model.")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a masked language model, run or checkpoint.", callback=tables.resolved)
+    ],
     file: Annotated[str, typer.Argument(help="Texts: txt (one a line), csv, tsv, jsonl, parquet; - is stdin.")] = "-",
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(help="Folder of a fine-tuned model: RUN/model.")],
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
+    ],
     file: tables.TextFile = "-",
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help=".jsonl, .csv, .tsv, .xlsx, .parquet; .json: by id.")

@@ -1,4 +1,4 @@
-"""`bertie verify` and `bertie report`: a run folder, looked over and looked at."""
+"""`bertie verify`, `bertie report` and `bertie export-checkpoint`: what a run folder holds."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 from bertie.errors import DataError
 
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
@@ -58,3 +58,32 @@ def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
         emit({"report": str(drawn)})
     else:
         console.show(str(drawn))
+
+
+@app.command("export-checkpoint")
+def export_checkpoint(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run folder, or one of its checkpoint folders.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a model folder from a checkpoint of a run.
+
+    Of a run folder, the newest whole checkpoint is taken. The run itself does not change and can be resumed. Commands
+    that take a model accept RUN and RUN/checkpoint-N directly; export one to keep it or to open it elsewhere.
+
+    [bold]Examples[/]
+
+      bertie export-checkpoint runs/tiny -o models/so-far
+
+      bertie export-checkpoint runs/tiny/checkpoint-4000 -o models/tiny-4000
+    """
+    from bertie.runs import models
+
+    step = models.export_checkpoint(run, output, overwrite=overwrite)
+    if console.verbosity.json:
+        emit({"model": str(output), "step": step})
+    else:
+        console.show(f"{output}: the model of {run} at {step}")

@@ -52,6 +52,13 @@ Precision = Annotated[
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, mps; auto: the best there is.")]
 
 
+def resolved(model: Path | str | None) -> Path | str | None:
+    """The folder of the model that an argument names, which may be a run or a checkpoint; presets stay."""
+    from bertie.runs.models import model_folder
+
+    return None if model is None else type(model)(model_folder(model))
+
+
 def names(text: str) -> tuple[str, ...]:
     """ "a, b" -> ("a", "b")."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

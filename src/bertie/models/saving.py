@@ -56,10 +56,12 @@ def save(
     labels: tuple[str, ...] | None = None,
     problem_type: str | None = None,
     card: str | None = None,
+    weights: bool = True,
 ) -> None:
     """Write a model folder that opens here and in transformers; what is left out is taken from the model.
 
     `card` is the whole README.md, YAML header included; by default one is written from the config.
+    weights: False writes all but them.
     """
     variant = model.variant
     if variant is None:
@@ -74,7 +76,8 @@ def save(
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
         public |= write_labels(labels, problem_type)
     folder.mkdir(parents=True, exist_ok=True)
-    save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public))
+    if weights:
+        save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public))
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
         tokenizer.save(folder, segments=model.config.type_vocab_size)

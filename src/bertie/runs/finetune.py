@@ -38,7 +38,8 @@ from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left, read_examples
 from bertie.runs.finetune_page import page
-from bertie.runs.folder import BEST, CONFIG, FINDINGS, MODEL, SCORE, RunFolder
+from bertie.runs.folder import BEST, CONFIG, FINDINGS, SCORE, RunFolder
+from bertie.runs.models import MODEL, model_folder
 from bertie.tasks import Prediction, name_of
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
@@ -81,8 +82,8 @@ def finetune(
     ready = _Run(config, folder.path, examples, watch)
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), resume=resume):
-            return folder.answer(done, partial(page, folder.path))
-        folder.begin()
+            return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
+        folder.begin(partial(ready.save, weights=False))
         return ready.go(resume)
 
 
@@ -151,7 +152,7 @@ class _Run:
 
     def __init__(self, config: FinetuneConfig, run: Path, examples: Examples, watch: Watch | None = None) -> None:
         self.config, self.run, self.examples, self.watch = config, run, examples, watch
-        self.step = 0
+        self.step, self.start = 0, model_folder(config.model)
         self.task = examples.task
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
@@ -229,14 +230,12 @@ class _Run:
 
     def _model(self) -> Model:
         config = self.config
-        tokenizer = Tokenizer.load(config.model)
+        tokenizer = Tokenizer.load(self.start)
         if config.from_scratch:
-            model = families.build(config.model, heads=self.task.heads, seed=config.train.seed)
+            model = families.build(self.start, heads=self.task.heads, seed=config.train.seed)
         else:
             fresh = not self._same_task(tokenizer)
-            model, report = families.load(
-                config.model, heads=self.task.heads, seed=config.train.seed, fresh_heads=fresh
-            )
+            model, report = families.load(self.start, heads=self.task.heads, seed=config.train.seed, fresh_heads=fresh)
             if report.dropped:
                 console.say(
                     f"{config.model} was fine-tuned for another task or other labels: "
@@ -247,7 +246,7 @@ class _Run:
             reinitialize(model, config.reinit, seed=config.train.seed)
         if config.freeze is not None:
             freeze(model, config.freeze)
-        check_vocabulary(tokenizer, model.config, Path(config.model))
+        check_vocabulary(tokenizer, model.config, self.start)
         self._set_facts(tokenizer)
         if config.max_length > (most := model.config.max_length):
             raise UsageError(
@@ -262,8 +261,8 @@ class _Run:
         told = ours.get("task") if isinstance(ours, dict) else None
         if isinstance(told, dict) and told.get("name") != name_of(self.task):
             return False
-        folder = Path(self.config.model)
-        return not self.task.labels or read_labels(read_public(folder), str(folder)) == self.task.labels
+        public = read_public(self.start)
+        return not self.task.labels or read_labels(public, str(self.start)) == self.task.labels
 
     def _set_facts(self, tokenizer: Tokenizer) -> None:
         length, texts = self.config.max_length, self.examples.texts
@@ -334,12 +333,17 @@ class _Run:
 
     def _save(self, folder: Path, files: Mapping[str, Any] | None = None) -> None:
         """Write the model's folder, whole or not at all. files: more JSON files, by name."""
-        more = {**self.task.files(self.model.config, self.config.max_length), **(files or {})}
         with new_folder(folder, MODEL_FOLDER, keep_strangers=True) as made:
-            families.save(self.model, made)
-            for name, value in more.items():
-                (made / name).parent.mkdir(exist_ok=True)
+            self.save(made)
+            for name, value in (files or {}).items():
                 write_json(made / name, value)
+
+    def save(self, folder: Path, *, weights: bool = True) -> None:
+        """Write the model's files, or all but its weights."""
+        families.save(self.model, folder, weights=weights)
+        for name, value in self.task.files(self.model.config, self.config.max_length).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            write_json(folder / name, value)
 
     def _finish(self) -> dict[str, Any]:
         """Measure the weights that were chosen, which are loaded back from where they were saved, and write it all."""
@@ -369,7 +373,7 @@ class _Run:
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
         write_json(self.run / FINDINGS, findings.as_json())
-        return RunFolder(self.run).finish(results, partial(page, self.run))
+        return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
 
 
 def _fingerprint(model: Model) -> str:

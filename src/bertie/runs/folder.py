@@ -1,13 +1,15 @@
 """The folder of a run: who may write to it, whether the run in it has finished, and the list of what it holds.
 
-    run.yaml          the settings                 checkpoint-<step>/  to go on from
+    run.yaml          the settings                 checkpoint-<step>/  to go on from, until it has finished
     metrics.jsonl     losses, rates, speeds        model/, best/ ...   models in the public layout
     results.json      once the run has finished    report.html         the run as a page
     checksums.json    size and hash of every file, written last
+    outline/          all of the model but its weights, until it has finished (runs/models.py)
 
 A run of several seeds holds a run in each seed-<n>/, a search one in a folder for each trial.
 """
 
+import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,15 +19,16 @@ from bertie import checksums, console, folders
 from bertie import settings as configs
 from bertie.errors import UsageError
 from bertie.files import LOCK, read_json, write_json
-from bertie.folders import ANYTHING, Kind
+from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.models.folder import MODEL_FOLDER
 from bertie.report.page import Report, draw
+from bertie.runs.models import MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.meeting import is_main
 from bertie.train.resume import changes
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
-MODEL, BEST, SCORE, STUDY = "model", "best", "score.json", "study.jsonl"
+BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
 FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
 
 CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))
@@ -36,6 +39,7 @@ RUN = Kind(
     folders={
         "checkpoint-*": CHECKPOINT,
         MODEL: MODEL_FOLDER,
+        OUTLINE: MODEL_FOLDER,
         "generator": MODEL_FOLDER,
         BEST: MODEL_FOLDER,
         "tensorboard": ANYTHING,
@@ -86,31 +90,49 @@ class RunFolder:
                 f"{self.path} holds a finished run with other settings or data:{rows}\n"
                 f"Choose another folder, pass --overwrite, or, for pre-training, go on with the change:{allowed}"
             )
-        return None if changes(before, identity) else results
+        if not changes(before, identity):
+            return results
+        if resume == "auto" and not any(self.path.glob("checkpoint-*")):
+            raise UsageError(
+                f"{self.path} has finished and kept no checkpoint to go on from. Start a run from its weights "
+                f"(model={self.path / MODEL}); a run with train.keep_checkpoints=true can be made longer."
+            )
+        return None
 
     def sealed(self, results: Mapping[str, Any]) -> bool:
         """Whether all of a finished run was written, its report and list of files too; always, by version 0.1."""
         return results.get("format") != FORMAT or (self.path / checksums.CHECKSUMS).exists()
 
-    def answer(self, results: dict[str, Any], page: Callable[[], Report]) -> dict[str, Any]:
+    def answer(self, results: dict[str, Any], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
         """The results of a finished run, whose last files are written where its process was killed before they were."""
         if is_main() and not self.sealed(results):
-            self._seal(page)
+            self._seal(page, keep)
         console.say(f"{self.path} is finished already; its results are read. --overwrite starts again.")
         return results
 
-    def begin(self) -> None:
-        """What is to be done first in a run that goes on: its list of files, if there is one, will not hold."""
-        (self.path / checksums.CHECKSUMS).unlink(missing_ok=True)
+    def begin(self, outline: Callable[[Path], None] | None = None) -> None:
+        """What is to be done first in a run that goes on: its list of files, if there is one, will not hold.
 
-    def finish(self, results: Mapping[str, Any], page: Callable[[], Report]) -> dict[str, Any]:
-        """Write results.json, the report, and last the list of all files. -> the results as written"""
+        outline: writes all of the model but its weights, so that a checkpoint can be used before the run has finished.
+        """
+        (self.path / checksums.CHECKSUMS).unlink(missing_ok=True)
+        if outline is not None:
+            with new_folder(self.path / OUTLINE, MODEL_FOLDER, keep_strangers=True) as made:
+                outline(made)
+
+    def finish(self, results: Mapping[str, Any], page: Callable[[], Report], *, keep: bool = False) -> dict[str, Any]:
+        """Write results.json, the report, and last the list of all files. -> the results as written
+
+        keep: whether checkpoints stay. They go once results.json says that nobody will go on from them.
+        """
         written = {**results, "format": FORMAT}
         write_json(self.path / RESULTS, written)
-        self._seal(page)
+        self._seal(page, keep)
         return written
 
-    def _seal(self, page: Callable[[], Report]) -> None:
+    def _seal(self, page: Callable[[], Report], keep: bool) -> None:
+        for leftover in [self.path / OUTLINE, *(() if keep else self.path.glob("checkpoint-*"))]:
+            shutil.rmtree(leftover, ignore_errors=True)
         draw(self.path / REPORT, page)
         checksums.write(self.path, "run", covered=lambda name: name.endswith(LOCK))
 

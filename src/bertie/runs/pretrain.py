@@ -29,8 +29,9 @@ from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after, held_out_sentences
-from bertie.runs.folder import MODEL, REPORT, RunFolder
+from bertie.runs.folder import REPORT, RunFolder
 from bertie.runs.guesses import look
+from bertie.runs.models import MODEL, model_folder
 from bertie.runs.page import page
 from bertie.runs.phases import phases
 from bertie.runs.reading import Reading, is_folder, models_named
@@ -78,7 +79,7 @@ def pretrain(
         if is_main():  # the others wait for it where they meet, in fit
             stack.enter_context(folder.held(overwrite=overwrite))
         if not overwrite and (done := folder.finished(ready.identity, resume=resume, allow_change=allow_change)):
-            return folder.answer(done, partial(page, run))
+            return folder.answer(done, partial(page, run), keep=config.train.keep_checkpoints)
         return _go(ready, folder, resume=resume, allow_change=allow_change, like=like, watch=watch)
 
 
@@ -93,9 +94,9 @@ def _go(
 ) -> dict[str, Any]:
     """Train, measure, save."""
     config, run = ready.config, folder.path
-    if is_main():
-        folder.begin()
     model = ready.model()
+    if is_main():
+        folder.begin(partial(ready.outline, model))
     planned = ready.plan(model)
     _show(ready, planned)
     source, now, drawn_s = ready.reading.source, 0, time.monotonic()
@@ -148,7 +149,7 @@ def _go(
         if like is not None and (like / MODEL / WEIGHTS).exists():
             same = file_hash(like / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
             results["repeats"] = {"run": str(like), "same_weights": same}
-        results = folder.finish(results, partial(page, run))
+        results = folder.finish(results, partial(page, run), keep=config.train.keep_checkpoints)
     return results
 
 
@@ -165,8 +166,10 @@ class Ready:
     """Everything a run needs, made before its folder is touched, so that bad input leaves no trace there."""
 
     def __init__(self, config: PretrainConfig) -> None:
-        self.config = config
-        self.objective = objectives.build(config.objectives).ready(lambda folder: families.load(folder)[0])
+        self.config, self.start = config, model_folder(config.model)
+        self.objective = objectives.build(config.objectives).ready(
+            lambda folder: families.load(model_folder(folder))[0]
+        )
         if not config.tokenizer and not self.is_folder:
             raise UsageError(f"tokenizer is missing: {PretrainConfig.model_fields['tokenizer'].description}")
         if config.pseudo_perplexity and config.objectives.get("mlm") is None:
@@ -175,7 +178,7 @@ class Ready:
             raise UsageError(
                 f"pseudo_perplexity compares with the model a run starts from; {config.model} is a preset."
             )
-        self.tokenizer = Tokenizer.load(config.tokenizer or config.model)
+        self.tokenizer = Tokenizer.load(config.tokenizer or self.start)
         self.shape = self._shape()
         precision.choose_device(config.train.device)
         if config.optim.warmup > config.train.steps:
@@ -197,7 +200,9 @@ class Ready:
     def contents(self) -> dict[str, Any]:
         """What the run reads, by setting: fingerprints of corpora, tokenizer, the model it goes on from, a teacher."""
         models = {
-            name: fingerprint(Path(model)) for name, model in models_named(self.config).items() if is_folder(model)
+            name: fingerprint(model_folder(model))
+            for name, model in models_named(self.config).items()
+            if is_folder(model)
         }
         return {"corpus": self.reading.fingerprint, "tokenizer": self.tokenizer.fingerprint, **models}
 
@@ -208,7 +213,7 @@ class Ready:
                 raise UsageError(
                     f"model_overrides change the shape of a preset; {config.model} has its weights already."
                 )
-            shape = families.config(config.model)
+            shape = families.config(self.start)
             check_vocabulary(self.tokenizer, shape, Path(config.model))
         else:
             preset = families.config(config.model)
@@ -225,13 +230,13 @@ class Ready:
     @property
     def is_folder(self) -> bool:
         """Whether the run goes on from a model folder."""
-        return is_folder(self.config.model)
+        return is_folder(self.start)
 
     def model(self) -> Model:
         """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
-            model, report = families.load(self.config.model, heads=heads, seed=seed)
+            model, report = families.load(self.start, heads=heads, seed=seed)
             console.say(f"{self.config.model}: {report}")
         else:
             family = families.family(self.config.model).model_type
@@ -249,6 +254,10 @@ class Ready:
         for name, kept in self.objective.kept(model).items():
             with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
                 families.save(kept, made, tokenizer=self.tokenizer)
+
+    def outline(self, model: Model, folder: Path) -> None:
+        """Write RUN/model but for its weights."""
+        families.save(self.objective.kept(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
 
     def validate(self, model: Model, held: Mapping[str, list[Batch]]) -> dict[str, float]:
         """The figures of the held-out documents, by corpus; of several corpora those of each, too."""

@@ -17,6 +17,7 @@ from bertie.models.variant import CONFIG
 from bertie.objectives.mixture import Mixture, shares
 from bertie.objectives.source import PretrainingSource
 from bertie.runs.config import CorpusShare, PretrainConfig
+from bertie.runs.models import model_folder
 from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.meeting import world_size
@@ -129,9 +130,9 @@ def models_named(config: PretrainConfig) -> dict[str, str]:
     return {"model": config.model, **{f"objectives.{option}": folder for option, folder in reads.items()}}
 
 
-def is_folder(model: str) -> bool:
-    """Whether that is a model folder, whose weights are a start, and no preset."""
-    return (Path(model) / CONFIG).is_file()
+def is_folder(model: str | Path) -> bool:
+    """Whether that names a model folder or a run, whose weights are a start, and no preset."""
+    return (model_folder(model) / CONFIG).is_file()
 
 
 def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:

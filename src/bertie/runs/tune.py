@@ -32,7 +32,8 @@ from bertie.report.values import duration, setting
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
-from bertie.runs.folder import MODEL, STUDY, RunFolder
+from bertie.runs.folder import STUDY, RunFolder
+from bertie.runs.models import MODEL
 from bertie.settings import build, merge, nested, scalar
 from bertie.tasks.source import steps_of
 from bertie.train import log

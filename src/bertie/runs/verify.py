@@ -25,7 +25,8 @@ from bertie.models.folder import fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.folder import CONFIG, FORMAT, MODEL, RESULTS, STUDY
+from bertie.runs.folder import CONFIG, FORMAT, RESULTS, STUDY
+from bertie.runs.models import MODEL, model_folder
 from bertie.runs.reading import models_named
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
@@ -223,7 +224,7 @@ def _tokenizer(run: Path) -> str:
     config, expected = run_config(run), run_identity(run).get("tokenizer")
     if not isinstance(config, PretrainConfig) or expected is None:
         return "not recorded"
-    folder = config.tokenizer or config.model
+    folder = config.tokenizer or model_folder(config.model)
     found = Tokenizer.load(folder).fingerprint
     if found != expected:
         raise DataError(f"{folder} holds another tokenizer now: {found}, the run read {expected}.")
@@ -259,7 +260,7 @@ def _models_read(run: Path) -> str:
     named = models_named(config) if isinstance(config, PretrainConfig) else {}
     read = {setting: folder for setting, folder in named.items() if identity.get(setting, folder) != folder}
     for setting, folder in read.items():
-        if (found := fingerprint(Path(folder))) != identity[setting]:
+        if (found := fingerprint(model_folder(folder))) != identity[setting]:
             raise DataError(f"{folder} ({setting}) holds another model now: {found}, the run read {identity[setting]}.")
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 

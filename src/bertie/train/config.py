@@ -65,6 +65,8 @@ class TrainConfig(Config):
     """Steps between checkpoints; one more at the end."""
     keep: int = Field(2, ge=1)
     """Checkpoints kept; older ones are deleted once a newer one is whole."""
+    keep_checkpoints: bool = False
+    """Keep checkpoints when the run has finished, so that it can be made longer. They take the most disk."""
     workers: int = Field(1, ge=0)
     """Threads that prepare batches ahead; any number gives the same batches."""
     tensorboard: bool = False

@@ -14,7 +14,8 @@ from bertie.train.checkpoint import Checkpoint
 
 # Settings that change no number a run computes, or (shard) no more of it than the last digit.
 FREE = frozenset(
-    f"train.{key}" for key in ("keep", "workers", "save_every", "eval_every", "log_every", "tensorboard", "shard")
+    f"train.{key}"
+    for key in ("keep", "keep_checkpoints", "workers", "save_every", "eval_every", "log_every", "tensorboard", "shard")
 ) | {"corpora"}  # where they are; what they hold, and their shares, is under "corpus"
 
 

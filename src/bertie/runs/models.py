@@ -1,0 +1,124 @@
+"""The model that a path names: of a model folder, of a run, finished or stopped, or of a checkpoint of one.
+
+    RUN/model        of a finished run
+    RUN/outline      config.json, tokenizer and card of a run that is going on; a checkpoint has the weights to them
+
+Nothing heavy is imported here until a checkpoint has to be opened: every command that takes a model comes by.
+"""
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertie.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from bertie.train.checkpoint import Checkpoint
+
+MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
+
+
+def model_folder(path: Path | str) -> Path:
+    """The folder of the model that `path` names; `path` itself where it is a model folder, a preset or nothing known.
+
+    A run that has finished has its model in RUN/model. For one that has not, and for a checkpoint, a model folder is
+    written that lasts as long as this process, and a warning says of which step. Raises DataError: no whole
+    checkpoint, or a run begun by version 0.1; UsageError: a folder of several runs.
+    """
+    folder = Path(path)
+    if (folder / CONFIG).is_file():
+        return folder
+    if (folder / MODEL / CONFIG).is_file():
+        return folder / MODEL
+    if _is_checkpoint(folder) or (folder / SETTINGS).is_file():
+        return _opened(folder)
+    if seeds := sorted(folder.glob("seed-*")):
+        raise UsageError(f"{folder} holds a run for each seed. Name one of them: {seeds[0]}.")
+    return folder
+
+
+def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -> str:
+    """Write the model of a run's newest whole checkpoint, or of a checkpoint folder, as a model folder.
+
+    -> what it is: "step 4,000 of 10,000". Raises as `model_folder` does.
+    """
+    from bertie.folders import new_folder
+    from bertie.models.folder import MODEL_FOLDER
+
+    found = _checkpoint(Path(path))
+    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+        _write(found, made)
+    return at_step(found)
+
+
+def at_step(found: "Checkpoint") -> str:
+    """How far the run of a checkpoint was: "step 4,000 of 10,000"."""
+    from bertie import settings
+
+    steps = settings.read_yaml(found.folder.parent / SETTINGS).get("train", {}).get("steps", 0)
+    return f"step {found.step:,} of {steps:,}"
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    return folder.resolve().name.startswith("checkpoint-") and (folder / "manifest.json").is_file()
+
+
+def _opened(folder: Path) -> Path:
+    from bertie import console
+
+    found = _checkpoint(folder)
+    more = "" if (found.folder.parent / MODEL).is_dir() else ": not finished; resume it, or use it as it is"
+    made = _made(found.folder.resolve(), (found.folder / "manifest.json").read_bytes())
+    console.warn(f"{folder}: {at_step(found)}{more}.")
+    return made
+
+
+@cache
+def _made(folder: Path, manifest: bytes) -> Path:
+    """A model folder of a checkpoint, deleted when this process ends. manifest: tells its content."""
+    from bertie.train import checkpoint
+
+    place = Path(tempfile.mkdtemp(prefix="bertie-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
+    (made := place / folder.name).mkdir()
+    _write(checkpoint.verify(folder), made)
+    return made
+
+
+def _checkpoint(folder: Path) -> "Checkpoint":
+    from bertie.train import checkpoint
+
+    if _is_checkpoint(folder):
+        return checkpoint.verify(folder)
+    found = checkpoint.latest(folder)
+    if found is None:
+        raise DataError(
+            f"{folder} has no model yet: it stopped before its first checkpoint, or kept none. Run the command that "
+            "began it again, which goes on."
+        )
+    return found
+
+
+def _write(found: "Checkpoint", out: Path) -> None:
+    """Write the weights of a checkpoint under their public names, beside the other files of the run's model."""
+    from bertie import families
+    from bertie.models.variant import read_public
+    from bertie.models.weights import WEIGHTS, save_weights
+    from bertie.train import checkpoint
+
+    run = found.folder.resolve().parent
+    outline = next((run / name for name in (OUTLINE, MODEL) if (run / name / CONFIG).is_file()), None)
+    if outline is None:
+        raise DataError(
+            f"{run} was begun by version 0.1, which did not save what a checkpoint's model is. "
+            "Resume the run with the command that began it; then its checkpoints can be used."
+        )
+    skip = shutil.ignore_patterns("*.safetensors", "*.index.json", "checksums.json", ".lock")
+    shutil.copytree(outline, out, dirs_exist_ok=True, ignore=skip)
+    public, variant = read_public(outline), families.family(outline)
+    tensors = found.tensors(checkpoint.MODEL)
+    own = {name: tensor for name, tensor in tensors.items() if not name.startswith("companions.")}
+    save_weights(own, out / WEIGHTS, variant.table, base=variant.based(public))

@@ -1,0 +1,101 @@
+"""A run that was stopped is used like a model: at its newest checkpoint, and a warning says so."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+from test_pretrain import documents, home, settings, thread
+
+import bertie as package
+from bertie import families
+from bertie.errors import DataError, Stopped, UsageError
+from bertie.runs.pretrain import pretrain
+from bertie.train import checkpoint
+
+assert home
+assert thread  # fixtures
+
+
+@pytest.fixture(scope="module")
+def stopped(home, tmp_path_factory):
+    """A run that SIGTERM stopped after 4 of 6 steps."""
+    run = tmp_path_factory.mktemp("runs") / "stopped"
+    with pytest.raises(Stopped):
+        pretrain(settings(home), run, watch=lambda model, step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
+    assert checkpoint.latest(run).step < 6
+    return run
+
+
+def test_it_fills_masks(stopped, bertie):
+    code, out, err = bertie("fill-mask", stopped, "the small [MASK] sat", "--top", "2", "--json")
+    assert code == 0, err
+    step = checkpoint.latest(stopped).step
+    assert f"step {step} of 6: not finished; resume it, or use it as it is" in " ".join(err.split())
+    assert json.loads(out)
+
+
+def test_it_is_fine_tuned_and_a_checkpoint_is_the_same(stopped, bertie, tmp_path):
+    table = tmp_path / "train.tsv"
+    rows = [f"{text.splitlines()[0]}\t{'ab'[number % 2]}" for number, text in enumerate(documents(40))]
+    table.write_text("text\tlabel\n" + "\n".join(rows))
+    newest = checkpoint.latest(stopped).folder
+    fast = ["epochs=1", "max_length=24", "train.precision=fp32"]
+    bertie.good("finetune", stopped, "--train", table, "-o", tmp_path / "a", *fast)
+    bertie.good("finetune", newest, "--train", table, "-o", tmp_path / "b", *fast)
+    assert (tmp_path / "a/model/model.safetensors").read_bytes() == (
+        tmp_path / "b/model/model.safetensors"
+    ).read_bytes()
+    bertie.good("predict", tmp_path / "a", "-q", stdin="the small cat\n")  # RUN stands for RUN/model
+
+
+def test_its_weights_are_those_of_the_checkpoint(stopped, bertie, tmp_path):
+    bertie.good("export-checkpoint", stopped, "-o", tmp_path / "out")
+    model, report = families.load(tmp_path / "out")
+    assert not report.fresh
+    saved = checkpoint.latest(stopped).tensors(checkpoint.MODEL)
+    for name, parameter in model.named_parameters():
+        assert torch.equal(parameter, saved[name]), name
+    bertie.good("verify", tmp_path / "out")
+
+
+def test_finished_it_is_the_model_of_a_run_that_was_never_stopped(stopped, home, tmp_path):
+    pretrain(settings(home), tmp_path / "whole")
+    again = tmp_path / "again"
+    with pytest.raises(Stopped):
+        pretrain(settings(home), again, watch=lambda model, step: step == 2 and os.kill(os.getpid(), signal.SIGTERM))
+    assert (again / "outline").is_dir()
+    pretrain(settings(home), again)
+    assert not (again / "outline").exists()
+    one, other = (package.load(run).state_dict() for run in (tmp_path / "whole", again))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_finished_run_keeps_no_checkpoint_unless_asked(home, tmp_path):
+    short = "train.keep_checkpoints=false"
+    pretrain(settings(home, short), tmp_path / "run")
+    assert not [*(tmp_path / "run").glob("checkpoint-*")]
+    assert pretrain(settings(home, short), tmp_path / "run")["step"] == 6  # its results are read
+    longer = settings(home, short, "train.steps=9")
+    with pytest.raises(UsageError, match="kept no checkpoint to go on from"):
+        pretrain(longer, tmp_path / "run", allow_change=("train.steps",))
+
+
+def test_killed_between_its_results_and_its_last_files_it_tidies_up_later(home, tmp_path):
+    run, short = tmp_path / "run", settings(home, "train.keep_checkpoints=true")
+    pretrain(short, run)
+    (run / "checksums.json").unlink()
+    pretrain(settings(home, "train.keep_checkpoints=false"), run)
+    assert (run / "checksums.json").exists()
+    assert not [*run.glob("checkpoint-*")]
+
+
+def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.yaml").write_text((stopped / "run.yaml").read_text())
+    with pytest.raises(DataError, match="has no model yet"):
+        package.load(tmp_path / "run")
+    (tmp_path / "seeds" / "seed-0").mkdir(parents=True)
+    with pytest.raises(UsageError, match="a run for each seed"):
+        package.load(tmp_path / "seeds")
