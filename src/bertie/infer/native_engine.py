@@ -1,5 +1,7 @@
 """The native engine: the encoder in C++ (native/), the heads in torch."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -7,10 +9,20 @@ import torch
 from torch import nn
 
 from bertie.data.ids import Ids
-from bertie.infer.native.encoder import ACTIVATIONS, EncoderWeights, FloatLinear, LayerWeights, NativeEncoder, Precision
+from bertie.infer.native.encoder import (
+    ACTIVATIONS,
+    EncoderWeights,
+    FloatLinear,
+    Int8Linear,
+    LayerWeights,
+    Linear,
+    NativeEncoder,
+    Precision,
+)
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput, summary
+from bertie.models.int8 import Floats, Int8Weight
 from bertie.models.kinds import Full, Learned, Residual
 from bertie.nn.embeddings import positions_after_pad
 from bertie.nn.layer import Layer
@@ -33,7 +45,7 @@ class NativeEngine(TorchEngine):
         super().__init__(model)
         if reason := unsupported(model):
             raise ValueError(reason)
-        self.native = NativeEncoder(weights_of(model.encoder), precision, target=target)
+        self.native = NativeEncoder(weights_of(model.encoder, model.int8), precision, target=target)
 
     def _encode(self, batch: "Batch", ids: Ids) -> EncoderOutput:
         config, encoder = self.model.config, self.model.encoder
@@ -71,21 +83,40 @@ def unsupported(model: "Model") -> str | None:
     return next((reason for reason, fine in rules.items() if not fine), None)
 
 
-def weights_of(encoder: Encoder) -> EncoderWeights:
-    """An encoder's weights as NumPy arrays."""
-    embeddings, seen = encoder.embeddings, dict[int, LayerWeights]()
-    layers = []
+def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyType({})) -> EncoderWeights:
+    """An encoder's weights as NumPy arrays. int8: those in whole numbers, by the model's names of them."""
+    names = {id(module): name for name, module in encoder.named_modules()}
+
+    def linear(module: nn.Module) -> Linear:
+        weight = module.get_parameter("weight")
+        bias = dict(module.named_parameters()).get("bias")
+        bias_N = np.zeros(len(weight), np.float32) if bias is None else _array(bias)
+        whole = int8.get(f"encoder.{names[id(module)]}.weight")
+        return FloatLinear(_array(weight), bias_N) if whole is None else Int8Linear(whole, bias_N)
+
+    def layer_weights(layer: Layer) -> LayerWeights:
+        return LayerWeights(
+            qkv=linear(layer.attention.get_submodule("qkv")),
+            out=linear(layer.attention.get_submodule("output")),
+            up=linear(layer.up),
+            down=linear(layer.down),
+            norms=(*_norm(layer.attention_norm), *_norm(layer.output_norm)),
+        )
+
+    seen, layers = dict[int, LayerWeights](), []
     for layer in encoder.in_order():
         assert isinstance(layer, Layer)
-        layers.append(seen.setdefault(id(layer), _layer(layer)))
+        if id(layer) not in seen:
+            seen[id(layer)] = layer_weights(layer)
+        layers.append(seen[id(layer)])
+    embeddings = encoder.embeddings
     assert embeddings.position is not None
-    segment, projection = embeddings.segment, embeddings.projection
     return EncoderWeights(
         word=_array(embeddings.word.weight),
         position=_array(embeddings.position.weight),
-        segment=None if segment is None else _array(segment.weight),
+        segment=None if embeddings.segment is None else _array(embeddings.segment.weight),
         norm=_norm(embeddings.norm),
-        projection=None if projection is None else _linear(projection),
+        projection=None if embeddings.projection is None else linear(embeddings.projection),
         layers=layers,
         num_heads=encoder.config.num_attention_heads,
         activation=encoder.config.hidden_act,
@@ -93,26 +124,9 @@ def weights_of(encoder: Encoder) -> EncoderWeights:
     )
 
 
-def _layer(layer: Layer) -> LayerWeights:
-    attention = layer.attention
-    return LayerWeights(
-        qkv=_linear(attention.get_submodule("qkv")),
-        out=_linear(attention.get_submodule("output")),
-        up=_linear(layer.up),
-        down=_linear(layer.down),
-        norms=(*_norm(layer.attention_norm), *_norm(layer.output_norm)),
-    )
-
-
-def _linear(linear: nn.Module) -> FloatLinear:
-    weight = _array(linear.get_parameter("weight"))
-    bias = dict(linear.named_parameters()).get("bias")
-    return FloatLinear(weight, np.zeros(len(weight), np.float32) if bias is None else _array(bias))
-
-
-def _norm(norm: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+def _norm(norm: nn.Module) -> tuple[Floats, Floats]:
     return _array(norm.get_parameter("weight")), _array(norm.get_parameter("bias"))
 
 
-def _array(tensor: torch.Tensor) -> np.ndarray:
+def _array(tensor: torch.Tensor) -> Floats:
     return tensor.detach().float().cpu().numpy()

@@ -16,6 +16,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.flat import Misfit, built, placed
 
 CONFIG = "config.json"
+QUANTIZATION = "quantization_config"  # a key of it
 OWN = "bertie"
 """The key of config.json under which the fields stand that a family's public keys cannot say."""
 OWN_TYPE = "bertie-"

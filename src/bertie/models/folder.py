@@ -83,6 +83,8 @@ def load(
         fill = partial(_initialize, model, variant, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         report = load_weights(model, weights, may_be_fresh=MAY_BE_FRESH, fill=fill)
+        stored = {name: weights.quantized(variant.table.public(name)) for name in report.loaded}
+        model.int8 = {name: weight for name, weight in stored.items() if weight is not None}
     if heads is None:
         model.labels = labels
         model.problem_type = _problem_type(public, where)

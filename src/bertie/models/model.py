@@ -11,6 +11,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.global_tokens import seen_by_all
+from bertie.models.int8 import Int8Weight
 from bertie.models.kinds import Window
 from bertie.models.saving import save
 from bertie.models.variant import Variant
@@ -71,6 +72,7 @@ class Model(nn.Module):
         self._tokenizer: Tokenizer | None = None
         self.labels: tuple[str, ...] = ()
         self.problem_type: str | None = None
+        self.int8: dict[str, Int8Weight] = {}  # parameters that the folder holds in one byte a number
         if self.frozen:
             encoder.requires_grad_(False)
 

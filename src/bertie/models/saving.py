@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from torch import nn
 
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes, write_json
-from bertie.models.codec import OWN, only_here
+from bertie.models.codec import OWN, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
+from bertie.models.int8 import METHOD, Int8Weight
 from bertie.models.variant import CONFIG, Variant, read_labels, write_labels
 from bertie.models.weights import WEIGHTS, save_weights
 
@@ -57,11 +59,12 @@ def save(
     problem_type: str | None = None,
     card: str | None = None,
     weights: bool = True,
+    int8: Mapping[str, Int8Weight] = MappingProxyType({}),
 ) -> None:
     """Write a model folder that opens here and in transformers; what is left out is taken from the model.
 
     `card` is the whole README.md, YAML header included; by default one is written from the config.
-    weights: False writes all but them.
+    weights: False writes all but them. int8: parameters written in one byte a number, which Bertie alone opens.
     """
     variant = model.variant
     if variant is None:
@@ -75,9 +78,14 @@ def save(
     problem_type = problem_type or model.problem_type
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
         public |= write_labels(labels, problem_type)
+    public.pop(QUANTIZATION, None)
+    if int8:
+        public[QUANTIZATION] = {"quant_method": METHOD, "bits": 8}
     folder.mkdir(parents=True, exist_ok=True)
     if weights:
-        save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public))
+        save_weights(
+            model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public), int8=int8
+        )
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
         tokenizer.save(folder, segments=model.config.type_vocab_size)

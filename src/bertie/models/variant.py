@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
-from bertie.models.codec import CONFIG, VALUES, Codec, same
+from bertie.models.codec import CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.heads import own_classes
+from bertie.models.int8 import METHOD
 from bertie.models.weights import WeightTable
 from bertie.nn.init import Stds
 
@@ -85,6 +86,13 @@ def read_public(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} holds a {type(public).__name__}, not an object of keys and values.")
     if "auto_map" in public:
         raise DataError(f"{path} asks for code of its own (auto_map). Code from a model folder is never run here.")
+    quantization = public.get(QUANTIZATION)
+    method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+    if method not in (None, METHOD):
+        raise DataError(
+            f"{path}: the weights are quantized by {str(method)[:80]!r}; only {METHOD!r} (bertie compress) is read "
+            "here. Use the float model that they were made from."
+        )
     if not isinstance(public.get("model_type"), str):
         raise DataError(f'{path} names no model_type. If it is a BERT, add "model_type": "bert".')
     return public

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor, nn
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, read_json
 from bertie.models.heads import own_classes
+from bertie.models.int8 import PARTS, Int8Weight
 
 Row = tuple[str, str | tuple[str, ...]]
 
@@ -137,11 +139,15 @@ class _Stored(NamedTuple):
     name: str
     shape: tuple[int, ...]
 
-    def read(self) -> Tensor:
+    def raw(self) -> Tensor:
         try:
             tensor: Tensor = self.file.get_tensor(self.name)
         except (SafetensorError, ValueError, OSError) as error:
             raise DataError(f"{self.path}: {self.name} cannot be read ({error}).") from None
+        return tensor
+
+    def read(self) -> Tensor:
+        tensor = self.raw()
         if not tensor.is_floating_point():
             raise DataError(f"{self.path}: {self.name} holds {tensor.dtype}; weights are floating-point numbers.")
         tensor = tensor.to(torch.float32, copy=True)
@@ -156,6 +162,7 @@ class WeightsFolder:
     def __init__(self, folder: Path, table: WeightTable) -> None:
         self.folder, self.table = folder, table
         self.stored: dict[str, list[_Stored]] = {}  # several: copies of one weight, which must agree
+        self.int8: dict[str, dict[str, _Stored]] = {}  # of the weights in one byte a number: what goes with each
 
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
@@ -164,6 +171,9 @@ class WeightsFolder:
                 for name, shape in entries.items():
                     if (today := self.table.today(name)) is not None:
                         self.stored.setdefault(today, []).append(_Stored(file, path, name, shape))
+            for name in [name for name in self.stored if f"{name}_{PARTS[0]}" in self.stored]:
+                parts = {part: self.stored.pop(f"{name}_{part}", []) for part in PARTS}
+                self.int8[name] = {part: found[0] for part, found in parts.items() if found}
             self._stack = stack.pop_all()
         return self
 
@@ -186,7 +196,7 @@ class WeightsFolder:
     def stored_as(self, public: str) -> Tensor:
         """A weight as float32. Raises DataError when copies of it disagree, as with a decoder that is not tied."""
         first, *copies = self.stored[public]
-        tensor = first.read()
+        tensor = torch.from_numpy(self.whole_numbers(public).dequantized()) if public in self.int8 else first.read()
         for copy in copies:
             if copy.shape != first.shape or not torch.equal(copy.read(), tensor):
                 raise DataError(
@@ -194,6 +204,22 @@ class WeightsFolder:
                     "Models whose output weights are their own are not supported."
                 )
         return tensor
+
+    def whole_numbers(self, public: str) -> Int8Weight:
+        """A weight stored in one byte a number. Raises DataError when what goes with it is missing or damaged."""
+        first, parts = self.stored[public][0], self.int8[public]
+        try:
+            return Int8Weight.of(first.raw().numpy(), {part: stored.raw().numpy() for part, stored in parts.items()})
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{first.path}: {first.name} is no whole int8 weight ({error}). Is the file damaged?"
+            ) from None
+
+    def quantized(self, publics: tuple[str, ...]) -> Int8Weight | None:
+        """What of a parameter is stored in one byte a number: all its parts, or None."""
+        if not all(public in self.int8 for public in publics):
+            return None
+        return Int8Weight.fused([self.whole_numbers(public) for public in publics])
 
 
 def has_weights(folder: Path) -> bool:
@@ -293,8 +319,21 @@ def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool)
             yield public if base else public.removeprefix(table.base), part.T if table.turned(public) else part
 
 
-def save_weights(named: Mapping[str, Tensor], path: Path, table: WeightTable, *, base: bool) -> None:
-    """Write parameters, by our names, as one safetensors file in the public layout, float32, atomically."""
-    state = {name: part.float().cpu().contiguous() for name, part in public_state(named, table, base=base)}
+def save_weights(
+    named: Mapping[str, Tensor],
+    path: Path,
+    table: WeightTable,
+    *,
+    base: bool,
+    int8: Mapping[str, Int8Weight] = MappingProxyType({}),
+) -> None:
+    """Write parameters, by our names, as one safetensors file in the public layout, float32 or int8, atomically."""
+    floats = {name: tensor for name, tensor in named.items() if name not in int8}
+    state = {name: part.float().cpu().contiguous() for name, part in public_state(floats, table, base=base)}
+    for name, weight in int8.items():
+        publics = table.public(name)
+        for public, one in zip(publics, weight.parts(len(publics)), strict=True):
+            arrays = one.named(public if base else public.removeprefix(table.base))
+            state |= {key: torch.from_numpy(array.copy()) for key, array in arrays.items()}
     with atomic_write(path) as file:
         save_file(state, file.name, metadata={"format": "pt"})  # the library opens the temporary file by its name

@@ -11,7 +11,7 @@ T tokens · B sequences · N, K output and input features · G groups of input f
 import ctypes as C
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from bertie.data.ids import Int
 from bertie.infer.native.library import open_library
+from bertie.models.int8 import Floats, Int8Weight
 
 Precision = Literal["fp32", "bf16", "int8"]
 KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
@@ -29,22 +30,8 @@ CHUNK = 512  # tokens a call: with their activations they fit into a core's seco
 BLOCK = 96  # rows that pass the feed-forward network together
 MOST_GROUPS = 4
 
-Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Int8Linear:
-    """A linear layer with int8 weights: w (N, K) ~ scale (G, N) x values (N, K), rows read as x inv + off.
-
-    sizes: how many input features each group has, one after another. bias (N,) takes what is left of the mean error.
-    """
-
-    values: NDArray[np.int8]
-    scale: Floats
-    inv: Floats
-    off: Floats
-    bias: Floats
-    sizes: tuple[int, ...]
+Order = NDArray[np.int64] | slice
+ALL = slice(None)
 
 
 @dataclass(frozen=True)
@@ -54,14 +41,29 @@ class FloatLinear:
     weight: Floats
     bias: Floats
 
-    def to_nearest(self) -> Int8Linear:
+    def to_nearest(self) -> "Int8Linear":
         """The weights as the nearest of 255 values of each output feature, without calibration."""
-        scale = np.abs(self.weight).max(1, keepdims=True) / 127
-        scale[scale == 0] = 1
-        values = np.round(self.weight / scale).astype(np.int8)
-        features = self.weight.shape[1]
-        ones, zeros = np.ones(features, np.float32), np.zeros(features, np.float32)
-        return Int8Linear(values, scale.T.astype(np.float32), ones, zeros, self.bias, (features,))
+        return Int8Linear(Int8Weight.rows(self.weight), self.bias)
+
+    def take(self, outputs: Order, inputs: Order) -> "FloatLinear":
+        """The same layer with its output and input features in another order."""
+        return FloatLinear(self.weight[outputs][:, inputs], self.bias[outputs])
+
+
+@dataclass(frozen=True)
+class Int8Linear:
+    """A linear layer in whole numbers. bias (N,): for rows that are read without the weight's shift."""
+
+    weight: Int8Weight
+    bias: Floats
+
+    def take(self, outputs: Order, inputs: Order) -> "Int8Linear":
+        """The same layer with its output and input features in another order."""
+        one = self.weight
+        values, scale = one.values[outputs][:, inputs], one.scale[:, outputs]
+        return Int8Linear(
+            Int8Weight(values, scale, one.group[inputs], one.inv[inputs], one.off[inputs]), self.bias[outputs]
+        )
 
 
 Linear = Int8Linear | FloatLinear
@@ -76,6 +78,18 @@ class LayerWeights:
     up: Linear
     down: Linear
     norms: tuple[Floats, Floats, Floats, Floats]
+
+    def grouped(self, order: Order) -> "LayerWeights":
+        """The same layer with the hidden features in this order, and its inner ones in the order of their groups."""
+        inner = np.argsort(self.down.weight.group, kind="stable") if isinstance(self.down, Int8Linear) else ALL
+        g1, b1, g2, b2 = (norm[order] for norm in self.norms)
+        return LayerWeights(
+            self.qkv.take(ALL, order),
+            self.out.take(order, ALL),
+            self.up.take(inner, order),
+            self.down.take(order, inner),
+            norms=(g1, b1, g2, b2),
+        )
 
 
 @dataclass(frozen=True)
@@ -94,6 +108,32 @@ class EncoderWeights:
     num_heads: int
     activation: str
     eps: float
+
+    def grouped(self) -> tuple["EncoderWeights", Order]:
+        """The same encoder with features in the order of their groups, which the library wants side by side.
+
+        Returns the order of the hidden features, too: feature i of what comes out is feature order[i] of the model.
+        Raises ValueError where layers disagree about the groups of the hidden features.
+        """
+        readers = [
+            linear for layer in self.layers for linear in (layer.qkv, layer.up) if isinstance(linear, Int8Linear)
+        ]
+        if not readers:
+            return self, ALL
+        group = readers[0].weight.group
+        if any((linear.weight.group != group).any() for linear in readers):
+            raise ValueError("the layers' groups of hidden features differ")
+        order = np.argsort(group, kind="stable")
+        own = ALL if self.projection is not None else order
+        return replace(
+            self,
+            word=self.word[:, own],
+            position=self.position[:, own],
+            segment=None if self.segment is None else self.segment[:, own],
+            norm=(self.norm[0][own], self.norm[1][own]),
+            projection=None if self.projection is None else self.projection.take(order, ALL),
+            layers=[layer.grouped(order) for layer in self.layers],
+        ), order
 
 
 class _Linear(C.Structure):
@@ -133,6 +173,8 @@ class NativeEncoder:
             raise ValueError(f"{self.target} has no products in {precision}")
         self.precision, self._kept = precision, list[Any]()
         self.hidden_size = weights.layers[0].norms[0].size
+        weights, order = weights.grouped()
+        self._back = np.argsort(order) if isinstance(order, np.ndarray) else ALL
         layers: dict[int, _Layer] = {}
         for one in weights.layers:
             if id(one) not in layers:
@@ -176,7 +218,7 @@ class NativeEncoder:
                 raise MemoryError(f"no memory for {int(own[-1]):,} tokens")
 
         _each(call, chunks(starts), threads)
-        return out
+        return out[:, self._back]
 
     def _keep(self, array: NDArray[Any]) -> int:
         """The address of a copy that begins with a cache line and lives as long as this object."""
@@ -204,18 +246,22 @@ class NativeEncoder:
         scales: tuple[int | None, int | None] = (None, None)
         reads: tuple[int | None, int | None] = (None, None)
         sizes: tuple[int, ...] = (features,)
+        bias = linear.bias
         if isinstance(linear, Int8Linear):
-            kind, values, sizes = "int8", linear.values, linear.sizes
+            one = linear.weight
+            kind, values, bias = "int8", one.values, linear.bias - one.shifted()
+            sizes = tuple(np.bincount(one.group, minlength=len(one.scale)).tolist())
             ends = np.cumsum((0, *sizes))
             sums = [values[:, a:b].sum(1, dtype=np.int64) for a, b in pairwise(ends)]
-            scales = wide(linear.scale), wide(linear.scale * np.stack(sums))
-            reads = self._keep(linear.inv), self._keep(linear.off)
+            scales = wide(one.scale), wide(one.scale * np.stack(sums))
+            reads = self._keep(one.inv), self._keep(one.off)
         else:
             values = _bf16(linear.weight) if kind == "bf16" else np.ascontiguousarray(linear.weight, np.float32)
+        values = np.ascontiguousarray(values)  # and kept: its address is taken
         panels = np.zeros(padded * features * values.itemsize + 64, np.uint8)
         start = -panels.ctypes.data % 64
         self.library.bertie_pack(
-            _pointer(np.ascontiguousarray(values)),
+            _pointer(values),
             rows,
             features,
             values.itemsize,
@@ -225,7 +271,7 @@ class NativeEncoder:
         self._kept.append(panels)
         group_sizes = (C.c_int32 * MOST_GROUPS)(*sizes)
         at = panels.ctypes.data + start
-        return _Linear(at, *scales, wide(linear.bias), *reads, rows, features, KINDS[kind], len(sizes), group_sizes)
+        return _Linear(at, *scales, wide(bias), *reads, rows, features, KINDS[kind], len(sizes), group_sizes)
 
 
 def chunks(starts: NDArray[np.int32], most: int = CHUNK) -> list[tuple[int, int]]:
@@ -248,7 +294,7 @@ def _each(call: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]],
 
 
 def _features(linear: Linear) -> tuple[int, int]:
-    rows, features = (linear.values if isinstance(linear, Int8Linear) else linear.weight).shape
+    rows, features = (linear.weight.values if isinstance(linear, Int8Linear) else linear.weight).shape
     return rows, features
 
 

@@ -1,0 +1,1 @@
+"""Making a trained model smaller and faster, with what it costs measured."""

@@ -1,0 +1,225 @@
+"""Weights to int8 after training, layer by layer, on the stream of calibration texts that is already quantized.
+
+    1  order the features: those of widest range form a group with a scale of their own
+    2  shift each input feature by its mean and divide it by sqrt(range of x / range of w); the weight takes both back
+    3  round the weight, each error going to the features not yet rounded (GPTQ, Frantar et al. 2022)
+    4  the bias takes what is left of the mean error
+
+Smoothing: Xiao et al. 2022. The input of the second feed-forward matrix is not smoothed: it costs more than it gains.
+Activations are rounded as the native encoder rounds them: 256 steps from the smallest to the largest of a token's row.
+
+T tokens · H hidden size · I intermediate size · N, K output and input features · G groups
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertie.errors import UsageError
+from bertie.infer.native_engine import unsupported
+from bertie.models.encoder import Encoder
+from bertie.models.int8 import Int8Weight
+from bertie.models.kinds import Unshared
+from bertie.models.model import Model
+from bertie.nn.layer import Layer
+
+STEPS = 255  # of an activation's row
+WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
+LEAST_RANGE = 1e-4
+DAMPING, BLOCK = 0.01, 64  # of GPTQ: of the mean of the diagonal; columns at a time
+TOKENS = 2600  # of calibration texts that are enough: four times as many change the fifth digit
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Parameters in int8 and the biases that go with them, by the model's names."""
+
+    weights: dict[str, Int8Weight]
+    biases: dict[str, Tensor]
+
+
+def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
+    """The encoder's matrices and word embeddings in int8, calibrated on token ids of texts like those to come.
+
+    Raises UsageError for a model that the native encoder does not run.
+    """
+    if reason := unsupported(model):
+        raise UsageError(f"This model cannot be quantized: {reason}. BERT-shaped encoders can.")
+    if not isinstance(model.config.sharing, Unshared):
+        raise UsageError("This model cannot be quantized: its layers share their weights.")
+    with torch.inference_mode():
+        return _Calibration(model.encoder, sequences).run()
+
+
+def apply(model: Model, found: Quantized) -> None:
+    """Give a model the quantized weights, dequantized in torch, and the biases."""
+    parameters = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, weight in found.weights.items():
+            parameters[name].copy_(torch.from_numpy(weight.dequantized()))
+        for name, bias in found.biases.items():
+            parameters[name].copy_(bias)
+    model.int8 = dict(found.weights)
+
+
+class _Calibration:
+    """Calibration texts on their way through the encoder, once as it is and once as it will be."""
+
+    def __init__(self, encoder: Encoder, sequences: Sequence[Sequence[int]]) -> None:
+        self.encoder, self.config = encoder, encoder.config
+        self.lengths = [len(ids) for ids in sequences]
+        self.ids = torch.tensor([i for ids in sequences for i in ids])
+        self.weights, self.biases = dict[str, Int8Weight](), dict[str, Tensor]()
+        self.names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
+
+    def run(self) -> Quantized:
+        config = self.config
+        ranges: dict[int, Tensor] = {}
+
+        def look(module: nn.Module, streams: list[Tensor], smooth: bool) -> list[Tensor]:
+            x = streams[0]
+            ranges[id(module)] = (x - x.mean(0) * smooth).abs().amax(0)
+            return [_linear(module, x)]
+
+        exact = self._embedded(self.encoder.embeddings.word.weight)
+        self._through([exact], look)
+        layers = [layer for layer in self.encoder.in_order() if isinstance(layer, Layer)]
+        readers = [ranges[id(m)] for layer in layers for m in (layer.attention.get_submodule("qkv"), layer.up)]
+        hidden = torch.stack([r / r.median().clamp_min(LEAST_RANGE) for r in readers]).mean(0)
+        groups: dict[int, Tensor] = {}
+        natural = torch.arange(config.hidden_size, dtype=torch.float)
+        for layer in layers:
+            groups[id(layer.attention.get_submodule("qkv"))] = groups[id(layer.up)] = widest(hidden, (WIDE,))
+            groups[id(layer.attention.get_submodule("output"))] = widest(natural, (2 * WIDE,))
+            groups[id(layer.down)] = widest(ranges[id(layer.down)], (HALF_WIDE, WIDE))
+
+        def quantized(module: nn.Module, streams: list[Tensor], smooth: bool) -> list[Tensor]:
+            return list(self._quantized(module, streams[0], streams[1], groups[id(module)], smooth))
+
+        words = Int8Weight.rows(self.encoder.embeddings.word.weight.float().numpy())
+        self.weights["encoder.embeddings.word.weight"] = words
+        self._through([self._embedded(torch.from_numpy(words.dequantized())), exact], quantized)
+        return Quantized(self.weights, self.biases)
+
+    def _embedded(self, word: Tensor) -> Tensor:
+        """What the first layer reads. (T, H)"""
+        embeddings = self.encoder.embeddings
+        positions = torch.cat([torch.arange(n) for n in self.lengths]) + self.config.position_offset
+        assert embeddings.position is not None
+        x = word[self.ids] + embeddings.position(positions)
+        if embeddings.segment is not None:
+            x = x + embeddings.segment.weight[0]
+        x = embeddings.norm(x)
+        return x if embeddings.projection is None else _linear(embeddings.projection, x)
+
+    def _through(self, x: list[Tensor], linear: Callable[[nn.Module, list[Tensor], bool], list[Tensor]]) -> None:
+        """All layers, stream by stream; `linear` is asked for each matrix, and whether its input is smoothed."""
+        for layer in self.encoder.in_order():
+            assert isinstance(layer, Layer)
+            attention = layer.attention
+            attended = [self._attend(y) for y in linear(attention.get_submodule("qkv"), x, True)]
+            added = linear(attention.get_submodule("output"), attended, True)
+            x = [layer.attention_norm(a + b) for a, b in zip(x, added, strict=True)]
+            inner = [layer.activation(y) for y in linear(layer.up, x, True)]
+            x = [layer.output_norm(a + b) for a, b in zip(x, linear(layer.down, inner, False), strict=True)]
+
+    def _attend(self, qkv: Tensor) -> Tensor:
+        heads, parts = self.config.num_attention_heads, []
+        for x in torch.split(qkv, self.lengths):
+            q, k, v = x.view(len(x), 3, heads, -1).permute(1, 2, 0, 3)
+            parts.append(F.scaled_dot_product_attention(q, k, v).transpose(0, 1).reshape(len(x), -1))
+        return torch.cat(parts)
+
+    def _quantized(
+        self, module: nn.Module, x: Tensor, exact: Tensor, group: Tensor, smooth: bool
+    ) -> tuple[Tensor, Tensor]:
+        """One matrix: its int8 form is kept; returned are its outputs for the quantized stream and the exact one."""
+        weight = module.get_parameter("weight").float()
+        wanted = _linear(module, exact)
+        shift = x.mean(0) if smooth else torch.zeros(weight.shape[1])
+        factor = torch.ones(weight.shape[1])
+        if smooth:
+            factor = (
+                (x - shift).abs().amax(0).clamp_min(LEAST_RANGE) / weight.abs().amax(0).clamp_min(LEAST_RANGE)
+            ).sqrt()
+            factor = factor / factor.log().mean().exp()
+        read = rounded_rows((x - shift) / factor, group)
+        values, scale = gptq(weight * factor, read.T @ read / len(read), group)
+        product = read @ (values * scale[group].T).T
+        bias = (wanted - product).mean(0)
+        one = Int8Weight(
+            values.to(torch.int8).numpy(),
+            scale.float().numpy(),
+            group.to(torch.uint8).numpy(),
+            (1 / factor).numpy(),
+            (-shift / factor).numpy(),
+        )
+        name = self.names[id(module)]
+        self.weights[f"{name}.weight"] = one
+        self.biases[f"{name}.bias"] = bias + torch.from_numpy(one.shifted())
+        return product + bias, wanted
+
+
+def widest(ranges: Tensor, sizes: tuple[int, ...]) -> Tensor:
+    """The group of each feature: the last ones are those of widest range, of these sizes; narrow layers have one group."""
+    group = torch.zeros(len(ranges), dtype=torch.long)
+    if len(ranges) < 4 * sum(sizes):
+        sizes = sizes[-1:] if len(ranges) >= 4 * sizes[-1] else ()
+    order = ranges.argsort()
+    start = len(ranges) - sum(sizes)
+    for number, size in enumerate(sizes, 1):
+        group[order[start : start + size]] = number
+        start += size
+    return group
+
+
+def rounded_rows(x: Tensor, group: Tensor) -> Tensor:
+    """What the native encoder makes of rows (T, K): whole steps between each group's smallest and largest number."""
+    found = torch.empty_like(x)
+    for number in range(int(group.max()) + 1):
+        own = x[:, group == number]
+        low, high = own.aminmax(dim=1, keepdim=True)
+        step = ((high - low) / STEPS).clamp_min(1e-20)
+        found[:, group == number] = ((own - low) / step).round() * step + low
+    return found
+
+
+def gptq(weight: Tensor, hessian: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+    """weight (N, K), hessian (K, K) = mean x x^T -> values (N, K) from -127 to 127, scale (G, N). Frantar et al. 2022."""
+    scale = torch.stack([weight[:, group == g].abs().amax(1) / 127 for g in range(int(group.max()) + 1)]).clamp_min(
+        1e-12
+    )
+    order = hessian.diag().argsort(descending=True)
+    w = weight.double()[:, order]
+    steps = scale.double()[group][order].T
+    h = hessian.double()[order][:, order]
+    h += torch.eye(len(h)) * DAMPING * h.diag().mean()
+    upper = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(h)), upper=True)
+    values = torch.zeros_like(w)
+    for i in range(0, w.shape[1], BLOCK):
+        j = min(i + BLOCK, w.shape[1])
+        part, errors = w[:, i:j].clone(), torch.zeros(len(w), j - i, dtype=torch.double)
+        for m in range(j - i):
+            values[:, i + m] = (part[:, m] / steps[:, i + m]).round().clamp(-127, 127)
+            errors[:, m] = (part[:, m] - values[:, i + m] * steps[:, i + m]) / upper[i + m, i + m]
+            part[:, m + 1 :] -= errors[:, m : m + 1] * upper[i + m, i + m + 1 : j]
+        w[:, j:] -= errors @ upper[i:j, j:]
+    found = torch.empty_like(values)
+    found[:, order] = values
+    return found.float(), scale
+
+
+def _linear(module: nn.Module, x: Tensor) -> Tensor:
+    found: Tensor = module(x)
+    return found
+
+
+def cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The cosine of each row of x with the same row of y."""
+    lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+    found: np.ndarray = (x * y).sum(1) / np.maximum(lengths, 1e-12)
+    return found

@@ -1,0 +1,82 @@
+"""`Int8Weight`: a matrix in one byte a number, as it stands in a model folder. NumPy alone.
+
+    w[n, k] = scale[group[k], n] values[n, k] inv[k]
+
+Input features fall into groups with scales of their own, so that a few wide features do not cost the others their
+precision. A product in whole numbers reads rows x inv + off: the smoothing and shift of each input feature, which
+calibration finds (compress/quantize.py). In a file the weight's public name holds the values. Names that end in
+`_scale`, `_group`, `_inv` and `_off` hold the rest.
+
+N output features · K input features · G groups
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+METHOD = "bertie-int8"  # of config.json's quantization_config
+PARTS = ("scale", "group", "inv", "off")
+
+
+@dataclass(frozen=True)
+class Int8Weight:
+    """values (N, K) int8, scale (G, N) float32, group (K,) uint8, inv and off (K,) float32."""
+
+    values: NDArray[np.int8]
+    scale: Floats
+    group: NDArray[np.uint8]
+    inv: Floats
+    off: Floats
+
+    @classmethod
+    def rows(cls, weight: Floats) -> "Int8Weight":
+        """A matrix whose rows are looked up, such as word embeddings: each row to the nearest of its 255 values."""
+        scale: Floats = np.abs(weight).max(1, keepdims=True).astype(np.float32) / np.float32(127)
+        scale[scale == 0] = 1
+        features = weight.shape[1]
+        values = np.round(weight / scale).astype(np.int8)
+        ones, zeros = np.ones(features, np.float32), np.zeros(features, np.float32)
+        return cls(values, scale.T.astype(np.float32), np.zeros(features, np.uint8), ones, zeros)
+
+    def dequantized(self) -> Floats:
+        """The matrix in float32."""
+        found: Floats = self.values * self.scale[self.group].T * self.inv
+        return found
+
+    def shifted(self) -> Floats:
+        """What the shift adds to each output: a bias for whoever reads rows without it has this in it. -> (N,)"""
+        found: Floats = (self.values * self.scale[self.group].T) @ self.off
+        return found
+
+    def parts(self, count: int) -> "list[Int8Weight]":
+        """Matrices that are fused here and apart in the public layout."""
+        pairs = zip(np.split(self.values, count), np.split(self.scale, count, axis=1), strict=True)
+        return [Int8Weight(values, scale, self.group, self.inv, self.off) for values, scale in pairs]
+
+    @classmethod
+    def fused(cls, parts: "Sequence[Int8Weight]") -> "Int8Weight":
+        """One matrix of several that read the same rows."""
+        values, scale = np.concatenate([p.values for p in parts]), np.concatenate([p.scale for p in parts], 1)
+        return cls(values, scale, parts[0].group, parts[0].inv, parts[0].off)
+
+    def named(self, name: str) -> dict[str, NDArray[Any]]:
+        """The arrays by the names they have in a file."""
+        return {name: self.values, **{f"{name}_{part}": getattr(self, part) for part in PARTS}}
+
+    @classmethod
+    def of(cls, values: NDArray[Any], parts: Mapping[str, NDArray[Any]]) -> "Int8Weight":
+        """What a file holds. Raises ValueError: arrays that do not go together."""
+        scale, group, inv, off = (parts[part] for part in PARTS)
+        if values.dtype != np.int8 or values.ndim != 2 or scale.ndim != 2 or scale.shape[1] != len(values):
+            raise ValueError("values are int8 (N, K), and scales (G, N)")
+        if any(array.shape != values.shape[1:] for array in (group, inv, off)) or group.max(initial=0) >= len(scale):
+            raise ValueError("each of the K input features has a group, a factor and an offset")
+        if not all(np.isfinite(array).all() for array in (scale, inv, off)):
+            raise ValueError("a scale, factor or offset is not finite")
+        return cls(
+            values, scale.astype(np.float32), group.astype(np.uint8), inv.astype(np.float32), off.astype(np.float32)
+        )
