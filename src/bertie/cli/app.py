@@ -30,7 +30,7 @@ ORDER = (
     ),
     *("evaluate", "predict", "embed", "submission"),
     *("fill-mask", "perplexity", "info", "families"),
-    *("convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
+    *("compress", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 
 

@@ -14,7 +14,6 @@ T tokens · H hidden size · I intermediate size · N, K output and input featur
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -215,11 +214,4 @@ def gptq(weight: Tensor, hessian: Tensor, group: Tensor) -> tuple[Tensor, Tensor
 
 def _linear(module: nn.Module, x: Tensor) -> Tensor:
     found: Tensor = module(x)
-    return found
-
-
-def cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The cosine of each row of x with the same row of y."""
-    lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
-    found: np.ndarray = (x * y).sum(1) / np.maximum(lengths, 1e-12)
     return found

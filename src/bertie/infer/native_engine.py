@@ -1,6 +1,7 @@
 """The native engine: the encoder in C++ (native/), the heads in torch."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from bertie.data.ids import Ids
+from bertie.infer.engine import Facts
 from bertie.infer.native.encoder import (
     ACTIVATIONS,
     EncoderWeights,
@@ -46,6 +48,11 @@ class NativeEngine(TorchEngine):
         if reason := unsupported(model):
             raise ValueError(reason)
         self.native = NativeEncoder(weights_of(model.encoder, model.int8), precision, target=target)
+
+    @property
+    def facts(self) -> Facts:
+        """Those of the model, with the numbers that the native library computes in."""
+        return replace(super().facts, precision=f"{self.native.precision} ({self.native.target})")
 
     def _encode(self, batch: "Batch", ids: Ids) -> EncoderOutput:
         config, encoder = self.model.config, self.model.encoder

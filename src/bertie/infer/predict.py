@@ -69,9 +69,9 @@ class Predictor:
         if isinstance(model, Engine):
             self.engine = model
         else:
-            from bertie.infer.torch_engine import TorchEngine
+            from bertie.infer.choose import engine_of
 
-            self.engine, tokenizer = TorchEngine(model), tokenizer or model.tokenizer
+            self.engine, tokenizer = engine_of(model), tokenizer or model.tokenizer
         if tokenizer is None:
             raise UsageError(
                 "The model has no tokenizer, so it cannot read text. Put the files of its tokenizer (tokenizer.json, "

@@ -11,7 +11,7 @@ import torch
 import xxhash
 from torch import nn
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
 from bertie.models.config import EncoderConfig
@@ -98,6 +98,15 @@ def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> li
     for public in found:
         del weights.stored[public]
     return sorted(found)
+
+
+def check_trainable(model: Model, folder: str | Path) -> None:
+    """Raise UsageError for a model whose folder holds int8 weights: rounded numbers do not learn."""
+    if model.int8:
+        raise UsageError(
+            f"{folder} holds int8 weights, which cannot be trained further. Train the float model it was made from, or "
+            f"write a float copy: bertie compress {folder} --float -o NEW"
+        )
 
 
 def fingerprint(folder: Path) -> str:

@@ -35,7 +35,7 @@ class Int8Weight:
     @classmethod
     def rows(cls, weight: Floats) -> "Int8Weight":
         """A matrix whose rows are looked up, such as word embeddings: each row to the nearest of its 255 values."""
-        scale: Floats = np.abs(weight).max(1, keepdims=True).astype(np.float32) / np.float32(127)
+        scale = (np.abs(weight).max(1, keepdims=True) / 127).astype(np.float32)
         scale[scale == 0] = 1
         features = weight.shape[1]
         values = np.round(weight / scale).astype(np.int8)

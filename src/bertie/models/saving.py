@@ -83,9 +83,7 @@ def save(
         public[QUANTIZATION] = {"quant_method": METHOD, "bits": 8}
     folder.mkdir(parents=True, exist_ok=True)
     if weights:
-        save_weights(
-            model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public), int8=int8
-        )
+        save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public), int8=int8)
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
         tokenizer.save(folder, segments=model.config.type_vocab_size)

@@ -30,7 +30,7 @@ from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
 from bertie.metrics.base import Scores
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.folder import MODEL_FOLDER, check_trainable
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
 from bertie.models.saving import check_vocabulary
@@ -236,6 +236,7 @@ class _Run:
         else:
             fresh = not self._same_task(tokenizer)
             model, report = families.load(self.start, heads=self.task.heads, seed=config.train.seed, fresh_heads=fresh)
+            check_trainable(model, self.start)
             if report.dropped:
                 console.say(
                     f"{config.model} was fine-tuned for another task or other labels: "

@@ -22,7 +22,7 @@ from bertie.folders import new_folder
 from bertie.models.codec import only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
-from bertie.models.folder import MODEL_FOLDER, fingerprint
+from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
 from bertie.models.weights import WEIGHTS
@@ -237,6 +237,7 @@ class Ready:
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
             model, report = families.load(self.start, heads=heads, seed=seed)
+            check_trainable(model, self.start)
             console.say(f"{self.config.model}: {report}")
         else:
             family = families.family(self.config.model).model_type

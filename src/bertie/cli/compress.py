@@ -1,0 +1,86 @@
+"""`bertie compress`: a smaller model from a trained one."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.errors import DataError, UsageError
+
+
+@app.command()
+def compress(
+    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    texts: Annotated[
+        Path | None, typer.Option("--texts", help="Texts like those to come, one a line: to calibrate on, and measure.")
+    ] = None,
+    float_: Annotated[bool, typer.Option("--float", help="The way back: a float32 copy of an int8 model.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Write the model even if it falls short of its gate.")] = False,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Quantize a model to int8: a quarter of the size, faster on a CPU.
+
+    Writes a model folder that every Bertie command opens. The matrices of the encoder and the word embeddings take one
+    byte a number. Half of the texts or less calibrate them. The others measure how near the vectors stay to those of
+    the float model. A model that falls short is not written.
+
+    [bold]Examples[/]
+
+      bertie compress runs/reviews/model --texts reviews.txt -o models/reviews-int8
+
+      bertie compress models/reviews-int8 --float -o models/reviews-float
+    """
+    import bertie
+    from bertie.compress import gate
+    from bertie.folders import new_folder
+    from bertie.models.folder import MODEL_FOLDER
+
+    with new_folder(output, MODEL_FOLDER, overwrite=overwrite) as folder:
+        found = bertie.load(model)
+        facts: dict[str, Any] = {"output": str(output)}
+        if float_:
+            if not found.int8:
+                raise UsageError(f"{model} holds no int8 weights; it is a float model already.")
+            found.save_pretrained(folder)
+        else:
+            if found.int8:
+                raise UsageError(f"{model} holds int8 weights already.")
+            if texts is None:
+                raise UsageError("No texts given. Pass --texts FILE: texts like those the model will read, one a line.")
+            if found.tokenizer is None:
+                raise UsageError(f"{model} has no tokenizer, so it cannot read texts. Put its tokenizer's files there.")
+            near = gate.quantized(found, _lines(texts))
+            facts |= near.as_json()
+            if not near.enough and not force:
+                raise DataError(
+                    f"The int8 model falls short: {near}. Give more texts, or write it anyway with --force."
+                )
+            found.save_pretrained(folder, int8=found.int8)
+            card = folder / "README.md"
+            short = "" if near.enough else " It falls short of the gate and was written on request."
+            card.write_text(f"{card.read_text('utf-8')}\nQuantized to int8 after training: {near}.{short}\n", "utf-8")
+        facts |= {"bytes": gate.size(folder), "bytes_before": gate.size(model)}
+    if console.verbosity.json:
+        emit(facts)
+    else:
+        if not float_:
+            console.show(str(near))
+        console.show(
+            f"{output}: {facts['bytes'] / 1e6:,.1f} MB of weights; {facts['bytes_before'] / 1e6:,.1f} MB before"
+        )
+
+
+def _lines(path: Path) -> list[str]:
+    from bertie.data.lines import opened
+
+    try:
+        with opened(path) as file:
+            return [text for line in file if (text := line.decode("utf-8").strip())]
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text. Convert it: iconv -f cp949 -t utf-8 {path}") from None

@@ -1,0 +1,146 @@
+"""A model in int8: the folder, what reads it, what refuses it, and the gate."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bertie import load
+from bertie.compress import gate
+from bertie.compress.quantize import gptq, widest
+from bertie.data.ids import Ids
+from bertie.errors import DataError
+from bertie.infer.choose import engine_of
+from bertie.infer.native_engine import NativeEngine
+from bertie.infer.torch_engine import TorchEngine
+from bertie.models.int8 import Int8Weight
+from toys import toy_model
+
+WORDS = [f"w{i}" for i in range(200)]
+TEXTS = [" ".join(WORDS[(i * 7 + j * 3) % len(WORDS)] for j in range(3 + i % 20)) for i in range(400)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    sizes = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512, "initializer_range": 0.04}
+    return toy_model(tmp_path_factory.mktemp("float") / "model", WORDS, num_hidden_layers=2, **sizes)
+
+
+@pytest.fixture(scope="module")
+def compressed(folder, tmp_path_factory):
+    model = load(folder)
+    near = gate.quantized(model, TEXTS)
+    out = tmp_path_factory.mktemp("int8") / "model"
+    model.save_pretrained(out, int8=model.int8)
+    return out, near
+
+
+def vectors(engine, model):
+    sequences = [model.tokenizer.encode(text).ids for text in TEXTS[:40]]
+    ids = np.concatenate([np.array(ids) for ids in sequences])
+    return engine.run(Ids(ids, np.zeros_like(ids), np.array([len(ids) for ids in sequences])), ["mean"])["mean"]
+
+
+def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
+    out, near = compressed
+    assert gate.size(out) < gate.size(folder) / 3  # a toy's biases and scales weigh more than a model's
+    model, before = load(out), load(folder)
+    assert isinstance(engine_of(model), NativeEngine)
+    assert not before.int8
+    assert isinstance(engine_of(before), TorchEngine)
+    exact = vectors(TorchEngine(before), before)
+    for engine in (engine_of(model), TorchEngine(model)):  # in whole numbers, and dequantized
+        assert gate.cosines(vectors(engine, model), exact).min() > 0.998  # squared relative errors of about 1 %
+    assert near.texts >= 20
+    assert near.mean > 0.998
+
+
+def test_the_way_back_is_a_float_model(compressed, tmp_path, bertie):
+    out, _ = compressed
+    assert bertie("compress", out, "--float", "-o", tmp_path / "float")[0] == 0
+    back, model = load(tmp_path / "float"), load(out)
+    assert not back.int8
+    assert "quantization_config" not in back.public
+    assert all(torch.equal(x, y) for x, y in zip(back.parameters(), model.parameters(), strict=True))
+
+
+def test_from_the_command_line(folder, tmp_path, bertie):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    code, out, _ = bertie(
+        "compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8", "--force", "--json"
+    )
+    assert code == 0
+    told = json.loads(out)
+    assert told["bytes"] < told["bytes_before"] / 3
+    assert bertie("embed", tmp_path / "int8", tmp_path / "texts.txt", "-o", tmp_path / "v.npy", "-q")[0] == 0
+    assert np.load(tmp_path / "v.npy").shape == (400, 256)
+    code, _, err = bertie("compress", folder, "-o", tmp_path / "none")
+    assert code == 2
+    assert "--texts" in err
+    (tmp_path / "few.txt").write_text("a\nb\n")
+    code, _, err = bertie("compress", folder, "--texts", tmp_path / "few.txt", "-o", tmp_path / "none")
+    assert code == 3
+    assert "too few" in err
+    assert not (tmp_path / "none").exists()
+
+
+def test_what_falls_short_is_not_written(folder, tmp_path, bertie, monkeypatch):
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    for name in ("FIRST_PERCENTILE", "NARROW_FIRST_PERCENTILE"):
+        monkeypatch.setattr(gate, name, 2.0)
+    code, _, err = bertie("compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8")
+    assert code == 3
+    assert "falls short" in err
+    assert not (tmp_path / "int8").exists()
+
+
+def test_an_int8_model_is_not_trained(compressed, tmp_path, bertie):
+    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(f"{text},{i % 2}" for i, text in enumerate(TEXTS)))
+    code, _, err = bertie(
+        "finetune", compressed[0], "--train", tmp_path / "rows.csv", "-o", tmp_path / "run", "epochs=1"
+    )
+    assert code == 2
+    assert "--float" in err
+
+
+def test_other_schemes_and_damaged_scales_are_refused(compressed, tmp_path):
+    import shutil
+
+    from safetensors.numpy import load_file, save_file
+
+    copy = tmp_path / "copy"
+    shutil.copytree(compressed[0], copy)
+    arrays = load_file(copy / "model.safetensors")
+    name = next(name for name in arrays if name.endswith("_scale"))
+    save_file({**arrays, name: np.full_like(arrays[name], np.nan)}, copy / "model.safetensors", {"format": "pt"})
+    with pytest.raises(DataError, match="no whole int8 weight"):
+        load(copy)
+    save_file(
+        {key: array for key, array in arrays.items() if key != name}, copy / "model.safetensors", {"format": "pt"}
+    )
+    with pytest.raises(DataError):
+        load(copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "gptq"}}))
+    with pytest.raises(DataError, match="gptq"):
+        load(copy)
+
+
+def test_gptq_beats_rounding_to_nearest():
+    generator = torch.Generator().manual_seed(0)
+    mix = torch.randn(64, 64, generator=generator)
+    x, w = torch.randn(2000, 64, generator=generator) @ mix, torch.randn(32, 64, generator=generator)
+    values, scale = gptq(w, x.T @ x / len(x), torch.zeros(64, dtype=torch.long))
+    nearest = Int8Weight.rows(w.numpy()).dequantized()
+    errors = [((x @ (w - found).T) ** 2).mean() for found in (values * scale.T, torch.from_numpy(nearest))]
+    assert errors[0] < 0.8 * errors[1]
+
+
+def test_the_widest_features_are_the_last_groups():
+    ranges = torch.arange(2048.0).flip(0)
+    group = widest(ranges, (448, 64))
+    assert group.bincount().tolist() == [1536, 448, 64]
+    assert (group[:64] == 2).all()
+    assert (group[64:512] == 1).all()
+    assert widest(torch.ones(128), (64,)).max() == 0  # too narrow for a group of its own
