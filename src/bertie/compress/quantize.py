@@ -164,7 +164,7 @@ class _Calibration:
 
 
 def widest(ranges: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """The group of each feature: the last ones are those of widest range, of these sizes; narrow layers have one group."""
+    """The group of each feature: the last groups are those of widest range. Narrow layers have one group."""
     group = torch.zeros(len(ranges), dtype=torch.long)
     if len(ranges) < 4 * sum(sizes):
         sizes = sizes[-1:] if len(ranges) >= 4 * sizes[-1] else ()
@@ -188,7 +188,7 @@ def rounded_rows(x: Tensor, group: Tensor) -> Tensor:
 
 
 def gptq(weight: Tensor, hessian: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
-    """weight (N, K), hessian (K, K) = mean x x^T -> values (N, K) from -127 to 127, scale (G, N). Frantar et al. 2022."""
+    """weight (N, K), hessian (K, K) = mean x x^T -> values (N, K), scale (G, N). Frantar et al. 2022, algorithm 1."""
     scale = torch.stack([weight[:, group == g].abs().amax(1) / 127 for g in range(int(group.max()) + 1)]).clamp_min(
         1e-12
     )
