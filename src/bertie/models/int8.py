@@ -44,12 +44,12 @@ class Int8Weight:
 
     def dequantized(self) -> Floats:
         """The matrix in float32."""
-        found: Floats = self.values * self.scale[self.group].T * self.inv
+        found: Floats = (self.values * self.scale[self.group].T * self.inv).astype(np.float32)
         return found
 
     def shifted(self) -> Floats:
         """What the shift adds to each output: a bias for whoever reads rows without it has this in it. -> (N,)"""
-        found: Floats = (self.values * self.scale[self.group].T) @ self.off
+        found: Floats = ((self.values * self.scale[self.group].T) @ self.off).astype(np.float32)
         return found
 
     def parts(self, count: int) -> "list[Int8Weight]":
