@@ -1,13 +1,17 @@
 """Every task through the command line: rows that hold nothing, JSON lines from a file and from a pipe."""
 
 import json
+import shlex
+import shutil
 import string
+import subprocess
 from pathlib import Path
 
 import pytest
 
 import bertie
 from bertie import families
+from bertie.cli.finetune import what_next
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.tasks import TASKS
 from bertie.text.tokenizer import Tokenizer
@@ -94,6 +98,28 @@ def test_json_lines_are_known_by_their_first_line(models, cli, name, tmp_path):
         answers.append(cli.good("predict", models / name, tmp_path / file))
     assert "error" not in json.loads(answers[0]), answers[0]
     assert len(set(answers)) == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_line_shown_after_a_run_works_in_a_shell(models, cli, name):
+    """`echo LINE | bertie predict MODEL`: an answer for one row, without an error."""
+    echo, _, rest = what_next(models / name)[0].partition(" | ")
+    line = subprocess.run(["bash", "-c", echo], capture_output=True, text=True, check=True).stdout
+    program, *arguments = shlex.split(rest)
+    assert program == "bertie"
+    (record,) = cli.good(*arguments, stdin=line).splitlines()
+    assert "error" not in json.loads(record), record
+
+
+@pytest.mark.parametrize("name", ["sequence", "multilabel", "regression"])
+def test_the_line_shown_for_pairs_is_a_pair(models, cli, name, tmp_path):
+    shutil.copytree(models / name, tmp_path / "pairs")
+    settings = json.loads((tmp_path / "pairs/tokenizer_config.json").read_text())
+    settings["bertie"]["texts"] = 2
+    (tmp_path / "pairs/tokenizer_config.json").write_text(json.dumps(settings))
+    echo, _, rest = what_next(tmp_path / "pairs")[0].partition(" | ")
+    (record,) = cli.good(*shlex.split(rest)[1:], stdin=shlex.split(echo)[1] + "\n").splitlines()
+    assert "error" not in json.loads(record), record
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,5 +1,6 @@
 """`bertie finetune`: labelled examples and a pre-trained model in, a model for one task out."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -107,8 +108,20 @@ def _show(results: dict[str, Any], output: Path) -> None:
     console.show(f"dev: {summary(results['dev'], results['metrics'])}")
     show_details(results["dev"])
     console.say(f"The model is in {output / 'model'}, the figures in {output / 'results.json'}. What next:")
-    console.say(f'  echo "some text" | bertie predict {output / "model"}')
-    console.say(f"  bertie evaluate {output / 'model'} FILE")
+    for line in what_next(output / "model"):
+        console.say(f"  {line}")
+
+
+def what_next(model: Path) -> list[str]:
+    """Commands that use a trained model, to be copied into a shell."""
+    from bertie.infer.predict import training_facts
+    from bertie.tasks import TASKS
+    from bertie.text.tokenizer import Tokenizer
+
+    tokenizer, folder = Tokenizer.load(model), shlex.quote(str(model))
+    task = TASKS[tokenizer.settings["bertie"]["task"]["name"]]
+    sample = shlex.quote(task.sample(training_facts(tokenizer)["texts"]))
+    return [f"echo {sample} | bertie {task.command} {folder}", f"bertie evaluate {folder} FILE"]
 
 
 def _show_seeds(results: dict[str, Any], output: Path) -> None:
@@ -121,4 +134,6 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
         console.warn(f"seed {seed} failed to learn: every dev example was given the answer {label!r}")
     for line in undefined(results):
         console.warn(line)
-    console.say(f"Each seed's model is in {output}/seed-*/model, the figures in {output / 'results.json'}.")
+    console.say(f"Each seed's model is in {output}/seed-*/model, the figures in {output / 'results.json'}. What next:")
+    for line in what_next(output / f"seed-{next(iter(results['seeds']))}" / "model"):
+        console.say(f"  {line}")

@@ -8,6 +8,7 @@ E examples · W sequences · B sequences of a batch · G questions of a batch ·
 """
 
 import itertools
+import json
 import math
 import re
 from collections.abc import Hashable, Sequence
@@ -146,6 +147,11 @@ class ChoiceTask(Task):
             best = max(range(len(row)), key=row.__getitem__)
             predictions.append(Prediction(str(best), row[best], {str(i): p for i, p in enumerate(row)}))
         return predictions
+
+    @classmethod
+    def sample(cls, texts: int) -> str:
+        """A context and two choices."""
+        return json.dumps({"context": "It began to rain, so she", "ending0": "took a coat.", "ending1": "ate a pear."})
 
     def shown(self, example: Example, prediction: Prediction) -> Shown:
         """The choices with their numbers, the right one and the one that was given marked."""

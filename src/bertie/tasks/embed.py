@@ -61,6 +61,7 @@ class EmbedTask(Task):
     normalize: bool = False
 
     head = "embed"
+    command = "embed"
     metrics = ("spearman", "pearson")
 
     example = RegressionTask.example
@@ -149,6 +150,11 @@ class EmbedTask(Task):
     def wrongness(self, example: Example, prediction: Prediction) -> float:
         """How far the cosine is from the label, as a share of the highest."""
         return abs(float(prediction.label) - float(example.label) / self.highest)
+
+    @classmethod
+    def sample(cls, texts: int) -> str:
+        """One text: what pairs teach are the vectors of single texts."""
+        return super().sample(1)
 
     def shown(self, example: Example, prediction: Prediction) -> Shown:
         """The label and the cosine."""

@@ -4,6 +4,7 @@ A classifier of pairs whose last label means "answers" (Nogueira and Cho 2019, a
 is measured: by where the first right passage of each question stands.
 """
 
+import json
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,11 @@ class RankTask(SequenceTask):
         yes = self.labels[-1]
         truth = [(self.group(example), example.label == yes) for example in examples]
         scores.add(truth, [prediction.scores[yes] for prediction in predictions])
+
+    @classmethod
+    def sample(cls, texts: int) -> str:
+        """A question and a passage."""
+        return json.dumps({"question": "Where is the library?", "sentence": "The library is in the old town hall."})
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """None: the passages of a question are measured together."""

@@ -8,6 +8,7 @@ al. 2021, 4.3; data/klue_re.py), or with their types too (Zhou and Chen 2022, "t
 E examples
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -95,6 +96,13 @@ class RelationTask(SequenceTask):
             name = mark.format(text=text[entity.start : entity.end], type=entity.type)
             text = text[: entity.start] + name + text[entity.end :]
         return text
+
+    @classmethod
+    def sample(cls, texts: int) -> str:
+        """A text with the places of its two names, the last character included."""
+        text, ends = "Ada lived in Paris.", ((0, 2), (13, 17))
+        names = {role: {"start_idx": a, "end_idx": b} for role, (a, b) in zip(ROLES, ends, strict=True)}
+        return json.dumps({"text": text, **names})
 
     def shown(self, example: Example, prediction: Prediction) -> Shown:
         """The text with its two names marked."""

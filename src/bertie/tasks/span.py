@@ -8,6 +8,7 @@ answer is taught to point at [CLS]. Answers are slices of the context, character
 B sequences · S longest · T tokens · C pieces of a context · L longest answer in pieces
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -312,6 +313,11 @@ class SpanTask(Task):
         if sure is None:
             sure = 1 / (1 + math.exp(-max(odds, -700.0)))
         return (1 - self._f1(example, prediction.label.text)) * sure
+
+    @classmethod
+    def sample(cls, texts: int) -> str:
+        """A question and its context."""
+        return json.dumps({"question": "Where is the library?", "context": "The library is in the old town hall."})
 
     def shown(self, example: Example, prediction: Prediction) -> Shown:
         """The context with the true answers and the given one marked."""

@@ -1,12 +1,23 @@
 """`View`: how a task's answers are shown to people, and where they go wrong (infer/findings.py)."""
 
+import json
+from typing import ClassVar
+
 from bertie.data.tables import Example
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.shown import Shown, nats, plain, top
 
 
 class View:
-    """What is shown. The defaults suit one label for a text."""
+    """What is shown. The defaults suit one label for a text, or for a pair of texts."""
+
+    command: ClassVar[str] = "predict"
+    """What a trained model is used with."""
+
+    @classmethod
+    def sample(cls, texts: int) -> str:
+        """One line of input that shows how a trained model is used, where its examples have so many texts."""
+        return "A text." if texts == 1 else json.dumps({"text1": "A first text.", "text2": "A second text."})
 
     def wrongness(self, example: Example, prediction: Prediction) -> float:
         """How wrong an answer is: the worst are shown first; 0 where it could not be better.
