@@ -138,18 +138,20 @@ def test_a_model_that_learnt_nothing_is_told_so():
     truth = [(("yes", 0),), (), (), (("yes", 0),)] * 25
     scores.add(truth, [Given("no", "no", -1.0)] * 100)
     report = scores.report()
-    assert report["baseline"]["figures"] == {"f1": 0.5, "exact_match": 0.5}
+    assert report["baselines"][0]["figures"] == {"f1": 0.5, "exact_match": 0.5}
     assert report["parts"]["questions with an answer"] == {"f1": 0.0, "exact_match": 0.0}
     assert report["parts"]["questions without"] == {"f1": 0.0, "exact_match": 0.0}
     (note,) = baseline_notes(report)
-    assert note == "f1 0.000 (0.000 to 0.000) is no better than no answer to every question, which scores 0.500"
+    assert note == (
+        "The model (f1 0.000, 95% interval 0.000 to 0.000) does not beat no answer to every question (0.500)."
+    )
     good = AnswerScores()
     good.add(truth, [Given("yes", "yes", -1.0) if true else Given("", "no", 1.0) for true in truth])
     assert baseline_notes(good.report()) == []
     slightly = AnswerScores()
     given = [Given("", "no", 1.0)] * 98 + [Given("", "no", 1.0), Given("yes", "yes", -1.0)]
     slightly.add(truth, given)  # one question more than silence
-    assert "is not clearly better than" in baseline_notes(slightly.report())[0]
+    assert "does not clearly beat" in baseline_notes(slightly.report())[0]
     answered = AnswerScores()
     answered.add([(("yes", 0),)], [Given("yes", "yes", -1.0)])
-    assert "baseline" not in answered.report()
+    assert "baselines" not in answered.report()

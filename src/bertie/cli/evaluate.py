@@ -1,5 +1,6 @@
 """`bertie evaluate`: the metrics of a model on labelled examples."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -111,21 +112,23 @@ def evaluate(
     for note in found["notes"]:
         console.warn(note)
     console.show(summary(found, metrics))
-    show_details(found)
+    show_details(found, metrics)
     for name in metrics if against else ():
         console.show(f"{name} minus that of {against}: {differences[name]}")
 
 
-def show_details(report: dict[str, Any]) -> None:
+def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     """A table of the figures per label where there are labels, for people, and a word on what is odd about them."""
     from rich.table import Table
 
-    from bertie.metrics.base import baseline_notes, undefined
+    from bertie.metrics.base import baselines_of, undefined, verdict
 
     for name, figures in report.get("parts", {}).items():
         console.show(f"{name}: {', '.join(f'{metric} {value:.3f}' for metric, value in figures.items())}")
-    if baseline := report.get("baseline"):
-        told = ", ".join(f"{metric} {value:.3f}" for metric, value in baseline["figures"].items())
+    for baseline in baselines_of(report):
+        told = ", ".join(
+            f"{name} {value:.3f}" for name, value in baseline["figures"].items() if not metrics or name in metrics
+        )
         console.show(f"{baseline['name']}: {told}")
     per_label = report.get("per_label", {})
     if occur := {label: row for label, row in per_label.items() if row["examples"]}:
@@ -147,7 +150,10 @@ def show_details(report: dict[str, Any]) -> None:
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels the model never learnt, counted as errors: {unknown}")
-    for line in [*undefined(report), *baseline_notes(report)]:
+    for line in undefined(report):
         console.warn(line)
+    sentence, beats = verdict(report, metrics[0] if metrics else "")
+    if sentence:
+        (console.show if beats else console.warn)(sentence)
     if report.get("all_given"):
         console.warn(f"every example was given the answer {report['all_given']!r}: the model tells nothing apart")

@@ -106,7 +106,7 @@ def _show(results: dict[str, Any], output: Path) -> None:
     from bertie.metrics.base import summary
 
     console.show(f"dev: {summary(results['dev'], results['metrics'])}")
-    show_details(results["dev"])
+    show_details(results["dev"], results["metrics"])
     console.say(f"The model is in {output / 'model'}, the figures in {output / 'results.json'}. What next:")
     for line in what_next(output / "model"):
         console.say(f"  {line}")
@@ -134,6 +134,8 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
         console.warn(f"seed {seed} failed to learn: every dev example was given the answer {label!r}")
     for line in undefined(results):
         console.warn(line)
+    if worth := results.get("worth"):
+        console.show(worth)
     console.say(f"Each seed's model is in {output}/seed-*/model, the figures in {output / 'results.json'}. What next:")
     for line in what_next(output / f"seed-{next(iter(results['seeds']))}" / "model"):
         console.say(f"  {line}")

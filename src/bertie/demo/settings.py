@@ -90,6 +90,7 @@ def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
         from_scratch=start == "random",
         max_length=MAX_LENGTH,
         epochs=EPOCHS,
+        baselines=False,  # the demo has its own
         optim=FINETUNE_OPTIM,
         train=TrainConfig(
             steps=1, batch_size=FINETUNE_BATCH, log_every=20, eval_every=47, save_every=10**6, keep=1, seed=seed

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import Bad, Example, TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.tasks import Prediction, name_of
+from bertie.tasks import Prediction, Task, name_of
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
@@ -117,31 +117,40 @@ def against(
     found = [[answer for _, answer in one.stream(one.task.rows(path, format))] for one in (a, b)]
     examples = list(a.task.rows(path, format))
     rows = [
-        (example, *answers)
+        (example, answers[0], answers[1])
         for example, *answers in zip(examples, *found, strict=True)
         if isinstance(example, Example) and example.label is not None and not any(isinstance(x, Bad) for x in answers)
     ]
     if not rows:
         raise DataError(f"{path} holds no labelled example that both models can read.")
 
+    left_out = len(examples) - len(rows)
+    notes = [f"{left_out:,} of {len(examples):,} rows left out: not readable for both models"] if left_out else []
+    return paired_rows(a.task, b.task, rows, seed=seed), notes
+
+
+def paired_rows(
+    a: Task, b: Task, rows: Sequence[tuple[Example, Prediction, Prediction]], *, seed: int = 0, resamples: int = COUNTED
+) -> dict[str, Paired]:
+    """The same from examples with the answers of both; resamples: how many examples are counted at most."""
     groups: dict[tuple[str, Hashable], list[int]] = {}
     for number, (example, *_) in enumerate(rows):
-        group = a.task.group(example)
+        group = a.group(example)
         groups.setdefault(("alone", number) if group is None else ("group", group), []).append(number)
     members = list(groups.items())
 
-    def figures(one: "Predictor", column: int) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
+    def figures(task: Task, column: int) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
         def of(numbers: NDArray[np.int64]) -> Mapping[str, float]:
-            scores, examples, answers = one.task.scores(), list[Example](), list[Prediction]()
+            scores, examples, answers = task.scores(), list[Example](), list[Prediction]()
             for draw, ((kind, _), drawn) in enumerate(members[number] for number in numbers.tolist()):
                 for row in (rows[number] for number in drawn):  # a group drawn twice counts as two
                     examples.append(replace(row[0], group=draw) if kind == "group" else row[0])
                     answers.append(row[column])
-            one.task.count(scores, examples, answers)
+            task.count(scores, examples, answers)
             return scores.figures()
 
         return of
 
-    left_out = len(examples) - len(rows)
-    notes = [f"{left_out:,} of {len(examples):,} rows left out: not readable for both models"] if left_out else []
-    return paired_metrics(figures(a, 1), figures(b, 2), len(members), seed=seed, counted=len(rows)), notes
+    return paired_metrics(
+        figures(a, 1), figures(b, 2), len(members), seed=seed, counted=max(1, len(rows) * COUNTED // resamples)
+    )

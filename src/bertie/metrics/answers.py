@@ -184,7 +184,9 @@ class AnswerScores:
         overlap, silent = SCRIPTS[self.script].name, 1 - sum(self.answerable) / self.total
         kinds = {"questions with an answer": "has_answer_", "questions without": "no_answer_"}
         return {
-            "baseline": {"name": "no answer to every question", "figures": {overlap: silent, "exact_match": silent}},
+            "baselines": [
+                {"name": "no answer to every question", "figures": {overlap: silent, "exact_match": silent}},
+            ],
             "parts": {
                 name: {metric: found[kind + metric] for metric in (overlap, "exact_match")}
                 for name, kind in kinds.items()

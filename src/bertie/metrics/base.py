@@ -32,9 +32,9 @@ class Scores(Protocol):
 
         Shown to people where present: "per_label" {label: precision, recall, f1, examples}, "unknown_labels" {label:
         examples}, "all_given" (the one answer every example was given, while the true ones differ), "undefined"
-        {metric: why}: what such examples cannot tell, and what is given as 0 for want of a value, "baseline" {"name",
-        "figures" {metric: value}}: what an answer without a model scores, "parts" {name: {metric: value}}: the metrics
-        of kinds of examples.
+        {metric: why}: what such examples cannot tell, and what is given as 0 for want of a value, "baselines" [{"name",
+        "figures" {metric: value}, "difference" {metric: that of the model, for the best one}}]: what answers without a
+        model score, "parts" {name: {metric: value}}: the metrics of kinds of examples.
         """
         ...
 
@@ -75,15 +75,35 @@ def undefined(report: Mapping[str, Any]) -> list[str]:
     return [f"not defined here, and given as 0: {', '.join(names)} ({why})" for why, names in reasons.items()]
 
 
-def baseline_notes(report: Mapping[str, Any]) -> list[str]:
-    """For people: a warning where the main metric is no better than its baseline, which needs no model."""
-    baseline = report.get("baseline")
-    if not baseline:
-        return []
-    name, value = next(iter(baseline["figures"].items()))
-    low, high = report["interval_95"][name]
-    if low > value:
-        return []
-    verdict = "is no better than" if report[name] <= value else "is not clearly better than"
-    measured = f"{name} {report[name]:.3f} ({low:.3f} to {high:.3f})"
-    return [f"{measured} {verdict} {baseline['name']}, which scores {value:.3f}"]
+def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
+    """One sentence on whether the model beats the best answer without a model, and whether it does; "" without any.
+
+    It does where the 95 % interval of the difference, or where there is none that of the model's figure, lies above.
+    """
+    rows = baselines_of(report)
+    if not rows:
+        return "", True
+    metric = metric or next(iter(rows[0]["figures"]))
+    best = max(rows, key=lambda row: row["figures"][metric])
+    value: float = best["figures"][metric]
+    low, high = report["interval_95"][metric]
+    told = f"The model ({metric} {report[metric]:.3f}, 95% interval {low:.3f} to {high:.3f})"
+    beats, more = low > value, ""
+    if found := best.get("difference", {}).get(metric):
+        told, beats = f"The model ({metric} {report[metric]:.3f})", found["low"] > 0
+        interval = f"95% interval {found['low']:+.3f} to {found['high']:+.3f}"
+        on = f" on {found['examples']:,} examples" if found["examples"] < report["examples"] else ""
+        more = f"; the difference{on} is {found['difference']:+.3f} ({interval})"
+    verb = "beats" if beats else "does not beat" if report[metric] <= value else "does not clearly beat"
+    return f"{told} {verb} {best['name']} ({value:.3f}){more}.", beats
+
+
+def baselines_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """What answers without a model scored; reports of version 0.1.0 had one at most."""
+    return [*report.get("baselines", ()), *([report["baseline"]] if report.get("baseline") else [])]
+
+
+def baseline_notes(report: Mapping[str, Any], metric: str = "") -> list[str]:
+    """For people: a warning where the main metric is no better than the best answer without a model."""
+    sentence, beats = verdict(report, metric)
+    return [] if beats else [sentence]

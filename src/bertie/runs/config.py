@@ -103,5 +103,7 @@ class FinetuneConfig(Config):
     """Passes over the training examples; sets train.steps."""
     select: Literal["last", "best"] = "last"
     """Which weights become the model: those after the last step (as published), or the best on dev."""
+    baselines: bool = True
+    """Also measure answers without a model on the dev examples, such as tf-idf with logistic regression: seconds."""
     optim: OptimConfig = OptimConfig(lr=3e-5, warmup=0.1)
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)

@@ -8,7 +8,7 @@ One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of
 """
 
 import shutil
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from bertie import console, families
 from bertie.checksums import CHECKSUMS
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
+from bertie.evaluate.baselines import baselines, compared, measured
 from bertie.evaluate.compare import over_seeds
 from bertie.files import read_json, write_json
 from bertie.folders import new_folder
@@ -29,7 +30,7 @@ from bertie.infer.batching import CHUNK
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
-from bertie.metrics.base import Scores
+from bertie.metrics.base import Scores, baselines_of, verdict
 from bertie.models.folder import MODEL_FOLDER, check_trainable
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
@@ -55,6 +56,7 @@ FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up f
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
 
+Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
 Watch = Callable[[float, Mapping[str, float]], None]
 """Told of each look at dev: the share of the run that is done, and the figures. What it raises ends the run there."""
 
@@ -66,8 +68,9 @@ def finetune(
     resume: str = "auto",
     overwrite: bool = False,
     watch: Watch | None = None,
+    without: Without | None = None,
 ) -> dict[str, Any]:
-    """Fine-tune once and return what results.json holds.
+    """Fine-tune once and return what results.json holds. without: filled by the first of several seeds, read by others.
 
     Raises DataError: unreadable files, fewer than two labels, too long texts under "error"; UsageError: a run folder
     that holds another run, or files of another kind, or several processes; Stopped: interrupted, to be resumed by the
@@ -79,7 +82,7 @@ def finetune(
     folder.check(overwrite=overwrite)
     examples = read_examples(config)
     config = _with_steps(config, len(examples.train))
-    ready = _Run(config, folder.path, examples, watch)
+    ready = _Run(config, folder.path, examples, watch, without)
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
@@ -103,11 +106,11 @@ def finetune_seeds(
 
 
 def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: str) -> dict[str, Any]:
-    results, run = dict[int, dict[str, Any]](), folder.path
+    results, run, without = dict[int, dict[str, Any]](), folder.path, Without()
     for seed in range(config.train.seed, config.train.seed + seeds):
         console.say(f"[bold]seed {seed}[/]", markup=True)
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
-        results[seed] = finetune(seeded, run / f"seed-{seed}", resume=resume)
+        results[seed] = finetune(seeded, run / f"seed-{seed}", resume=resume, without=without)
     first = next(iter(results.values()))
     metrics = first["metrics"]
     summed = {
@@ -117,6 +120,11 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
         "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
         "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }
+    if rows := baselines_of(first["dev"]):
+        mean, metric = summed["over_seeds"][metrics[0]], metrics[0]
+        summed["baselines"] = [{"name": row["name"], "figures": row["figures"]} for row in rows]
+        interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
+        summed["worth"] = verdict({**summed, metric: mean["mean"], "interval_95": {metric: interval}}, metric)[0]
     folder.begin()
     return folder.finish(summed, partial(page, run))
 
@@ -150,9 +158,17 @@ def plan(config: FinetuneConfig) -> dict[str, Any]:
 class _Run:
     """Everything one run needs, made before its folder is touched, so that bad input leaves no trace."""
 
-    def __init__(self, config: FinetuneConfig, run: Path, examples: Examples, watch: Watch | None = None) -> None:
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        run: Path,
+        examples: Examples,
+        watch: Watch | None = None,
+        without: Without | None = None,
+    ) -> None:
         self.config, self.run, self.examples, self.watch = config, run, examples, watch
         self.step, self.start = 0, model_folder(config.model)
+        self.without = Without() if without is None else without
         self.task = examples.task
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
@@ -346,6 +362,20 @@ class _Run:
             (folder / name).parent.mkdir(exist_ok=True)
             write_json(folder / name, value)
 
+    def _compares(self) -> bool:
+        """Whether answers without a model are measured, too; for a trial of a search they are not."""
+        return bool(self.config.baselines and self.watch is None and self.task.baselines)
+
+    def _beside(self, report: dict[str, Any], answers: dict[int, Prediction]) -> dict[str, Any]:
+        """The report with what answers without a model score."""
+        if not self._compares():
+            return report
+        examples, metric = self.examples, self.examples.metrics[0]
+        if not self.without:
+            console.say(f"answers without a model: {', '.join(self.task.baselines)}", level=1)
+            self.without.update(baselines(self.task, examples.train, examples.dev))
+        return {**report, "baselines": measured(self.task, examples.dev, answers, self.without, metric)}
+
     def _finish(self) -> dict[str, Any]:
         """Measure the weights that were chosen, which are loaded back from where they were saved, and write it all."""
         config, examples = self.config, self.examples
@@ -362,13 +392,15 @@ class _Run:
             self._set_facts(self.predictor.tokenizer)
             self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted
         scores, findings = self.task.scores(), Findings(self.task, examples.metrics[0])
-        deque(self._answers(scores, findings), maxlen=0)
+        chosen = compared(self.task, examples.dev) if self._compares() else set()
+        told = enumerate(answer for _, answer in self._answers(scores, findings))
+        answers = {i: answer for i, answer in told if i in chosen}
         results = {
             "identity": self.settings(),
             "labels": list(self.task.labels),
             "train_examples": len(examples.train),
             "metrics": list(examples.metrics),
-            "dev": scores.report(),
+            "dev": self._beside(scores.report(), answers),
             "notes": self.notes,
         }
         if self.task != untuned:

@@ -12,7 +12,7 @@ from typing import Any
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import Seeds, over_seeds
 from bertie.files import read_json
-from bertie.metrics.base import baseline_notes, undefined
+from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
 from bertie.report.charts import Line, interval_chart, smooth
@@ -61,7 +61,8 @@ def page(run: Path | str) -> Report:
         more = [Tile("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
         more += [Tile("time", duration(train[-1]["elapsed_s"]), "training, all resumes included")] if train else []
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
-        report.notes([*results["notes"], *undefined(scores), *baseline_notes(scores), *sections.unknown_labels(scores)])
+        worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
+        report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
     _curves(report, lines, results["metrics"] if results else ())
     if results:
         before = results.get("untuned", {}).get("dev")
@@ -109,7 +110,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
             "Try more epochs or a higher learning rate (optim.lr)."
         )
     report.tiles(Tile(metric_name(name), number(one.mean), failed or _spread(one)) for name, one in summed.items())
-    report.notes(undefined(results))
+    report.notes([*filter(None, [results.get("worth")]), *undefined(results)])
     groups = {
         metric_name(name): (
             [values[name] for values in seeds.values()],

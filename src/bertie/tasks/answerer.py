@@ -49,6 +49,8 @@ class Answerer(ABC):
     """What is reported, the main one first: of that one more is better."""
     too_long: ClassVar[TooLong] = "truncate"
     """What is done with long texts unless the user says otherwise."""
+    baselines: ClassVar[tuple[str, ...]] = ()
+    """Answers without a model that a trained one is compared with, rows of evaluate/baselines.py."""
     csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
     """Which keys of `Prediction.as_json` are written where predictions go to a csv file."""
 

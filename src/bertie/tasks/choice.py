@@ -47,6 +47,7 @@ class ChoiceTask(Task):
 
     head = "choice"
     metrics = ("accuracy",)
+    baselines = ("majority", "overlap")
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:

@@ -63,6 +63,7 @@ class EmbedTask(Task):
     head = "embed"
     command = "embed"
     metrics = ("spearman", "pearson")
+    baselines = ("overlap",)
 
     example = RegressionTask.example
 

@@ -47,6 +47,7 @@ class MultiLabelTask(Task):
     head = "sequence"
     problem_type = "multi_label_classification"
     metrics = ("micro_f1", "macro_f1")
+    baselines = ("majority", "words", "characters")
     most_labels = 5_000
     csv_columns = ("label",)
 

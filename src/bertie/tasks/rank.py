@@ -21,6 +21,7 @@ class RankTask(SequenceTask):
     """One of two labels for each pair (question, passage); the passages of a question need not stand together."""
 
     metrics = ("mrr@10", "map")
+    baselines = ("overlap",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -36,6 +36,7 @@ class RegressionTask(Task):
     head = "sequence"
     problem_type = "regression"
     metrics = ("pearson", "spearman")
+    baselines = ("mean", "overlap", "ridge_words", "ridge_characters")
     csv_columns = ("label",)
 
     @classmethod

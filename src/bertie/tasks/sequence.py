@@ -9,7 +9,7 @@ E examples · W sequences · B sequences of a batch · L labels
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +49,7 @@ class SequenceTask(Task):
     head = "sequence"
     problem_type = "single_label_classification"
     metrics = ("accuracy", "macro_f1")
+    baselines: ClassVar[tuple[str, ...]] = ("majority", "overlap", "words", "characters")
 
     def __post_init__(self) -> None:
         if len(self.labels) < 2:

@@ -90,6 +90,7 @@ class TaggingTask(Task):
 
     head = "token"
     metrics = ("f1", "accuracy")
+    baselines = ("tag",)
     too_long = "window"
     most_labels = 10_000
     csv_columns = ("words", "entities")

@@ -1,0 +1,209 @@
+"""Is a model worth it? What answers without one score on the same examples, in seconds.
+
+    majority      the most frequent label, or the mean number
+    words         tf-idf of words + logistic regression (ridge regression for numbers)
+    characters    the same of 1 to 4 characters
+    overlap       how many words two texts share
+    tag           the most frequent tag of each word
+
+A task names those that suit it (`Answerer.baselines`). Work is bounded: of a large training set some examples are
+drawn, of long texts the beginning is read.
+
+E examples · F features · L labels
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertie.data.tables import Example
+from bertie.evaluate.compare import paired_rows
+from bertie.metrics.tags import OUTSIDE, rewrite
+from bertie.tasks import Prediction, Task
+from bertie.tasks.tagging import TaggingTask, words_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CHARACTERS = 2_000_000  # of the training texts that are read, about 60,000 short reviews
+LONGEST = 2_000  # characters of one text
+FEATURES, WEIGHTS = 300_000, 20_000_000  # features of a text; with many labels fewer, so that there are no more weights
+MOST_LABELS = 1_000
+STRENGTH = 4.0  # inverse of the ridge penalty
+COMPARED, RESAMPLED = 2_000, 500_000  # examples that the difference is measured on, in all resamples together
+WORD = re.compile(r"\w+")
+Texts = Sequence[Sequence[str]]
+Answers = list[Prediction]
+
+
+def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, Answers]:
+    """What is answered to the dev examples without a model, by the baseline's name in words."""
+    learnt = _some([example for example in train if example.label is not None])
+    found: dict[str, Answers] = {}
+    drawn = f" from {len(learnt):,} of {len(train):,} examples" if len(learnt) < len(train) else ""
+    for name in task.baselines if learnt and dev else ():
+        title, answer = BASELINES[name]
+        if (answers := answer(task, learnt, dev)) is not None:
+            found[title + drawn] = answers
+    return found
+
+
+def measured(
+    task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, Answers], metric: str
+) -> list[dict[str, Any]]:
+    """For a report: each baseline's figures, and by how much the model is better than the best (compare.Paired).
+
+    answers: the model's, of the dev examples that `compared` names.
+    """
+    rows: list[dict[str, Any]] = []
+    for name, given in found.items():
+        scores = task.scores()
+        task.count(scores, dev, given)
+        rows.append({"name": name, "figures": dict(scores.figures())})
+    if rows and answers:
+        best = max(rows, key=lambda row: row["figures"][metric])
+        pairs = [(dev[i], answer, found[best["name"]][i]) for i, answer in answers.items()]
+        differences = paired_rows(task, task, pairs, resamples=RESAMPLED)
+        best["difference"] = {metric: {**differences[metric].as_json(), "examples": len(pairs)}}
+    return rows
+
+
+def compared(task: Task, dev: Sequence[Example]) -> set[int]:
+    """The dev examples that the difference is measured on: drawn evenly, or the first where they come in groups.
+
+    None for tags: counting sentences again and again takes too long, so that the figure's own interval must do.
+    """
+    if isinstance(task, TaggingTask):
+        return set()
+    if len(dev) <= COMPARED or task.group(dev[0]) is not None:
+        return set(range(min(len(dev), COMPARED)))
+    return set(np.linspace(0, len(dev) - 1, COMPARED).astype(int).tolist())
+
+
+def _some(train: Sequence[Example]) -> list[Example]:
+    """As many examples, drawn evenly, as have CHARACTERS."""
+    size = sum(min(len(text), LONGEST) for example in train for text in example.texts)
+    keep = min(1.0, CHARACTERS / max(1, size))
+    count = max(1, round(keep * len(train))) if train else 0
+    return [train[i] for i in np.linspace(0, len(train) - 1, count).astype(int)] if count < len(train) else [*train]
+
+
+def _majority(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+    labels = [example.label for example in train]
+    if isinstance(labels[0], float):
+        return [Prediction(float(np.mean(labels)))] * len(dev)
+    counts = Counter(labels)
+    scores = {label: counts[label] / len(labels) for label in task.labels if label in counts} or None
+    label, n = counts.most_common(1)[0]
+    return [Prediction(label, n / len(labels), scores or {})] * len(dev)
+
+
+def _tfidf(**options: Any) -> Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None]:
+    def answer(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+        from scipy import sparse
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        most = min(FEATURES, max(2_000, WEIGHTS // max(1, len(task.labels))))
+        vectorizer = TfidfVectorizer(sublinear_tf=True, max_features=most, dtype=np.float32, **options)
+        texts = [text[:LONGEST] for example in train for text in example.texts]
+        try:
+            vectorizer.fit(texts)
+        except ValueError:  # no text has a word
+            return None
+
+        def features(examples: Sequence[Example]) -> Any:
+            count = len(examples[0].texts)
+            parts = [vectorizer.transform([e.texts[i][:LONGEST] for e in examples]) for i in range(count)]
+            if count == 2:  # what the texts share, and what they do not
+                parts += [parts[0].multiply(parts[1]), abs(parts[0] - parts[1])]
+            return sparse.hstack(parts, "csr")
+
+        return _fitted(task, features(train), train, features(dev))
+
+    return answer
+
+
+def _overlap(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+    """Of two texts, from the shares of their words that are in both; of choices, the one that shares most words."""
+    if len(train[0].texts) < 2:
+        return None
+    if len(train[0].texts) > 2:
+        shares = ([_shares(e.texts[0], choice)[0] for choice in e.texts[1:]] for e in dev)
+        return [Prediction(str(int(np.argmax(row))), None) for row in shares]
+    features = [np.array([_shares(*example.texts) for example in some]) for some in (train, dev)]
+    return _fitted(task, features[0], train, features[1])
+
+
+def _shares(first: str, second: str) -> tuple[float, float, float]:
+    a, b = (set(WORD.findall(text[:LONGEST].lower())) for text in (first, second))
+    both = len(a & b)
+    return both / max(1, len(a | b)), both / max(1, len(a)), both / max(1, len(b))
+
+
+def _fitted(task: Task, train_EF: Any, train: Sequence[Example], dev_EF: Any) -> Answers | None:
+    """Linear models of the kind that the labels ask for: numbers, sets of names, or one name."""
+    import warnings
+
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.multiclass import OneVsRestClassifier
+    from sklearn.preprocessing import MultiLabelBinarizer
+
+    labels = [example.label for example in train]
+    logistic = LogisticRegression(C=STRENGTH, solver="liblinear", dual=True, tol=0.1)  # as good as 0.001, in seconds
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a label that every example has, or none; a fit that is good enough
+        if isinstance(labels[0], float):
+            return [Prediction(float(x)) for x in Ridge(1 / STRENGTH).fit(train_EF, labels).predict(dev_EF)]
+        if isinstance(labels[0], tuple):
+            if not any(labels) or len(task.labels) > MOST_LABELS:
+                return None
+            sets = MultiLabelBinarizer(classes=task.labels)
+            has_EL: NDArray[np.int64] = sets.fit_transform(labels)
+            p_EL = np.asarray(OneVsRestClassifier(logistic).fit(train_EF, has_EL).predict_proba(dev_EF))
+            p_EL = p_EL.reshape(-1, len(task.labels))
+            pairs = [dict(zip(task.labels, map(float, row), strict=True)) for row in p_EL]
+            return [Prediction(tuple(name for name in row if row[name] >= 0.5), None, row) for row in pairs]
+        if not 1 < len(set(labels)) <= MOST_LABELS:
+            return None
+        fitted = OneVsRestClassifier(logistic).fit(train_EF, labels)
+        answers, names = [], [str(name) for name in fitted.classes_]
+        for row in fitted.predict_proba(dev_EF):
+            scores = dict.fromkeys(task.labels, 0.0) | dict(zip(names, row.tolist(), strict=True))
+            best = max(scores, key=scores.__getitem__)
+            answers.append(Prediction(best, scores[best], scores))
+        return answers
+
+
+def _tag(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+    """A word that training does not have gets the most frequent tag."""
+    assert isinstance(task, TaggingTask)
+    counts, every = dict[str, Counter[str]](), Counter[str]()
+    for example in train:
+        tags = rewrite(example.label, task.scheme)
+        for word, tag in zip(_words(example, task), tags, strict=True):
+            counts.setdefault(word, Counter())[tag] += 1
+            every[tag] += 1
+    usual = every.most_common(1)[0][0] if every else OUTSIDE
+    known = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+    return [Prediction(tuple(known.get(word, usual) for word in _words(example, task))) for example in dev]
+
+
+def _words(example: Example, task: TaggingTask) -> list[str]:
+    return [example.texts[0][start:end] for start, end in words_of(example, task.unit)]
+
+
+Baseline = Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None]
+BASELINES: dict[str, tuple[str, Baseline]] = {
+    "majority": ("the most frequent label", _majority),
+    "mean": ("the mean", _majority),
+    "overlap": ("word overlap", _overlap),
+    "words": ("word tf-idf + logistic regression", _tfidf(token_pattern=r"(?u)\w+")),
+    "characters": ("character tf-idf + logistic regression", _tfidf(analyzer="char", ngram_range=(1, 4), min_df=2)),
+    "ridge_words": ("word tf-idf + ridge regression", _tfidf(token_pattern=r"(?u)\w+")),
+    "ridge_characters": ("character tf-idf + ridge regression", _tfidf(analyzer="char", ngram_range=(1, 4), min_df=2)),
+    "tag": ("the most frequent tag of each word", _tag),
+}
+"""Name -> in words, and what answers the dev examples (None: it cannot)."""

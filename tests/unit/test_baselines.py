@@ -1,0 +1,149 @@
+"""Answers without a model: what they score is known, they are measured once, and one sentence says what they mean."""
+
+import random
+
+import pytest
+
+from bertie.data.tables import Example
+from bertie.data.tagged import spaced
+from bertie.evaluate import baselines as module
+from bertie.evaluate.baselines import CHARACTERS, baselines, compared, measured
+from bertie.metrics.base import baseline_notes, verdict
+from bertie.tasks import TASKS, Prediction
+from toys import FAST, CommandLine, toy_model
+
+
+def sentences(n: int, seed: int) -> list[tuple[str, str]]:
+    """Texts of a few words, and whether the word good is in them."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(n):
+        words = rng.choices("one two three four five".split(), k=4)
+        words[rng.randrange(4)] = kind = rng.choice(["good", "bad"])
+        rows.append((" ".join(words), kind))
+    return rows
+
+
+def pairs(n: int, seed: int) -> list[tuple[tuple[str, str], bool]]:
+    """Two texts of four words that share three, or none."""
+    rng = random.Random(seed)
+    rows = []
+    for _ in range(n):
+        words, alike = rng.sample([f"w{i}" for i in range(60)], 8), rng.random() < 0.5
+        rows.append(((" ".join(words[:4]), " ".join(words[:3] + words[4:5] if alike else words[4:])), alike))
+    return rows
+
+
+def scored(name: str, train: list[Example], dev: list[Example], metric: str) -> dict[str, float]:
+    task = TASKS[name].of(train, (), {})
+    found = {}
+    for title, answers in baselines(task, train, dev).items():
+        scores = task.scores()
+        task.count(scores, dev, answers)
+        found[title] = scores.figures()[metric]
+    return found
+
+
+def test_labels():
+    train, dev = ([Example((text,), kind) for text, kind in sentences(200, seed)] for seed in (0, 1))
+    found = scored("sequence", train, dev, "accuracy")
+    assert found["word tf-idf + logistic regression"] == 1
+    assert found["character tf-idf + logistic regression"] == 1
+    most = max(("good", "bad"), key=lambda kind: sum(e.label == kind for e in train))
+    assert found["the most frequent label"] == sum(e.label == most for e in dev) / 200
+
+
+def test_three_labels_that_training_and_dev_do_not_share():
+    train = [Example((text,), kind) for text, kind in sentences(100, 0)] + [Example(("x",), "rare")]
+    dev = [Example((text,), kind) for text, kind in sentences(50, 1)] + [Example(("y",), "new")]
+    assert scored("sequence", train, dev, "accuracy")["word tf-idf + logistic regression"] == 50 / 51
+
+
+def test_pairs_by_the_words_they_share():
+    train, dev = ([Example(texts, str(alike)) for texts, alike in pairs(200, seed)] for seed in (0, 1))
+    assert scored("sequence", train, dev, "accuracy")["word overlap"] == 1
+    train, dev = ([Example(texts, float(alike)) for texts, alike in pairs(200, seed)] for seed in (0, 1))
+    for name in ("regression", "embed"):
+        assert scored(name, train, dev, "pearson")["word overlap"] > 0.99
+
+
+def test_ranks_and_choices():
+    train, dev = (
+        [Example(texts, str(int(alike)), group=i // 8) for i, (texts, alike) in enumerate(pairs(200, seed))]
+        for seed in (0, 1)
+    )
+    assert scored("rank", train, dev, "map")["word overlap"] > 0.9
+    rows = [Example(("a b c", "x y", "a b z"), "1"), Example(("p q", "p r", "k"), "0")]
+    assert scored("choice", rows, rows, "accuracy") == {"the most frequent label": 0.5, "word overlap": 1.0}
+
+
+def test_numbers_and_sets():
+    train, dev = ([Example((text,), float(kind == "good")) for text, kind in sentences(200, s)] for s in (0, 1))
+    found = scored("regression", train, dev, "pearson")
+    assert found["the mean"] == pytest.approx(0, abs=1e-9)
+    assert found["word tf-idf + ridge regression"] > 0.95
+    train, dev = (
+        [Example((text,), tuple(sorted({kind} | ({"one"} & {*text.split()})))) for text, kind in sentences(200, s)]
+        for s in (0, 1)
+    )
+    assert scored("multilabel", train, dev, "micro_f1")["word tf-idf + logistic regression"] > 0.98
+
+
+def test_tags_by_word():
+    rows = [
+        spaced(["Ada", "saw", "Ada"], ["B-PER", "O", "B-PER"], 1),
+        spaced("saw Bo and us".split(), ["O", "B-PER", "O", "O"], 2),
+    ]
+    new = [spaced(["Ada", "met", "Bo"], ["B-PER", "O", "B-PER"], 1)]
+    assert scored("tagging", rows, new, "accuracy") == {"the most frequent tag of each word": pytest.approx(1.0)}
+
+
+def test_the_work_is_bounded():
+    train = [Example(("word " * 400,), str(i % 2)) for i in range(CHARACTERS // 1000)]
+    (_, *names) = baselines(TASKS["sequence"].of(train, (), {}), train, train[:10])
+    assert f"from 1,000 of {len(train):,} examples" in names[0]
+    dev = [Example(("x",), "0")] * 5000
+    assert len(compared(TASKS["sequence"].of(train, (), {}), dev)) == module.COMPARED
+
+
+def test_the_sentence():
+    train, dev = ([Example((text,), kind) for text, kind in sentences(200, seed)] for seed in (0, 1))
+    task = TASKS["sequence"].of(train, (), {})
+    scores = task.scores()
+    answers = [Prediction("good", 0.5, {"good": 0.5, "bad": 0.5})] * 200
+    task.count(scores, dev, answers)
+    rows = measured(task, dev, dict(enumerate(answers)), baselines(task, train, dev), "accuracy")
+    report = {**scores.report(), "baselines": rows}
+    (note,) = baseline_notes(report, "accuracy")
+    assert "does not beat word tf-idf + logistic regression (1.000)" in note
+    assert "95% interval -" in note
+    sentence, beats = verdict({**report, "baselines": rows[:1], "accuracy": 0.9, "interval_95": {"accuracy": [0.8, 1]}})
+    assert beats
+    assert "beats the most frequent label" in sentence
+
+
+def test_a_run_says_whether_it_was_worth_it(tmp_path, monkeypatch, capsys):
+    cli = CommandLine(monkeypatch, capsys)
+    model = toy_model(tmp_path / "model", ["good", "bad", *"one two three four five".split()])
+    for name, seed in (("train", 0), ("dev", 1)):
+        lines = "".join(f"{text}\t{kind}\n" for text, kind in sentences(120, seed))
+        (tmp_path / f"{name}.tsv").write_text("text\tlabel\n" + lines)
+    calls = []
+    real = module.baselines
+    monkeypatch.setattr("bertie.runs.finetune.baselines", lambda *given: calls.append(1) or real(*given))
+    files = ("--train", tmp_path / "train.tsv", "--dev", tmp_path / "dev.tsv", "epochs=1", "max_length=24", *FAST)
+    code, out, err = cli("finetune", model, *files, "-o", tmp_path / "run")
+    assert code == 0, err
+    said = out + err
+    assert "word tf-idf + logistic regression: accuracy 1.000" in said
+    assert "beat" in said
+    assert "tf-idf + logistic regression (1.000)" in (tmp_path / "run/report.html").read_text()
+    code, out, err = cli("finetune", model, *files, "-o", tmp_path / "off", "baselines=false")
+    assert "tf-idf" not in out + err
+    calls.clear()
+    code, out, err = cli("finetune", model, *files, "-o", tmp_path / "seeds", "--seeds", 2)
+    assert code == 0, err
+    assert len(calls) == 1
+    assert "tf-idf + logistic regression (1.000)" in out
+    code, _, err = cli("finetune", model, *files, "-o", tmp_path / "run", "baselines=false")  # no other run
+    assert code == 0, err
