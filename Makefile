@@ -1,5 +1,6 @@
 # make demo      the main job: raw text to a pre-trained, fine-tuned model and runs/demo/report.html
 # make test      the tests          make check   format, lint, types, import directions
+# make docs      the documentation as a site: docs/_build/html/index.html
 # Each makes the virtual environment .venv when it is missing, and is quick the second time.
 
 PYTHON ?= python3
@@ -10,10 +11,10 @@ CORPUS ?=
 MINUTES ?= 7.5
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format clean
+.PHONY: help demo test check docs format clean
 
 help:
-	@sed -n '1,3s/^# //p' Makefile
+	@sed -n '1,4s/^# //p' Makefile
 
 demo: $(VENV)/.installed
 	$(BIN)/bertie demo -o runs/demo --minutes $(MINUTES) $(if $(CORPUS),--corpus '$(CORPUS)')
@@ -21,15 +22,20 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest
 
+# No network; a warning, such as a link that leads nowhere, is an error.
+docs: $(VENV)/.installed-docs
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 check: $(VENV)/.installed-dev
-	$(BIN)/ruff format --check src tests
-	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests docs/*.py
+	$(BIN)/ruff check src tests docs/*.py
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/unit/test_import_directions.py
 
 format: $(VENV)/.installed-dev
-	$(BIN)/ruff format src tests
-	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests docs/*.py
+	$(BIN)/ruff check --fix src tests docs/*.py
 
 clean:
 	rm -rf $(VENV)
@@ -43,6 +49,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/.installed-dev: pyproject.toml constraints.txt | $(VENV)/.installed
 	@echo "installing the tools of bertie[dev] into $(VENV)"
 	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: pyproject.toml constraints.txt | $(VENV)/.installed
+	@echo "installing the tools of bertie[docs] into $(VENV)"
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 # Some systems ship Python without ensurepip; their own pip then puts pip into the environment.

@@ -1,0 +1,27 @@
+"""The site: Sphinx reads the Markdown pages as they are, and those that generate.py makes. `make docs` builds it."""
+
+import sys
+from importlib.metadata import version as installed
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
+
+from generate import generate  # noqa: E402 (beside this file)
+
+generate()
+
+project = "Bertie"
+author = "The Bertie authors"
+copyright = "The Bertie authors. Apache License 2.0"
+version = release = installed("bertie")
+language = "en"
+
+extensions = ["myst_parser"]
+myst_enable_extensions = ["colon_fence"]
+myst_heading_anchors = 4  # links such as page.md#a-heading, as a Git host makes them
+exclude_patterns = ["README.md", "_build"]  # README.md is index.md with a tree of pages
+suppress_warnings = ["myst.header"]  # LOG.md starts its entries at the third level
+
+html_theme = "furo"
+html_title = "Bertie"
+html_static_path: list[str] = []

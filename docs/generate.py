@@ -1,0 +1,290 @@
+"""Writes docs/reference/*.md and docs/index.md: what the program itself knows is not written by hand a second time.
+
+    python docs/generate.py [FOLDER]     FOLDER: where docs/ is, by default the folder of this file
+
+`docs/conf.py` calls `generate` before every build of the site. The files are not committed.
+"""
+
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from pathlib import Path
+from typing import Any
+
+from generate_tables import NOTE, dataclass_table, page, plain, settings, summary, table
+
+DOCS = Path(__file__).parent
+PROJECT = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "RELEASING.md",
+    "SECURITY.md",
+)  # pages beside docs/, which the site has too
+
+# Functions and classes of the Python API outside `import bertie`, which the pages use.
+MORE_API = (
+    *("bertie.data.corpus.build", "bertie.data.corpus.texts", "bertie.data.sample.reviews"),
+    *("bertie.text.vocabulary.count_words", "bertie.text.vocabulary.train"),
+    "bertie.infer.engine.Engine",
+)
+
+
+def generate(docs: Path = DOCS) -> list[Path]:
+    """Writes every generated page below `docs` and returns their paths."""
+    pages = {
+        **{f"reference/{name}.md": make() for name, make in REFERENCE.items()},
+        **{f"project/{name}": project(name) for name in PROJECT},
+        "index.md": index((DOCS / "README.md").read_text(encoding="utf-8")),
+    }
+    for name, text in pages.items():
+        path = docs / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:  # an unchanged page is not built again
+            path.write_text(text, encoding="utf-8")
+    return [docs / name for name in pages]
+
+
+# Command line --------------------------------------------------------------------------------------------------------
+
+
+def command_line() -> str:
+    """Every command with its arguments, options, defaults and examples, read from the typer app."""
+    import typer.main
+    from rich.text import Text
+
+    from bertie.cli import commands
+
+    def leaves(group: Any, words: str) -> Iterator[tuple[str, Any]]:
+        for name in group.list_commands(None):
+            inner = group.commands[name]
+            yield from leaves(inner, f"{words} {name}") if hasattr(inner, "commands") else [(f"{words} {name}", inner)]
+
+    found = dict(leaves(typer.main.get_command(commands.app), "bertie"))
+    parts = [table(("command", "what it does"), (
+        (f"[`{name}`](#{name.replace(' ', '-')})", plain(_prose(command)[0])) for name, command in found.items()
+    ))]  # fmt: skip
+    for name, command in found.items():
+        context = command.make_context(name, [], resilient_parsing=True)
+        text = Text.from_markup(f"{command.help or ''}\n{command.epilog or ''}").plain
+        examples = re.findall(r"^ *((?:\S.*[|] )?bertie .*)$", text, re.MULTILINE)
+        rows = {True: [], False: []}
+        for option in command.params:
+            left, *said = option.get_help_record(context) or (option.name,)
+            help = Text.from_markup((said or [""])[0]).plain
+            rows[left.startswith("-")].append((f"`{left}`", plain(help)))
+        usage = " ".join([name, *(p.name if p.required else f"[{p.name}]" for p in command.params if _argument(p))])
+        parts += [f"## {name}\n", f"```text\n{usage} [options]\n```\n"]
+        parts += [plain(line) + "\n" for line in _prose(command)]
+        parts += ["```bash\n" + "\n".join(examples) + "\n```\n"] if examples else []
+        parts += [table(("argument", "meaning"), rows[False])] if rows[False] else []
+        parts += [table(("option", "meaning"), rows[True])]
+    return page("Command line", "Every command, as `bertie COMMAND --help` prints it.", *parts)
+
+
+def _argument(parameter: Any) -> bool:
+    return not parameter.opts[0].startswith("-")
+
+
+def _prose(command: Any) -> list[str]:
+    """The paragraphs of a help text before its examples."""
+    from rich.text import Text
+
+    text = re.split(r"\n *\[bold\]Examples?\[/\]|\n *Examples?:", command.help or "")[0]
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n", Text.from_markup(text).plain) if part.strip()]
+
+
+# Configuration -------------------------------------------------------------------------------------------------------
+
+
+def configuration() -> str:
+    """Every key of every configuration, read from the models that check it."""
+    from bertie.models.config import EncoderConfig
+    from bertie.objectives import OBJECTIVES
+    from bertie.runs.config import CorpusShare, FinetuneConfig, PhaseConfig, PretrainConfig
+    from bertie.runs.corpora import CorpusRecipe
+    from bertie.tasks import TASKS
+
+    parts = []
+    for title, kind, where in (
+        ("Pre-training", PretrainConfig, "`bertie pretrain`: `-c run.yaml`, or `key=value` on the command line."),
+        ("Pre-training: one entry of `corpora`", CorpusShare, ""),
+        ("Pre-training: one entry of `phases`", PhaseConfig, ""),
+        ("Fine-tuning", FinetuneConfig, "`bertie finetune` and `bertie tune`."),
+        ("Corpora", CorpusRecipe, "`bertie corpus -c recipe.yaml`, or the option of the same name."),
+    ):
+        parts += [f"## {title}\n", where + "\n", settings(kind)]
+    parts += ["## Objectives\n", "Options of `objectives.NAME` in pre-training.\n"]
+    for name, kind in OBJECTIVES.items():
+        parts += [f"### {name}\n", summary(kind) + "\n", dataclass_table(kind, skip=())]
+    parts += ["## Tasks\n", "Options of `task_options` in fine-tuning. They are saved with the model.\n"]
+    for name, kind in TASKS.items():
+        own = dataclass_table(kind, skip=("labels",))
+        parts += [f"### {name}\n", summary(kind) + "\n", own or "This task has no options.\n"]
+    parts += ["## Models\n", "Keys of `model_overrides` in pre-training and of `config.json`.\n"]
+    parts += [dataclass_table(EncoderConfig, skip=())]
+    intro = "Every key with its type, default, range and meaning. `RUN/run.yaml` lists the values of a run."
+    return page("Configuration", intro, *parts)
+
+
+# Python API ----------------------------------------------------------------------------------------------------------
+
+
+def python_api() -> str:
+    """Every public name of `bertie`, and a few others that the pages use."""
+    import bertie
+
+    parts = [
+        *("## import bertie\n", *(_described(f"bertie.{name}") for name in sorted(bertie.__all__, key=str.lower))),
+        *("## Other modules\n", *(_described(name) for name in MORE_API)),
+    ]
+    return page("Python API", "Public classes and functions. Names not listed here may change in any version.", *parts)
+
+
+def _described(path: str) -> str:
+    from importlib import import_module
+
+    module, _, name = path.rpartition(".")
+    thing = getattr(import_module(module), name)
+    if not inspect.isclass(thing):
+        return _directive("function", path, thing, _doc(thing))
+    body = [_doc(thing)]
+    if is_dataclass(thing):
+        body.append(dataclass_table(thing, skip=()))
+    elif hasattr(thing, "model_fields"):
+        body.append("Its keys are in [the configuration](configuration.md).\n")
+    for member, value in vars(thing).items():
+        if member.startswith("_") or not inspect.getdoc(value):
+            continue
+        if isinstance(value, property):
+            body.append(_directive("property", member, None, _doc(value)))
+        elif isinstance(value, (staticmethod, classmethod)) or inspect.isfunction(value):
+            body.append(_directive("method", member, getattr(thing, member), _doc(value)))
+    # colons around, as a directive needs more of them than any inside it
+    return _directive("class", path, None if hasattr(thing, "model_fields") else thing, "\n".join(body), "::::")
+
+
+def _directive(kind: str, name: str, thing: Any, body: str, fence: str = ":::") -> str:
+    return f"{fence}{{py:{kind}}} {name}{_signature(thing)}\n\n{body}\n{fence}\n"
+
+
+def _signature(thing: Any) -> str:
+    if thing is None:
+        return ""
+    try:
+        given = inspect.signature(thing)
+    except (TypeError, ValueError):
+        return "()"
+    names = [p.replace(annotation=p.empty) for p in given.parameters.values() if p.name not in ("self", "cls")]
+    names = [p.replace(default=_Something()) if repr(p.default).startswith("<") and p.default is not p.empty else p
+             for p in names]  # fmt: skip
+    return re.sub(r"\s+", " ", str(inspect.Signature(names)))
+
+
+class _Something:
+    """A default whose own text says nothing to a reader."""
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def _doc(thing: Any) -> str:
+    """A docstring as Markdown: paragraphs, sections such as "Args:" as lists, indented blocks as code."""
+    blocks = []
+    for block in re.split(r"\n\s*\n", inspect.getdoc(thing) or ""):
+        head, _, rest = block.partition("\n")
+        if re.fullmatch(r"(Args|Returns|Raises|Yields|Attributes):", head):
+            entries = re.split(r"\n(?=\S)", textwrap.dedent(rest))
+            blocks.append(f"**{head}**\n\n" + "\n".join(f"* {plain(entry)}" for entry in entries))
+        elif block.startswith("    "):
+            blocks.append(f"```text\n{textwrap.dedent(block)}\n```")
+        else:
+            blocks.append(plain(block))
+    return "\n\n".join(blocks) + "\n"
+
+
+# Tables --------------------------------------------------------------------------------------------------------------
+
+
+def datasets() -> str:
+    """The published data sets, read from the table that `bertie data` prints."""
+    from bertie.tasks.datasets import DATASETS
+
+    rows = []
+    for name, row in DATASETS.items():
+        sizes = ", ".join(f"{split} {file.rows:,}" if file.rows else split for split, file in row.splits.items())
+        facts = (row.title, f"`{row.task}`", ", ".join(row.metrics), sizes, row.licence, f"`{row.recipe}`", row.source)
+        rows.append((f"`{name}`", *(fact if fact.startswith("`") else plain(fact) for fact in facts)))
+    intro = (
+        f"The {len(rows)} published data sets that `--data NAME --data-dir FOLDER` reads. No data ships with Bertie. "
+        "`bertie data NAME --data-dir FOLDER` checks downloaded files."
+    )
+    return page("Data sets", intro, table(
+        ("name", "title", "task", "metrics", "examples", "license", "recipe", "source"), rows
+    ))  # fmt: skip
+
+
+def recipes() -> str:
+    """The recipes with the remark at the top of each file."""
+    from bertie.settings import RECIPES
+
+    folder = next(folder for folder in RECIPES if folder.is_dir())
+    parts = []
+    for path in sorted(folder.glob("*.yaml")):
+        text = path.read_text(encoding="utf-8")
+        remark = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+        parts += [f"## {path.stem}\n", plain(remark) + "\n", f"```yaml\n{text.strip()}\n```\n"]
+    return page("Recipes", "Complete configurations. Pass one by name: `-c pretrain-bert-base`.", *parts)
+
+
+def exit_codes() -> str:
+    """The exit codes, read from the exceptions."""
+    from bertie import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.BertieError)]
+    rows = [("0", "The command is done.", "")]
+    rows += [(str(kind.exit_code), plain(inspect.getdoc(kind)), f"`{kind.__name__}`") for kind in kinds]
+    rows += [("130", "Interrupted with Ctrl-C.", "")]
+    return page("Exit codes", "What a command returns to the shell.", table(("code", "meaning", "exception"), rows))
+
+
+# The home page -------------------------------------------------------------------------------------------------------
+
+
+def index(readme: str) -> str:
+    """The page README.md as the site's home, with a hidden tree of the pages that each of its sections links to."""
+    readme = re.sub(r"\]\(\.\./(\w+\.md)\)", r"](project/\1)", readme)
+    parts = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
+    return "\n".join([NOTE, *(part.rstrip() + "\n\n" + _tree(part) for part in parts)])
+
+
+def project(name: str) -> str:
+    """A page of the repository's own folder, with its links as seen from docs/project/."""
+    text = (DOCS.parent / name).read_text(encoding="utf-8").replace("](docs/", "](../")
+    return NOTE + re.sub(r"\[([^\]]+)\]\(LICENSE\)", r"\1", text)
+
+
+def _tree(section: str) -> str:
+    pages = list(dict.fromkeys(re.findall(r"\]\(([\w./-]+)\.md\)", section)))
+    title = re.match(r"## (.*)", section)
+    if title and title[1] == "Reference":
+        pages += [f"reference/{name}" for name in REFERENCE]
+    if not pages or not title:
+        return ""
+    return f"```{{toctree}}\n:hidden:\n:caption: {title[1]}\n\n" + "\n".join(pages) + "\n```\n"
+
+
+REFERENCE = {
+    "command-line": command_line,
+    "configuration": configuration,
+    "python-api": python_api,
+    "datasets": datasets,
+    "recipes": recipes,
+    "exit-codes": exit_codes,
+}
+
+if __name__ == "__main__":
+    for written in generate(*map(Path, sys.argv[1:2])):
+        print(written)
