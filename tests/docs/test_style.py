@@ -1,0 +1,84 @@
+"""Pages keep to the house style: standard terms, sentences of at most 35 words, no empty table heads.
+
+NOT_YET lists the pages that were written before the style was agreed on. When you have rewritten one, delete its line
+and run this file; the test then holds the page to the rules. A line that is no longer needed fails, so the list shrinks.
+"""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MOST_WORDS = 35
+NOT_YET: set[str] = set()
+FREE = {"CHANGELOG.md", "docs/LOG.md"}  # lists of what was done, in many hands
+
+# The coined terms of the old pages whose only reading is the wrong one, and what to write.
+TERMS = {
+    r"hidden (word|piece)s?": "masked token",
+    r"the (whole )?road": "pipeline",
+    r"plain twins?": "reference implementation",
+    r"what (every word )?hangs on": "dependency parsing",
+    r"likeness": "similarity",
+    r"of like length": "of similar length",
+    r"first (weights|values)": "initialization",
+    r"masks? anew": "dynamic masking",
+    r"in place of": "instead of",
+    r"processor seconds": "CPU seconds",
+    r"the public (layout|folder)": "the Hugging Face format",
+    r"relatives|kin": "model families",
+    r"as it comes|at its best": "with default settings, with tuned settings",
+    r"gone? on with|going on": "resume, or continue",
+    r"torn": "partially written",
+    r"chatter": "messages",
+    r"knobs?": "setting",
+    r"learnt": "learned",
+    r"quicker": "faster",
+    r"shall": "must, or should",
+    r"looks? over": "verify",
+    r"\d %": "a percent sign without a space",
+}
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if not re.search(r"docs/(reference/|project/|_build/|index\.md)", str(path))
+}
+
+
+def prose(text: str) -> str:
+    """A page without code, links' targets, pictures and comments."""
+    text = re.sub(r"```.*?```|<!--.*?-->|`[^`\n]+`", " X ", text, flags=re.DOTALL)
+    text = re.sub(r"^ {4,}\S.*$", "", text, flags=re.MULTILINE)
+    return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
+
+
+def faults(text: str) -> list[str]:
+    """What is against the style in a page."""
+    found = [f"table without a head: {row}" for row in re.findall(r"^\|[ |]*\|\n\|[ :|-]+\|$", text, re.MULTILINE)]
+    text = prose(text)
+    for term, better in TERMS.items():
+        found += [f"{hit[0]!r}: write {better}" for hit in re.finditer(rf"(?<![\w-])({term})(?![\w-])", text, re.I)]
+    text = re.sub(r"^\s*(\||#).*$", "\n\n", text, flags=re.MULTILINE)  # tables and headings have fragments
+    for paragraph in re.split(r"\n\s*\n|\n\s*(?:[*-]|\d+\.) ", text):
+        for sentence in re.split(r"(?<=[.!?:;])[\"')*_]*\s+", " ".join(paragraph.split())):
+            if len(words := re.findall(r"\w[\w'-]*", sentence)) > MOST_WORDS:
+                found.append(f"{len(words)} words: {sentence[:80]} ...")
+    return found
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - FREE))
+def test_a_page_keeps_to_the_style(page: str):
+    found = faults(PAGES[page])
+    if page in NOT_YET:
+        assert found, f"{page} keeps to the style now: delete its line in NOT_YET"
+    else:
+        assert not found, f"{page}:\n" + "\n".join(found)
+
+
+def test_the_check_finds_what_it_looks_for():
+    assert faults("| | |\n|---|---|\n| a | b |\n")
+    assert faults("The plain twin learnt 95 % of it.")[:3] != []
+    assert len(faults("It walks the whole road.")) == 1
+    assert faults("Word " * 36 + ".")
+    assert not faults("Word " * 35 + ".\n\n" + "`the whole road`\n\n```\nlearnt\n```\n\n" + "word " * 35)
