@@ -1,7 +1,8 @@
 """Pages keep to the house style: standard terms, sentences of at most 35 words, no empty table heads.
 
 NOT_YET lists the pages that were written before the style was agreed on. When you have rewritten one, delete its line
-and run this file; the test then holds the page to the rules. A line that is no longer needed fails, so the list shrinks.
+and run this file: the test then holds the page to the rules. A line that is no longer needed fails, so that the list
+shrinks.
 """
 
 import re
