@@ -17,10 +17,10 @@ from bertie import console
 from bertie.cli import main
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
-from bertie.runs import finetune as module
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import hold_out
 from bertie.runs.finetune import finetune
+from bertie.runs.finetuning import Run
 from toys import toy_model
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
@@ -117,16 +117,16 @@ def test_from_a_table_to_predictions(run, model, train, tmp_path):
 def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, monkeypatch):
     often = settings(model, train, train={"save_every": 4, "eval_every": 6})
     unbroken = finetune(often, tmp_path / "unbroken")
-    whole = module._Run._evaluate
+    whole = Run._evaluate
 
     def fails(self):
         raise RuntimeError("power cut")
 
-    monkeypatch.setattr(module._Run, "_evaluate", fails)
+    monkeypatch.setattr(Run, "_evaluate", fails)
     with pytest.raises(RuntimeError, match="power cut"):
         finetune(often, tmp_path / "broken")
     assert (tmp_path / "broken" / "checkpoint-4").exists()
-    monkeypatch.setattr(module._Run, "_evaluate", whole)
+    monkeypatch.setattr(Run, "_evaluate", whole)
     resumed = finetune(often, tmp_path / "broken")
     assert resumed == unbroken
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("broken", "unbroken")]

@@ -14,8 +14,9 @@ from bertie.errors import UsageError
 from bertie.files import read_json
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
-from bertie.runs.finetune import _Run, _with_steps, finetune, finetune_seeds
-from bertie.runs.tune import varied
+from bertie.runs.finetune import finetune, finetune_seeds
+from bertie.runs.finetuning import Run, with_steps
+from bertie.runs.space import varied
 from bertie.runs.verify import shown, verify
 from bertie.train import log
 from bertie.train.config import OptimConfig, TrainConfig
@@ -68,9 +69,9 @@ def trained(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def ready(settings: FinetuneConfig) -> _Run:
+def ready(settings: FinetuneConfig) -> Run:
     examples = read_examples(settings)
-    return _Run(_with_steps(settings, len(examples.train)), Path(), examples)
+    return Run(with_steps(settings, len(examples.train)), Path(), examples)
 
 
 def test_a_head_of_other_labels_starts_fresh_and_that_is_said(home, trained, capsys, monkeypatch):

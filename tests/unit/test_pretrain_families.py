@@ -10,7 +10,8 @@ from test_pretrain import home, settings, thread
 
 from bertie import families
 from bertie.errors import UsageError
-from bertie.runs.pretrain import Ready, pretrain
+from bertie.runs.pretrain import pretrain
+from bertie.runs.pretraining import Ready
 
 assert home
 assert thread  # fixtures

@@ -14,7 +14,8 @@ from bertie.cli.app import app
 from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.objectives import MaskedLM
-from bertie.runs.pretrain import Ready, plan, pretrain
+from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretraining import Ready
 from bertie.runs.verify import verify
 from bertie.text.tokenizer import Tokenizer
 

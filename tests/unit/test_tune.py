@@ -10,8 +10,9 @@ import pytest
 from bertie.errors import Stopped, UsageError
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import Watch
-from bertie.runs.tune import PAPER, Range, folder_name, grid, parse_space, tune, varied
+from bertie.runs.finetuning import Watch
+from bertie.runs.space import PAPER, Range, Space, grid, parse_space, varied
+from bertie.runs.tune import folder_name, tune
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import Diverged
 from toys import toy_model
@@ -160,7 +161,7 @@ def test_after_its_time_a_search_begins_nothing(
     "space", [{"optim.lr": Range(1e-5, 1e-2), "epochs": Range(1, 40)}, {"epochs": tuple(range(1, 17))}], ids=str
 )
 def test_killed_or_not_the_trials_are_the_same(
-    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: module.Space
+    config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, space: Space
 ):
     """Interrupted before, amid and at the end of trials; pruning decides by the looks of all trials before."""
     stops: list[tuple[int, str]] = []

@@ -42,11 +42,12 @@ def tune(
       bertie tune runs/tiny/model --train few.tsv --vary optim.lr=1e-5..1e-3 --vary epochs=3,5 --trials 20 -o runs/few
     """
     from bertie.runs import tune as run
+    from bertie.runs.space import parse_space
 
     settings = settings_of(model, overrides, config, given)
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
-    space = run.parse_space(vary or ())
+    space = parse_space(vary or ())
     results = run.tune(settings, output, space, trials=trials, hours=hours, prune=prune, overwrite=overwrite)
     if console.verbosity.json:
         emit(results)

@@ -8,13 +8,11 @@
 The published grid: batch 16 or 32, rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs (Devlin et al. 2018, A.3).
 """
 
-import itertools
 import json
 import random
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,15 +24,13 @@ from bertie.checksums import CHECKSUMS
 from bertie.errors import BertieError, UsageError
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
-from bertie.report.charts import Line, line_chart
-from bertie.report.page import Report, Tile
-from bertie.report.values import duration, setting
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.models import MODEL
-from bertie.settings import build, merge, nested, scalar
+from bertie.runs.space import PAPER, Range, Space, grid, varied
+from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
 from bertie.train import log
 from bertie.train.figures import Diverged
@@ -43,55 +39,15 @@ from bertie.train.resume import FREE, flatten
 if TYPE_CHECKING:
     import optuna
 
+
 SETTINGS = "settings"
 LOOKS = 4  # at dev in each trial, where those that lag behind are given up
 FIRST_TRIALS = 4  # are never given up: there is nothing yet to lag behind
 RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
 
 
-@dataclass(frozen=True)
-class Range:
-    """Any number from low to high, whole if both are; on a logarithmic scale where low is above 0."""
-
-    low: float
-    high: float
-
-
-Space = Mapping[str, tuple[Any, ...] | Range]
-"""Dotted key of a run's settings -> its choices, or a range."""
-
-PAPER: Space = {"train.batch_size": (16, 32), "optim.lr": (5e-5, 3e-5, 2e-5), "epochs": (2, 3, 4)}
-
-
 class _GivenUp(Exception):
     """A trial that lags behind the others."""
-
-
-def parse_space(varied: Sequence[str]) -> Space:
-    """ "optim.lr=5e-5,3e-5" and "optim.lr=1e-5..1e-4" as a space; of nothing, the published grid."""
-    space: dict[str, tuple[Any, ...] | Range] = {}
-    for text in varied:
-        name, equals, values = text.partition("=")
-        low, dots, high = values.partition("..")
-        if not (name and equals and values):
-            raise UsageError(f"{text!r} varies nothing. Write KEY=A,B,C or KEY=LOW..HIGH, as in optim.lr=5e-5,3e-5.")
-        if not dots:
-            space[name] = tuple(scalar(value) for value in values.split(","))
-            continue
-        ends = scalar(low), scalar(high)
-        if not all(isinstance(end, (int, float)) for end in ends) or not ends[0] < ends[1]:
-            raise UsageError(
-                f"{text!r}: {values} is no range. Write LOW..HIGH with two numbers, the smaller one first."
-            )
-        space[name] = Range(*ends)
-    return space or PAPER
-
-
-def grid(space: Space) -> list[dict[str, Any]] | None:
-    """Every point of a space of choices alone; None where there is a range."""
-    if any(isinstance(values, Range) for values in space.values()):
-        return None
-    return [dict(zip(space, point, strict=True)) for point in itertools.product(*space.values())]  # type: ignore[arg-type]
 
 
 def tune(
@@ -135,14 +91,6 @@ def tune(
                 best = f"{study.best_value:.4f}" if _complete(study) else "none"
                 advance(1, **{f"best {metric}": best})
         return _finish(study, run, metric, wanted)
-
-
-def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
-    """The config with some dotted keys changed. Raises UsageError for a key it does not have, or a bad value."""
-    tree = config.model_dump()
-    for dotted, value in values.items():
-        merge(tree, nested(dotted, value))
-    return build(FinetuneConfig, tree)
 
 
 # Trials -------------------------------------------------------------------------------------------------------------
@@ -318,38 +266,3 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
         best = run / rows[0]["folder"] / MODEL
         shutil.copytree(best, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
     return RunFolder(run).finish(results, partial(page, results))
-
-
-def page(results: Mapping[str, Any]) -> Report:
-    """All trials of a search, best first; how the best grew; what each value came to on the whole."""
-    metric, best, rows = results["metric"], results["best"], results["trials"]
-    report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
-    report.tiles(
-        [
-            Tile(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
-            Tile("trials", f"{results['done']}", f"{results['given up']} given up, {results['failed']} failed"),
-            Tile("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
-        ]
-    )
-    ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])
-    so_far = list(itertools.accumulate((row[metric] for row in ended), max))
-    places = [float(n) for n in range(1, len(ended) + 1)]
-    lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
-    about = f"The best of many trials is slightly optimistic: expect a lower {metric} on other texts."
-    report.section("Best value over trials", about).chart(line_chart(lines, x_label="trial", y_label=metric))
-    names = list(best["settings"])
-    table = [
-        [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], duration(row["seconds"])]
-        for row in rows
-    ]
-    report.section("Trials").table([*names, metric, "state", "time"], table)
-    means = [
-        [name, setting(value), sum(found) / len(found), len(found)]
-        for name in names
-        for value in sorted({row["settings"][name] for row in ended}, key=str)
-        if (found := [row[metric] for row in ended if row["settings"][name] == value])
-    ]
-    if len(means) < len(ended) * len(names):  # values that came up more than once
-        report.section("Values", f"Mean {metric} of the trials with each value.")
-        report.table(["setting", "value", metric, "trials"], means)
-    return report

@@ -1,0 +1,323 @@
+"""One fine-tuning run, from examples that were read to RUN/model and results.json. Asked for in finetune.py."""
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+
+from bertie import console, families
+from bertie.checksums import CHECKSUMS
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.evaluate.baselines import baselines, compared, measured
+from bertie.evaluate.compare import over_seeds
+from bertie.files import read_json, write_json
+from bertie.folders import new_folder
+from bertie.infer.batching import CHUNK
+from bertie.infer.engine import Array
+from bertie.infer.findings import Findings
+from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
+from bertie.metrics.base import Scores, baselines_of, verdict
+from bertie.models.folder import MODEL_FOLDER, check_trainable
+from bertie.models.model import Model
+from bertie.models.partial import freeze, reinitialize
+from bertie.models.saving import check_vocabulary
+from bertie.models.variant import read_labels, read_public
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import Examples, nothing_left, read_examples
+from bertie.runs.finetune_page import page
+from bertie.runs.folder import BEST, CONFIG, FINDINGS, SCORE, RunFolder
+from bertie.runs.models import MODEL, model_folder
+from bertie.tasks import Prediction, name_of
+from bertie.tasks.datasets import DATASETS
+from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
+from bertie.text.tokenizer import Tokenizer
+from bertie.train import checkpoint, log
+from bertie.train.loop import fit
+from bertie.train.meeting import world_size
+from bertie.train.precision import choose_device
+from bertie.train.resume import flatten
+
+NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
+FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
+Watch = Callable[[float, Mapping[str, float]], None]
+"""Told of each look at dev: the share of the run that is done, and the figures. What it raises ends the run there."""
+
+
+class Run:
+    """Everything one run needs, made before its folder is touched, so that bad input leaves no trace."""
+
+    def __init__(
+        self,
+        config: FinetuneConfig,
+        run: Path,
+        examples: Examples,
+        watch: Watch | None = None,
+        without: Without | None = None,
+    ) -> None:
+        self.config, self.run, self.examples, self.watch = config, run, examples, watch
+        self.step, self.start = 0, model_folder(config.model)
+        self.without = Without() if without is None else without
+        self.task = examples.task
+        self.too_long: TooLong = config.too_long or self.task.too_long
+        self.notes = list(examples.notes)
+        self.model = self._model()
+        self.predictor = Predictor(self.model)
+        self.train = self._encode(examples.train, "training")
+        self.dev = self._encode(examples.dev, "dev")
+        self.source = TaskSource(
+            self.train,
+            self.task.targets(examples.train, self.train),
+            batch_size=config.train.batch_size,
+            micro_batch_size=config.train.micro_batch_size,
+            seed=config.train.seed,
+        )
+        # Contents in place of paths: a run goes on when its files have moved, and not when they have changed.
+        self.identity = {
+            "model": _fingerprint(self.model),
+            "train_file": self.source.fingerprint,
+            "dev_file": _fingerprint_of(self.dev, [str(example.label) for example in examples.dev]),
+            "data_dir": "",
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """What makes the run another one when it changes: all settings; of what they name, the content."""
+        return flatten(self.config.model_dump(mode="json")) | self.identity
+
+    def go(self, resume: str) -> dict[str, Any]:
+        """Train, measure, save."""
+        config = self.config
+        for note in self.notes:
+            console.say(note)
+        self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
+        self._measure(FIRST_LOOK)
+        if config.select == "best" and resume not in ("auto", "never"):
+            self._take_best(Path(resume))
+        fit(
+            self.model,
+            self.task,
+            self.source.beside(self.task.computed(self.model, self.train)),
+            train=config.train,
+            optim=config.optim,
+            run=self.run,
+            config=config,
+            identity=self.identity,
+            evaluate=self._evaluate,
+            save_model=self._save,
+            resume=resume,
+            on_step=self._stepped,
+        )
+        return self._finish()
+
+    def _take_best(self, chosen: Path) -> None:
+        """Take over the best weights so far of the run whose checkpoint this one starts from.
+
+        Raises UsageError when they were replaced by better ones after that checkpoint.
+        """
+        source, metric = chosen.resolve().parent, self.examples.metrics[0]
+        if source == self.run.resolve() or (self.run / BEST).exists():
+            return
+        found = checkpoint.verify(chosen)
+        looks = [line for line in log.read(source) if line["kind"] == "valid" and line["step"] <= found.step]
+        if not looks:
+            return
+        best = max(line[metric] for line in looks)
+        if not (source / BEST / SCORE).is_file() or read_json(source / BEST / SCORE).get(metric) != best:
+            raise UsageError(
+                f"{chosen} cannot be gone on from with select=best: {source / BEST} no longer holds the best weights "
+                f"of its first {found.step:,} steps ({metric} {best:.4f}). Choose a later checkpoint, or select=last."
+            )
+        with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:
+            shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
+
+    def _stepped(self, step: int) -> None:
+        self.step = step
+
+    def _model(self) -> Model:
+        config = self.config
+        tokenizer = Tokenizer.load(self.start)
+        if config.from_scratch:
+            model = families.build(self.start, heads=self.task.heads, seed=config.train.seed)
+        else:
+            fresh = not self._same_task(tokenizer)
+            model, report = families.load(self.start, heads=self.task.heads, seed=config.train.seed, fresh_heads=fresh)
+            check_trainable(model, self.start)
+            if report.dropped:
+                console.say(
+                    f"{config.model} was fine-tuned for another task or other labels: "
+                    f"the head starts fresh ({', '.join(report.dropped)} not used)."
+                )
+            console.say(f"{config.model}: {report}", level=1)
+        if config.reinit:
+            reinitialize(model, config.reinit, seed=config.train.seed)
+        if config.freeze is not None:
+            freeze(model, config.freeze)
+        check_vocabulary(tokenizer, model.config, self.start)
+        self._set_facts(tokenizer)
+        if config.max_length > (most := model.config.max_length):
+            raise UsageError(
+                f"max_length {config.max_length:,} is more than the model's {most:,} positions. Pass max_length={most}."
+            )
+        model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, self.task.problem_type
+        return model
+
+    def _same_task(self, tokenizer: Tokenizer) -> bool:
+        """Whether the model was fine-tuned for this very task with these very labels, so that its head can go on."""
+        ours = tokenizer.settings.get("bertie")
+        told = ours.get("task") if isinstance(ours, dict) else None
+        if isinstance(told, dict) and told.get("name") != name_of(self.task):
+            return False
+        public = read_public(self.start)
+        return not self.task.labels or read_labels(public, str(self.start)) == self.task.labels
+
+    def _set_facts(self, tokenizer: Tokenizer) -> None:
+        length, texts = self.config.max_length, self.examples.texts
+        set_training_facts(tokenizer, self.task, max_length=length, too_long=self.too_long, texts=texts)
+
+    def _encode(self, examples: list[Example], what: str) -> Encoded:
+        config = self.config
+        tokenizer = self.predictor.tokenizer
+        encoded = self.task.encode(examples, tokenizer, max_length=config.max_length, too_long=self.too_long)
+        count = TooLongCount(self.too_long, config.max_length, len(examples), len(encoded.too_long))
+        if count.long and self.too_long == "error":
+            lines = ", ".join(str(examples[i].line) for i in encoded.too_long[:5])
+            raise DataError(
+                f"{count.long:,} of {count.rows:,} {what} texts are longer than {config.max_length} tokens, on lines "
+                f"{lines}{' ...' if count.long > 5 else ''}. "
+                "Raise max_length, or choose too_long=truncate or too_long=window."
+            )
+        if count.long:
+            self.notes.append(f"{what}: {count}")
+        if len(bare := nothing_left(encoded, tokenizer)):
+            lines = ", ".join(str(examples[i].line) for i in bare[:5].tolist())
+            more = ", ..." if len(bare) > 5 else ""
+            self.notes.append(f"{what}: {len(bare):,} examples have nothing left once cleaned (line {lines}{more})")
+        return encoded
+
+    def _evaluate(self) -> dict[str, float]:
+        found = self._measure()
+        if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
+            self._save(self.run / BEST, {SCORE: {self.examples.metrics[0]: found[self.examples.metrics[0]]}})
+        if self.watch is not None:
+            self.watch(self.step / self.config.train.steps, found)
+        return found
+
+    def _is_best(self, value: float) -> bool:
+        path = self.run / BEST / SCORE
+        return not path.exists() or value > float(read_json(path)[self.examples.metrics[0]])
+
+    def _measure(self, most: int | None = None) -> dict[str, float]:
+        """Loss and metrics of the (first) dev examples; those of unknown label count in the metrics alone."""
+        was_training = self.model.training
+        self.model.eval()
+        scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
+        for examples, encoded, logits in self._dev_logits(most):
+            batch = encoded.batch(np.arange(len(encoded.lengths)), self.task.targets(examples, encoded))
+            for name, part in self.task.losses(torch.from_numpy(logits), batch).items():
+                totals[name] = totals.get(name, 0.0) + float(part.total)
+                counts[name] += part.count
+            self.task.count(scores, examples, self.task.decode(logits, encoded, examples))
+        self.model.train(was_training)
+        return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.figures()}
+
+    def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Encoded, Array]]:
+        """The (first) dev examples with what the head says of them, as many at once as predicting takes."""
+        total = min(most or len(self.dev), len(self.dev))
+        for start in range(0, total, CHUNK):
+            stop = min(start + CHUNK, total)
+            encoded = self.dev.part(start, stop)
+            yield self.examples.dev[start:stop], encoded, self.predictor.logits(encoded)
+
+    def _answers(self, scores: Scores, findings: Findings | None = None) -> Iterator[tuple[Example, Prediction]]:
+        """The dev examples with their answers, counted as they go by and then forgotten."""
+        for examples, encoded, logits in self._dev_logits():
+            answers = self.task.decode(logits, encoded, examples)
+            self.task.count(scores, examples, answers)
+            if findings is not None:
+                findings.add(examples, answers, encoded.tokens.tolist(), encoded.fits.tolist())
+            yield from zip(examples, answers, strict=True)
+
+    def _save(self, folder: Path, files: Mapping[str, Any] | None = None) -> None:
+        """Write the model's folder, whole or not at all. files: more JSON files, by name."""
+        with new_folder(folder, MODEL_FOLDER, keep_strangers=True) as made:
+            self.save(made)
+            for name, value in (files or {}).items():
+                write_json(made / name, value)
+
+    def save(self, folder: Path, *, weights: bool = True) -> None:
+        """Write the model's files, or all but its weights."""
+        families.save(self.model, folder, weights=weights)
+        for name, value in self.task.files(self.model.config, self.config.max_length).items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            write_json(folder / name, value)
+
+    def _compares(self) -> bool:
+        """Whether answers without a model are measured, too; for a trial of a search they are not."""
+        return bool(self.config.baselines and self.watch is None and self.task.baselines)
+
+    def _beside(self, report: dict[str, Any], answers: dict[int, Prediction]) -> dict[str, Any]:
+        """The report with what answers without a model score."""
+        if not self._compares():
+            return report
+        examples, metric = self.examples, self.examples.metrics[0]
+        if not self.without:
+            console.say(f"answers without a model: {', '.join(self.task.baselines)}", level=1)
+            self.without.update(baselines(self.task, examples.train, examples.dev))
+        return {**report, "baselines": measured(self.task, examples.dev, answers, self.without, metric)}
+
+    def _finish(self) -> dict[str, Any]:
+        """Measure the weights that were chosen, which are loaded back from where they were saved, and write it all."""
+        config, examples = self.config, self.examples
+        if config.select == "best":
+            with new_folder(self.run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
+                shutil.copytree(self.run / BEST, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
+        saved, _ = families.load(self.run / MODEL)
+        self.model.load_state_dict(saved.state_dict())
+        self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
+        self.model.eval()
+        untuned, before = self.task, self.task.scores()
+        self.task = self.predictor.task = untuned.tuned(self._answers(before))
+        if self.task != untuned:
+            self._set_facts(self.predictor.tokenizer)
+            self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted
+        scores, findings = self.task.scores(), Findings(self.task, examples.metrics[0])
+        chosen = compared(self.task, examples.dev) if self._compares() else set()
+        told = enumerate(answer for _, answer in self._answers(scores, findings))
+        answers = {i: answer for i, answer in told if i in chosen}
+        results = {
+            "identity": self.settings(),
+            "labels": list(self.task.labels),
+            "train_examples": len(examples.train),
+            "metrics": list(examples.metrics),
+            "dev": self._beside(scores.report(), answers),
+            "notes": self.notes,
+        }
+        if self.task != untuned:
+            results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
+        write_json(self.run / FINDINGS, findings.as_json())
+        return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
+
+
+def _fingerprint(model: Model) -> str:
+    """Hash of all weights, those of a fresh head too."""
+    digest = xxhash.xxh3_128()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _fingerprint_of(encoded: Encoded, truth: list[str]) -> str:
+    return xxhash.xxh3_128(encoded.ids.tobytes() + encoded.starts.tobytes() + "\n".join(truth).encode()).hexdigest()
+
+
+def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
+    """The config with the number of steps its epochs come to."""
+    steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
