@@ -70,10 +70,13 @@ OTHER: dict[str, list[Any]] = {  # field -> values that a user might ask for
     "state_clip": [0.0, 1.0],
 }
 ALIKE = {"xlm-roberta", "camembert", "longformer", "openai-gpt"}  # but for a few keys another family
-FAMILIES = [
-    pytest.param(variant, id=name, marks=[pytest.mark.slow] if name in ALIKE else [])
-    for name, variant in families.VARIANTS.items()
-]
+OFTEN = {"bert", "roberta", "t5", "elmo"}  # whose weights are saved in every run of the tests; the others in slow ones
+
+
+def of(often: set[str]) -> list[Any]:
+    """All families, those not in `often` marked slow."""
+    marks = {name: [] if name in often else [pytest.mark.slow] for name in families.VARIANTS}
+    return [pytest.param(variant, id=name, marks=marks[name]) for name, variant in families.VARIANTS.items()]
 
 
 def values(config: EncoderConfig, name: str) -> list[Any]:
@@ -115,7 +118,7 @@ def logits(model: Model) -> dict[str, torch.Tensor]:
     return found if output.pooler_output is None else {**found, "pooled": output.pooler_output}
 
 
-@pytest.mark.parametrize("variant", FAMILIES)
+@pytest.mark.parametrize("variant", of(OFTEN))
 def test_what_is_built_comes_back(variant: Variant, tmp_path: Path) -> None:
     """One override at a time, with the heads of each of the family's classes in turn."""
     classes, kept = list(variant.architectures.values()), set()
@@ -154,7 +157,7 @@ def test_what_was_lost_or_crashed_is_kept(family: str, name: str) -> None:
     assert not same(config, small(variant))
 
 
-@pytest.mark.parametrize("variant", FAMILIES)
+@pytest.mark.parametrize("variant", of(set(families.VARIANTS) - ALIKE))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_several_fields_at_once_come_back(variant: Variant, data: st.DataObject) -> None:

@@ -303,6 +303,7 @@ def test_usage_errors(run, model, train, tmp_path):
 
 def test_several_processes_are_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(UsageError, match="without torchrun"):
         finetune(FinetuneConfig(model="any"), tmp_path / "run")
 
