@@ -7,56 +7,23 @@ One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of
 2020).
 """
 
-import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-import xxhash
-
-from bertie import console, families
-from bertie.checksums import CHECKSUMS
-from bertie.data.tables import Example
-from bertie.errors import DataError, UsageError
-from bertie.evaluate.baselines import baselines, compared, measured
+from bertie import console
+from bertie.errors import UsageError
 from bertie.evaluate.compare import over_seeds
-from bertie.files import read_json, write_json
-from bertie.folders import new_folder
-from bertie.infer.batching import CHUNK
-from bertie.infer.engine import Array
-from bertie.infer.findings import Findings
-from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
-from bertie.metrics.base import Scores, baselines_of, verdict
-from bertie.models.folder import MODEL_FOLDER, check_trainable
-from bertie.models.model import Model
-from bertie.models.partial import freeze, reinitialize
-from bertie.models.saving import check_vocabulary
-from bertie.models.variant import read_labels, read_public
+from bertie.metrics.base import baselines_of, verdict
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import Examples, nothing_left, read_examples
+from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
-from bertie.runs.folder import BEST, CONFIG, FINDINGS, SCORE, RunFolder
-from bertie.runs.models import MODEL, model_folder
-from bertie.tasks import Prediction, name_of
+from bertie.runs.finetuning import Run, Watch, Without, with_steps
+from bertie.runs.folder import CONFIG, RunFolder
 from bertie.tasks.datasets import DATASETS
-from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
-from bertie.text.tokenizer import Tokenizer
-from bertie.train import checkpoint, log
-from bertie.train.loop import fit
 from bertie.train.meeting import world_size
-from bertie.train.precision import choose_device
-from bertie.train.resume import flatten
-from bertie.runs.finetuning import Run, Watch, with_steps
-
 
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
-
-
-Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
 
 
 def finetune(
@@ -148,5 +115,3 @@ def plan(config: FinetuneConfig) -> dict[str, Any]:
         "steps": config.train.steps,
         "notes": run.notes,
     }
-
-

@@ -16,38 +16,38 @@ from bertie.checksums import CHECKSUMS
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.baselines import baselines, compared, measured
-from bertie.evaluate.compare import over_seeds
 from bertie.files import read_json, write_json
 from bertie.folders import new_folder
 from bertie.infer.batching import CHUNK
 from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
-from bertie.metrics.base import Scores, baselines_of, verdict
+from bertie.metrics.base import Scores
 from bertie.models.folder import MODEL_FOLDER, check_trainable
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
 from bertie.models.saving import check_vocabulary
 from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import Examples, nothing_left, read_examples
+from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
-from bertie.runs.folder import BEST, CONFIG, FINDINGS, SCORE, RunFolder
+from bertie.runs.folder import BEST, FINDINGS, SCORE, RunFolder
 from bertie.runs.models import MODEL, model_folder
 from bertie.tasks import Prediction, name_of
-from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
 from bertie.train.loop import fit
-from bertie.train.meeting import world_size
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
 
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
+
 Watch = Callable[[float, Mapping[str, float]], None]
 """Told of each look at dev: the share of the run that is done, and the figures. What it raises ends the run there."""
+
+Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
 
 
 class Run:

@@ -1,0 +1,215 @@
+"""What a pre-training run needs, made and checked before its folder is touched. Asked for in pretrain.py."""
+
+from collections.abc import Container, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bertie import console, families, objectives
+from bertie.data.batch import Batch
+from bertie.errors import UsageError
+from bertie.folders import new_folder
+from bertie.models.config import EncoderConfig
+from bertie.models.count import forward_flops
+from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
+from bertie.models.model import Model
+from bertie.models.saving import check_vocabulary
+from bertie.runs.config import PretrainConfig
+from bertie.runs.domains import held_out_sentences
+from bertie.runs.models import MODEL, model_folder
+from bertie.runs.phases import phases
+from bertie.runs.reading import Reading, is_folder, models_named
+from bertie.text.tokenizer import Tokenizer
+from bertie.train import precision
+from bertie.train.figures import measure
+from bertie.train.resume import flatten
+
+EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
+ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "bilm", "distil")  # parts of a loss that ask the model's vocabulary head
+
+
+class Ready:
+    """Everything a run needs, made before its folder is touched, so that bad input leaves no trace there."""
+
+    def __init__(self, config: PretrainConfig) -> None:
+        self.config, self.start = config, model_folder(config.model)
+        self.objective = objectives.build(config.objectives).ready(
+            lambda folder: families.load(model_folder(folder))[0]
+        )
+        if not config.tokenizer and not self.is_folder:
+            raise UsageError(f"tokenizer is missing: {PretrainConfig.model_fields['tokenizer'].description}")
+        if config.pseudo_perplexity and config.objectives.get("mlm") is None:
+            raise UsageError("pseudo_perplexity asks a masked language model; the run's objectives have no mlm.")
+        if config.pseudo_perplexity and not self.is_folder:
+            raise UsageError(
+                f"pseudo_perplexity compares with the model a run starts from; {config.model} is a preset."
+            )
+        self.tokenizer = Tokenizer.load(config.tokenizer or self.start)
+        self.shape = self._shape()
+        precision.choose_device(config.train.device)
+        if config.optim.warmup > config.train.steps:
+            console.warn(
+                f"The rate rises for optim.warmup={config.optim.warmup:,.0f} steps and the run has "
+                f"{config.train.steps:,}: it never gets to {config.optim.lr:g}."
+            )
+        self.reading = Reading(config, self.tokenizer)
+        if config.pseudo_perplexity:  # better now than when the training is done
+            for folder, ids in self.reading.folders.values():
+                held_out_sentences(folder, ids, config.pseudo_perplexity)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """What must stay the same when the run is resumed: all settings; of what they name, the content."""
+        return flatten(self.config.model_dump(mode="json")) | self.contents
+
+    @cached_property
+    def contents(self) -> dict[str, Any]:
+        """What the run reads, by setting: fingerprints of corpora, tokenizer, the model it goes on from, a teacher."""
+        models = {
+            name: fingerprint(model_folder(model))
+            for name, model in models_named(self.config).items()
+            if is_folder(model)
+        }
+        return {"corpus": self.reading.fingerprint, "tokenizer": self.tokenizer.fingerprint, **models}
+
+    def _shape(self) -> EncoderConfig:
+        config = self.config
+        if self.is_folder:
+            if config.model_overrides:
+                raise UsageError(
+                    f"model_overrides change the shape of a preset; {config.model} has its weights already."
+                )
+            shape = families.config(self.start)
+            check_vocabulary(self.tokenizer, shape, Path(config.model))
+        else:
+            preset = families.config(config.model)
+            fields = read_with(preset, self.tokenizer, said=families.family(config.model).keys)
+            shape = families.changed(preset, {**fields, **config.model_overrides})
+            check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
+        longest = max(phase.max_length for phase in phases(config))
+        if longest > shape.max_length:
+            raise UsageError(
+                f"max_length {longest:,} is more than the {shape.max_length:,} positions of {config.model}."
+            )
+        return shape
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the run goes on from a model folder."""
+        return is_folder(self.start)
+
+    def model(self) -> Model:
+        """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
+        heads, seed = self.objective.heads, self.config.train.seed
+        if self.is_folder:
+            model, report = families.load(self.start, heads=heads, seed=seed)
+            check_trainable(model, self.start)
+            console.say(f"{self.config.model}: {report}")
+        else:
+            family = families.family(self.config.model).model_type
+            model = families.build(self.shape, heads=heads, seed=seed, variant=family)
+        model.tokenizer = self.tokenizer
+        self.objective.prepare(model, seed)
+        for kept in self.objective.kept(model).values():
+            assert kept.variant is not None
+            # raises now what saving would after the last step
+            kept.variant.architecture(tuple(kept.heads), kept.public)
+        return model
+
+    def save(self, model: Model, run: Path) -> None:
+        """Write what is left of training: RUN/model, and what an objective keeps beside it."""
+        for name, kept in self.objective.kept(model).items():
+            with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
+                families.save(kept, made, tokenizer=self.tokenizer)
+
+    def outline(self, model: Model, folder: Path) -> None:
+        """Write RUN/model but for its weights."""
+        families.save(self.objective.kept(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
+
+    def validate(self, model: Model, held: Mapping[str, list[Batch]]) -> dict[str, float]:
+        """The figures of the held-out documents, by corpus; of several corpora those of each, too."""
+        figures = measure(model, self.objective, [batch for batches in held.values() for batch in batches])
+        if len(held) > 1:
+            for name, batches in held.items():
+                figures |= {f"{key}/{name}": value for key, value in measure(model, self.objective, batches).items()}
+        return figures
+
+    def plan(self, model: Model) -> dict[str, Any]:
+        """Sizes and costs. flops: of all steps, forward and backward, real tokens only; flops_beside: how many of them
+        are not the model's own.
+        """
+        config, reading = self.config, self.reading
+        device = precision.choose_device(config.train.device)
+        phases = [self._phase_plan(number) for number in range(len(reading.phases))]
+        corpora = reading.facts()
+        instances = sum(corpus["instances_per_epoch"] for corpus in corpora)
+        samples = sum(phase.steps * phase.batch_size for phase in reading.phases)
+        first, own = phases[0], families.family(config.model).own(self.shape)
+        beside = [phase.pop("flops_beside") for phase in phases]
+        return {
+            "model": config.model,
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "objective": self.objective.name,
+            "documents": sum(corpus["documents"] for corpus in corpora),
+            "instances_per_epoch": instances,
+            "tokens_per_epoch": round(instances * first["tokens_per_step"] / first["sequences_per_step"]),
+            "steps": config.train.steps,
+            "epochs": corpora[0]["epochs"] if len(corpora) == 1 else round(samples / instances, 2),
+            "sequences_per_step": first["sequences_per_step"],
+            "tokens_per_step": first["tokens_per_step"],
+            "flops": float(f"{sum(phase['flops'] for phase in phases):.3g}"),
+            "flops_beside": {name: float(f"{sum(each[name] for each in beside):.3g}") for name in beside[0]},
+            "device": str(device),
+            "precision": str(precision.choose_dtype(config.train.precision, device)).removeprefix("torch."),
+            **({"own_settings": own} if own else {}),
+            **({"corpora": corpora} if len(corpora) > 1 else {}),
+            **({"phases": phases} if len(phases) > 1 else {}),
+        }
+
+    def examples(self) -> list[str]:
+        """The first instances as the model will see them, with the answers."""
+        return self.reading.sources[0].examples(EXAMPLES)
+
+    def _phase_plan(self, number: int) -> dict[str, Any]:
+        phase = self.reading.phases[number]
+        first = self.reading.sources[number].batches(0)
+        tokens = sum(batch.tokens for batch in first)
+        counts = [self.objective.counts(batch) for batch in first]
+        shares = {part: sum(count[part] for count in counts) / tokens for part in counts[0]}
+        length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens  # as a token sees it
+        predicted = sum(shares.get(part, 0) for part in ON_VOCABULARY)
+        flops = 3 * sum(forward_flops(self.shape, length=length, predicted=predicted).values())
+        beside = self.objective.beside(self.shape, length=length, shares=shares)
+        return {
+            "steps": phase.steps,
+            "max_length": phase.max_length,
+            "sequences_per_step": phase.batch_size,
+            "tokens_per_step": tokens,
+            "flops": (flops + sum(beside.values())) * tokens * phase.steps,
+            "flops_beside": {name: each * tokens * phase.steps for name, each in beside.items()},
+        }
+
+
+def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[str]) -> dict[str, Any]:
+    """The fields of a preset that a tokenizer decides: rows, ids of special tokens, segments.
+
+    said: the fields that the family's config.json says; no other is changed. Where positions are counted from the pad
+    token's id, there are as many of them after it as in the preset.
+    """
+    pad, sep, eos = (tokenizer.special_id(role) for role in ("pad", "sep", "eos"))
+    pad = 0 if pad is None else pad  # the first GPT has none: what is padding nobody reads
+    end = sep if eos is None else eos
+    segments = 1 + max(max(frame.text_types + sum(frame.gap_types, ())) for frame in tokenizer.frames)
+    fields: dict[str, Any] = {"vocab_size": tokenizer.vocab_size, "pad_token_id": pad, "decoder_start_token_id": pad}
+    if preset.position_offset:
+        fields["max_position_embeddings"] = preset.max_length + pad + 1
+    if preset.type_vocab_size > 1:
+        fields["type_vocab_size"] = max(preset.type_vocab_size, segments)
+    if end is not None:
+        fields |= {"sep_token_id": end if sep is None else sep, "eos_token_id": end}
+    elif preset.eos_token_id is not None:
+        raise UsageError(
+            "This family ends what it writes with a special token, and the tokenizer has none (eos or sep). Train one "
+            "that has: bertie tokenizer train CORPUS --for gpt2 -o FOLDER"
+        )
+    return {name: value for name, value in fields.items() if name in said}

@@ -1,0 +1,44 @@
+"""The report of tuning: RUN/report.html."""
+
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
+from bertie.report.charts import Line, line_chart
+from bertie.report.page import Report, Tile
+from bertie.report.values import duration, setting
+
+
+def page(results: Mapping[str, Any]) -> Report:
+    """All trials of a search, best first; how the best grew; what each value came to on the whole."""
+    metric, best, rows = results["metric"], results["best"], results["trials"]
+    report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
+    report.tiles(
+        [
+            Tile(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
+            Tile("trials", f"{results['done']}", f"{results['given up']} given up, {results['failed']} failed"),
+            Tile("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
+        ]
+    )
+    ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])
+    so_far = list(itertools.accumulate((row[metric] for row in ended), max))
+    places = [float(n) for n in range(1, len(ended) + 1)]
+    lines = [Line("best so far", places, so_far), Line("trial", places, [row[metric] for row in ended])]
+    about = f"The best of many trials is slightly optimistic: expect a lower {metric} on other texts."
+    report.section("Best value over trials", about).chart(line_chart(lines, x_label="trial", y_label=metric))
+    names = list(best["settings"])
+    table = [
+        [*(setting(row["settings"][n]) for n in names), row[metric], row["state"], duration(row["seconds"])]
+        for row in rows
+    ]
+    report.section("Trials").table([*names, metric, "state", "time"], table)
+    means = [
+        [name, setting(value), sum(found) / len(found), len(found)]
+        for name in names
+        for value in sorted({row["settings"][name] for row in ended}, key=str)
+        if (found := [row[metric] for row in ended if row["settings"][name] == value])
+    ]
+    if len(means) < len(ended) * len(names):  # values that came up more than once
+        report.section("Values", f"Mean {metric} of the trials with each value.")
+        report.table(["setting", "value", metric, "trials"], means)
+    return report
