@@ -8,10 +8,10 @@ import copy
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, Self, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ModelWrapValidatorHandler, ValidationError, model_validator
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_small, write_bytes
@@ -22,21 +22,29 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _over_defaults(cls, given: Any) -> Any:
-        """A section given in part lies over this config's own default: fine-tuning's optim.lr leaves its warm-up."""
+    def _over_defaults(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
+        """A section given in part lies over this config's own default: fine-tuning's optim.lr leaves its warm-up.
+
+        Its `model_fields_set` has what was given alone.
+        """
         if not isinstance(given, Mapping):
-            return given
+            return build(given)
         sections = {
             name: field.default for name, field in cls.model_fields.items() if isinstance(field.default, Config)
         }
-        return {
+        over = {
             name: merge(sections[name].model_dump(), value)
             if name in sections and isinstance(value, Mapping)
             else value
             for name, value in given.items()
         }
+        built = build(over)
+        for name in sections:
+            if isinstance(part := given.get(name), Mapping):
+                getattr(built, name).__pydantic_fields_set__.intersection_update(part)
+        return built
 
 
 C = TypeVar("C", bound=Config)

@@ -106,4 +106,5 @@ class FinetuneConfig(Config):
     baselines: bool = True
     """Also measure answers without a model on the dev examples, such as tf-idf with logistic regression: seconds."""
     optim: OptimConfig = OptimConfig(lr=3e-5, warmup=0.1)
+    """The optimizer. Without optim.lr the rate suits the model's width: 3e-5 for BERT-base, 5e-4 for bert-tiny."""
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)

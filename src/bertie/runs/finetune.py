@@ -113,5 +113,6 @@ def plan(config: FinetuneConfig) -> dict[str, Any]:
         "dev_examples": len(examples.dev),
         "tokens_per_epoch": int(run.train.starts[-1]),
         "steps": config.train.steps,
-        "notes": run.notes,
+        "lr": run.config.optim.lr,
+        "notes": [*run.warnings, *run.notes],
     }

@@ -39,9 +39,11 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
 from bertie.train.loop import fit
 from bertie.train.precision import choose_device
+from bertie.train.rates import ABSURD, usual_rate
 from bertie.train.resume import flatten
 
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
+MANY_EPOCHS = 80  # a plan with as many draws a warning
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 
 Watch = Callable[[float, Mapping[str, float]], None]
@@ -68,6 +70,8 @@ class Run:
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
         self.model = self._model()
+        self.config = config = self._with_rate()
+        self.warnings = self._odd()
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
@@ -95,6 +99,8 @@ class Run:
         config = self.config
         for note in self.notes:
             console.say(note)
+        for warning in self.warnings:
+            console.warn(warning)
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self._measure(FIRST_LOOK)
         if config.select == "best" and resume not in ("auto", "never"):
@@ -135,6 +141,34 @@ class Run:
             )
         with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:
             shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
+
+    def _with_rate(self) -> FinetuneConfig:
+        """The config with a learning rate that suits the model's size, unless one was given."""
+        config = self.config
+        if "optim" in config.model_fields_set and "lr" in config.optim.model_fields_set:
+            return config
+        rate, million = usual_rate(self.model.config.hidden_size), sum(p.numel() for p in self.model.parameters()) / 1e6
+        if rate != config.optim.lr:
+            why = f"chosen for a model of {million:.3g} M parameters; {config.optim.lr:g} is BERT-base's"
+            self.notes.append(f"optim.lr {rate:g}, {why}")
+        return config.model_copy(update={"optim": config.optim.model_copy(update={"lr": rate})})
+
+    def _odd(self) -> list[str]:
+        """What looks like a slip: the rate, the number of epochs, the column of the labels."""
+        config, found = self.config, []
+        usual = usual_rate(self.model.config.hidden_size)
+        if config.optim.lr > ABSURD * usual:
+            found.append(f"optim.lr is {config.optim.lr:g}; models of this size usually learn with {usual:g}.")
+        if config.epochs >= MANY_EPOCHS:
+            found.append(f"epochs is {config.epochs:g}; most models are fine-tuned for 3 to 20 epochs.")
+        labels = [example.label for example in self.examples.train]
+        names = {label for label in labels if isinstance(label, str)}
+        if len(labels) >= 20 and len(names) > 0.9 * len(labels):
+            found.append(
+                f"{len(names):,} of {len(labels):,} training examples have a label of their own: the label column "
+                "looks like an id. Name the column of the labels with --label."
+            )
+        return found
 
     def _stepped(self, step: int) -> None:
         self.step = step
@@ -296,7 +330,7 @@ class Run:
             "train_examples": len(examples.train),
             "metrics": list(examples.metrics),
             "dev": self._beside(scores.report(), answers),
-            "notes": self.notes,
+            "notes": [*self.warnings, *self.notes],
         }
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
