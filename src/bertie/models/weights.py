@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -58,8 +59,7 @@ class WeightTable:
     def public(self, name: str) -> tuple[str, ...]:
         """Our name -> the public name, or names in fused order. Raises KeyError for a head that no row knows."""
         for ours, theirs in self.rows:
-            pattern = re.escape(ours).replace(r"\{\}", r"(\d+)").replace(r"\*", r"(\w+)")
-            if found := re.fullmatch(pattern, name):
+            if found := _pattern(ours).fullmatch(name):
                 parts = (theirs,) if isinstance(theirs, str) else theirs
                 return tuple(_fill(part, found.groups()) for part in parts)
         if name.startswith(tuple(f"{HEAD}{head}." for heads in own_classes().values() for head in heads)):
@@ -105,6 +105,12 @@ def check_names(names: Iterable[str], table: WeightTable, family: str) -> None:
                     f"The files of a {family} have one place for both {other} and {name} ({public}), so this model "
                     "could not be saved. Choose one of the two heads."
                 )
+
+
+@cache
+def _pattern(ours: str) -> re.Pattern[str]:
+    """Our side of a row: {} is a number, * a word. Made once: every name of every model is looked for in all rows."""
+    return re.compile(re.escape(ours).replace(r"\{\}", r"(\d+)").replace(r"\*", r"(\w+)"))
 
 
 def _fill(template: str, parts: Iterable[str]) -> str:
