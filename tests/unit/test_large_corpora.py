@@ -13,7 +13,7 @@ from bertie.data.order import Order
 from bertie.data.pairing import DocSentences, NextSentencePairs, SentenceOrderPairs
 from bertie.data.plans import Sentences, held_out
 from bertie.data.shards import Shards
-from bertie.files import write_json
+from bertie.files import seal, write_json
 
 SENTENCE, DOCUMENT = 2500, 8  # tokens of a sentence, sentences of a document
 SENTENCES = 1 << 20
@@ -37,7 +37,7 @@ def folder(tmp_path):
         sizes = {kind: {"bytes": (tmp_path / f"{name}.{kind}").stat().st_size, "blocks": []} for kind in shards.KINDS}
         rows.append({"name": name, **counts, **sizes})
     manifest = {"format": shards.FORMAT, "dtype": "uint8", "fingerprint": "synthetic", "shards": rows}
-    write_json(tmp_path / "manifest.json", {**manifest, "seal": shards._seal(manifest)})
+    write_json(tmp_path / "manifest.json", {**manifest, "seal": seal(manifest)})
     return tmp_path
 
 
