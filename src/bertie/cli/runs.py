@@ -1,4 +1,4 @@
-"""`bertie verify`, `bertie report` and `bertie export-checkpoint`: what a run folder holds."""
+"""`bertie verify`, `bertie report`, `bertie compare` and `bertie export-checkpoint`: what a run folder holds."""
 
 from pathlib import Path
 from typing import Annotated
@@ -87,3 +87,50 @@ def export_checkpoint(
         emit({"model": str(output), "step": step})
     else:
         console.show(f"{output}: the model of {run} at {step}")
+
+
+@app.command()
+def compare(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Run folders, finished or not.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Page to write: FILE.html.")] = None,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare runs: figures, cost, and the settings that differ.
+
+    All runs are of pre-training, or all of fine-tuning. A folder of several seeds is one row with a 95% confidence
+    interval; a folder of `bertie tune` is a row for each trial. The page also draws the curves over each other.
+
+    [bold]Examples[/]
+
+      bertie compare runs/a runs/b
+
+      bertie compare runs/a runs/b runs/c -o compare.html
+
+      bertie compare runs/tuning --json
+    """
+    from rich.table import Table
+
+    from bertie.files import check_new_file
+    from bertie.runs import compare as comparing
+
+    if output is not None:
+        check_new_file(output, overwrite=overwrite)
+    gathered = comparing.gather(runs)
+    found = comparing.compare(gathered)
+    if output is not None:
+        comparing.page(gathered, "bertie compare " + " ".join(map(str, runs))).save(output)
+    if console.verbosity.json:
+        emit(found)
+        return
+    for rows in (comparing.figure_rows, comparing.cost_rows, comparing.setting_rows):
+        columns, body = rows(found)
+        table = Table(*columns, box=None)
+        for row in body:
+            table.add_row(*row)
+        if body:
+            console.show(table)
+    if output is not None:
+        console.say(f"The comparison as a page: {output}")

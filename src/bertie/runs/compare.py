@@ -1,0 +1,208 @@
+"""Runs side by side: settings that differ, curves over each other, final figures, cost; before and after a domain.
+
+A run of several seeds, and a study of trials, are named by their folder: seeds become one row with an interval,
+trials a row each.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from safetensors import safe_open
+
+from bertie.errors import DataError, UsageError
+from bertie.evaluate.compare import Seeds, over_seeds
+from bertie.files import read_json
+from bertie.models.variant import CONFIG as MODEL_CONFIG
+from bertie.models.weights import weight_files
+from bertie.report.charts import Line, smooth
+from bertie.report.page import Report
+from bertie.report.training import Curve, curves
+from bertie.report.values import count, duration, number, setting
+from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.folder import CONFIG, RESULTS
+from bertie.runs.models import MODEL
+from bertie.runs.verify import run_config
+from bertie.train import log
+from bertie.train.resume import flatten
+
+SEED = "train.seed"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run, or the runs of several seeds, by the name that the tables show."""
+
+    name: str
+    folders: tuple[Path, ...]
+
+    @cached_property
+    def config(self) -> PretrainConfig | FinetuneConfig:
+        """The settings of the first run; those of the others differ in the seed alone."""
+        return run_config(self.folders[0])
+
+    @cached_property
+    def lines(self) -> list[list[dict[str, Any]]]:
+        """The metrics of each run."""
+        return [log.read(folder) for folder in self.folders]
+
+    def kind(self, name: str) -> list[dict[str, Any]]:
+        """The train or valid lines of the first run."""
+        return [line for line in self.lines[0] if line["kind"] == name]
+
+    @property
+    def figures(self) -> dict[str, Seeds]:
+        """The final figures, each over the seeds: a finished fine-tuning's of its dev set, else of the last line."""
+        found = [_final(folder, lines) for folder, lines in zip(self.folders, self.lines, strict=True)]
+        return {
+            name: over_seeds([row[name] for row in found]) for name in found[0] if all(name in row for row in found)
+        }
+
+    @property
+    def cost(self) -> dict[str, float]:
+        """Steps, tokens and seconds of all its runs together, and the parameters of one model where it is saved."""
+        trains = [[line for line in lines if line["kind"] == "train"] for lines in self.lines]
+        cost = {
+            "steps": sum(rows[-1]["step"] for rows in trains if rows),
+            "of": self.config.train.steps * len(self.folders),
+            "tokens": sum(line["tokens"] for rows in trains for line in rows),
+            "seconds": sum(rows[-1]["elapsed_s"] for rows in trains if rows),
+        }
+        model = self.folders[0] / MODEL
+        return cost | ({"parameters": _parameters(model)} if (model / MODEL_CONFIG).is_file() else {})
+
+    def as_json(self, differing: Sequence[str]) -> dict[str, Any]:
+        """The run as `bertie compare --json` prints it."""
+        flat = flatten(self.config.model_dump(mode="json"))
+        return {
+            "run": self.name,
+            "seeds": len(self.folders),
+            "settings": {key: flat.get(key) for key in differing},
+            "figures": {name: one.as_json() for name, one in self.figures.items()},
+            "cost": self.cost,
+        }
+
+
+def gather(paths: Sequence[Path]) -> list[Compared]:
+    """The runs that paths name.
+
+    Raises UsageError: fewer than two, or of several kinds; DataError: a run without metrics.
+    """
+    runs = [run for path in paths for run in _runs(path)]
+    if len(runs) < 2:
+        raise UsageError(f"bertie compare needs two runs; {len(runs)} was given. Name another run folder.")
+    if len({type(run.config) for run in runs}) > 1:
+        raise UsageError("Pre-training and fine-tuning runs have different figures. Compare runs of one kind.")
+    for run in runs:
+        if not all(run.lines):
+            raise DataError(f"{run.name} has no metrics yet: it stopped before its first line. Resume it first.")
+    return runs
+
+
+def compare(runs: Sequence[Compared]) -> dict[str, Any]:
+    """{"differing": settings, "runs": [{"run", "seeds", "settings", "figures", "cost"}]}"""
+    differing = _differing(runs)
+    return {"differing": differing, "runs": [run.as_json(differing) for run in runs]}
+
+
+def page(runs: Sequence[Compared], command: str) -> Report:
+    """All of it as one page."""
+    found = compare(runs)
+    report = Report("Comparison", f"{len(runs)} runs")
+    columns, rows = figure_rows(found)
+    about = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."
+    report.section("Final figures", about * any(row["seeds"] > 1 for row in found["runs"])).table(columns, rows)
+    report.section("Cost").table(*cost_rows(found))
+    if found["differing"]:
+        report.section("Settings that differ").table(*setting_rows(found))
+    curves(report, _curves(runs))
+    return report.footer(command=command, docs="docs/runs.md")
+
+
+def figure_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the final figures: those that every run has."""
+    first = found["runs"][0]["figures"]
+    names = [name for name in first if all(name in row["figures"] for row in found["runs"])]
+    rows = [[row["run"], str(row["seeds"]), *(_seeds(row["figures"][name]) for name in names)] for row in found["runs"]]
+    return ["run", "seeds", *names], rows
+
+
+def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of what the runs took."""
+    rows = []
+    for row in found["runs"]:
+        cost = row["cost"]
+        steps = f"{cost['steps']:,}" + (f" of {cost['of']:,}" if cost["steps"] < cost["of"] else "")
+        size = f"{cost['parameters']:,}" if "parameters" in cost else "(no model yet)"
+        rows.append([row["run"], steps, count(cost["tokens"]), duration(cost["seconds"]), size])
+    return ["run", "steps", "tokens", "time", "parameters"], rows
+
+
+def setting_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Columns and rows of the settings that are not the same in all runs."""
+    names = [row["run"] for row in found["runs"]]
+    rows = [[key, *(setting(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
+    return ["setting", *names], rows
+
+
+def _parameters(folder: Path) -> int:
+    """How many numbers the weights of a model folder are."""
+    total = 0
+    for path in weight_files(folder):
+        with safe_open(str(path), framework="np") as file:
+            total += sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    return total
+
+
+def _runs(path: Path) -> Iterator[Compared]:
+    if (path / CONFIG).is_file():
+        yield Compared(str(path), (path,))
+    elif seeds := sorted(inner.parent for inner in path.glob(f"seed-*/{CONFIG}")):
+        yield Compared(str(path), tuple(seeds))
+    elif trials := sorted(inner.parent for inner in path.glob(f"*=*/{CONFIG}")):
+        yield from (Compared(str(trial), (trial,)) for trial in trials if log.read(trial))
+    else:
+        raise DataError(f"{path} is not a run: there is no {CONFIG}. Name a folder of pretrain, finetune or tune.")
+
+
+def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    results = read_json(folder / RESULTS) if (folder / RESULTS).exists() else {}
+    if "dev" in results:
+        return {name: results["dev"][name] for name in results["metrics"]}
+    last = next((line for line in reversed(lines) if line["kind"] == "valid"), lines[-1])
+    return {name: value for name, value in last.items() if name.endswith(("loss", "accuracy", "f1"))}
+
+
+def _differing(runs: Sequence[Compared]) -> list[str]:
+    flat = [flatten(run.config.model_dump(mode="json")) for run in runs]
+    keys = {key: None for one in flat for key in one}
+    return [key for key in keys if len({setting(one.get(key)) for one in flat}) > 1 and key != SEED]
+
+
+def _seeds(one: Mapping[str, Any]) -> str:
+    between = "" if one["low"] is None else f" ({number(one['low'])} to {number(one['high'])})"
+    return number(one["mean"]) + between
+
+
+def _curves(runs: Sequence[Compared]) -> Iterator[Curve]:
+    """A chart for each figure that every run has at its validations, and for the training loss; a line a run."""
+    for name in ("loss", *_common(runs)):
+        kind = "train" if name == "loss" else "valid"
+        lines = []
+        for run in runs:
+            rows = run.kind(kind)
+            values = [row[name] for row in rows]
+            lines.append(Line(run.name, [row["step"] for row in rows], smooth(values) if kind == "train" else values))
+        where = "training text" if kind == "train" else "held-out examples"
+        yield Curve(lines, name.replace("_", " "), f"{name.replace('_', ' ')} on {where}, first seed.")
+
+
+def _common(runs: Sequence[Compared]) -> list[str]:
+    every = [run.kind("valid") for run in runs]
+    if not all(every):
+        return []
+    wanted = [name for name in every[0][-1] if name.endswith(("_loss", "accuracy", "f1"))]
+    return [name for name in wanted if all(name in rows[-1] for rows in every)]

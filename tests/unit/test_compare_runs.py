@@ -1,0 +1,45 @@
+"""`bertie compare`: figures with intervals over seeds, cost, the settings that differ; a table, a page, JSON."""
+
+import json
+
+import pytest
+from test_cli_finetune import LETTERS, rows, write
+
+from bertie.evaluate.compare import over_seeds
+from bertie.files import read_json
+from toys import toy_model
+
+FAST = ("train.batch_size=16", "train.precision=fp32", "max_length=24", "epochs=1", "train.eval_every=4")
+
+
+@pytest.fixture
+def runs(bertie, tmp_path):
+    model = toy_model(tmp_path / "model", LETTERS, max_position_embeddings=32)
+    table = write(tmp_path / "train.tsv", rows(120))
+    bertie.good("finetune", model, "--train", table, "-o", tmp_path / "a", "--seeds", "2", "optim.lr=1e-4", *FAST)
+    bertie.good("finetune", model, "--train", table, "-o", tmp_path / "b", "optim.lr=3e-3", *FAST)
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_two_runs_side_by_side(runs, bertie, tmp_path):
+    found = json.loads(bertie.good("compare", *runs, "--json"))
+    assert found["differing"] == ["optim.lr"]  # not the seed: it is what the interval is over
+    one, other = found["runs"]
+    assert one["settings"] == {"optim.lr": 1e-4}
+    values = [read_json(runs[0] / f"seed-{seed}" / "results.json")["dev"]["accuracy"] for seed in (0, 1)]
+    assert one["figures"]["accuracy"] == over_seeds(values).as_json()
+    assert other["figures"]["accuracy"]["low"] is None
+    assert one["cost"]["steps"] == 2 * other["cost"]["steps"] > 0
+    assert one["cost"]["parameters"] == other["cost"]["parameters"] > 1000
+    out = bertie.good("compare", *runs, "-o", tmp_path / "page.html")
+    assert "optim.lr" in out
+    page = (tmp_path / "page.html").read_text()
+    assert "Training curves" in page
+    assert "<svg" in page
+
+
+def test_what_cannot_be_compared_says_so(runs, bertie, tmp_path):
+    code, _, err = bertie("compare", runs[1])
+    assert (code, "needs two runs" in err) == (2, True)
+    code, _, err = bertie("compare", runs[1], tmp_path / "nothing")
+    assert (code, "is not a run" in " ".join(err.split())) == (3, True)
