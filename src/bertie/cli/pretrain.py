@@ -26,6 +26,10 @@ def pretrain(
         list[str] | None, typer.Option("--allow-change", help="Setting that may differ when resuming: optim.lr.")
     ] = None,
     overwrite: Overwrite = False,
+    minutes: Annotated[
+        float | None,
+        typer.Option("--minutes", min=0.1, help="Train for about so long: train.steps from a trial of a few steps."),
+    ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Pre-train a model on a corpus.
@@ -41,14 +45,18 @@ def pretrain(
 
       bertie pretrain -c pretrain-bert-base --corpus corpora/mine --tokenizer tokenizers/mine --dry-run
 
+      bertie pretrain --corpus corpora/mine --tokenizer tokenizers/mine -o runs/short --minutes 8
+
       bertie pretrain --from runs/tiny -o runs/again
 
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
     from bertie import settings as configs
+    from bertie.runs import budget
     from bertie.runs import pretrain as run
     from bertie.runs.config import PretrainConfig
     from bertie.runs.domains import table
+    from bertie.runs.pretraining import Ready
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.meeting import is_main
 
@@ -62,9 +70,15 @@ def pretrain(
         overrides or (),
         **given,
     )
+    if minutes is not None:
+        if any(override.startswith("train.steps=") for override in overrides or ()):
+            raise UsageError("--minutes chooses train.steps. Pass one of the two.")
+        settings = budget.with_minutes(settings, minutes, None if overwrite else output, Ready)
     if dry_run:
         planned = run.plan(settings)
         emit(planned) if console.verbosity.json else console.show(run.summary(planned), markup=True)
+        for warning in () if console.verbosity.json else planned["warnings"]:
+            console.warn(warning)
         return
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")

@@ -58,6 +58,11 @@ def count(value: float) -> str:
     return f"{value:.0f}"
 
 
+def size(bytes_: float) -> str:
+    """Returns a number of bytes at its own scale: 870 bytes, 12.3 KB, 4.1 MB, 2.0 GB."""
+    return f"{bytes_:.0f} bytes" if bytes_ < 1000 else count(bytes_).replace(" B", " G") + "B"
+
+
 def duration(seconds: float) -> str:
     """Returns a time at its own scale: 0.4 s, 3 s, 12 min, 1 h 20 min, 2 d 3 h."""
     if seconds < 0.95:

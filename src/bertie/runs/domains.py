@@ -23,18 +23,27 @@ SEED = 0x5EED  # never the run's: all runs on a corpus are measured on the same 
 
 
 def before_and_after(
-    start: Model, model: Model, tokenizer: Tokenizer, corpora: Mapping[str, tuple[Path, Shards]], *, sentences: int
+    start: Model | None,
+    model: Model,
+    tokenizer: Tokenizer,
+    corpora: Mapping[str, tuple[Path, Shards]],
+    *,
+    sentences: int,
 ) -> dict[str, Any]:
     """Corpus -> {"before": pseudo-perplexity of `start`, "after": of `model`}.
 
-    corpora: name -> folder, token ids. sentences: of each corpus, at most.
+    corpora: name -> folder, token ids. sentences: of each corpus, at most. start None: its head was untrained, so
+    that its figures would say nothing; they are left out.
     """
     texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
     found: dict[str, Any] = {}
     with progress("pseudo-perplexity", 2 * len(texts), unit="looks") as advance:
         for name, lines in texts.items():
             found[name] = {}
-            for when, one in (("before", start.to(model.device)), ("after", model)):
+            for when, one in (("before", start), ("after", model)):
+                if one is None:
+                    continue
+                one.to(model.device)
                 found[name][when] = asdict(pseudo_perplexity(one, lines, tokenizer=tokenizer))
                 advance(1)
     return found
@@ -59,6 +68,14 @@ def table(found: Mapping[str, Any]) -> str:
     width = max(len("pseudo-perplexity"), *map(len, found))
     rows = [f"{'pseudo-perplexity':<{width}}  {'per word':>21}  {'per token':>21}"]
     for name, both in found.items():
-        cells = [f"{both['before'][k]:>9.4g} -> {both['after'][k]:>8.4g}" for k in ("per_word", "per_token")]
+        cells = [
+            (f"{both['before'][k]:>9.4g} -> " if "before" in both else "") + f"{both['after'][k]:>8.4g}"
+            for k in ("per_word", "per_token")
+        ]
         rows.append(f"{name:<{width}}  {cells[0]:>21}  {cells[1]:>21}")
+    if any("before" not in both for both in found.values()):
+        rows.append(
+            "The figures before training are left out: the model had no trained masked-LM head, and started with a "
+            "fresh one."
+        )
     return "\n".join(rows)

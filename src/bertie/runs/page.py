@@ -50,7 +50,12 @@ def page(run: Path | str) -> Report:
         _plan(report, plan)
     if found := results.get("pseudo_perplexity"):
         rows = [
-            [name, both["before"]["per_word"], both["after"]["per_word"], both["after"]["words"]]
+            [
+                name,
+                both["before"]["per_word"] if "before" in both else "(fresh head)",
+                both["after"]["per_word"],
+                both["after"]["words"],
+            ]
             for name, both in found.items()
         ]
         about = "How well the model predicts each word of held-out sentences from the others. Lower is better."

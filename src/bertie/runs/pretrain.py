@@ -20,6 +20,8 @@ from bertie.models.codec import only_here
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
+from bertie.report.values import duration, size
+from bertie.runs import budget
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
@@ -81,9 +83,10 @@ def _go(
     """Train, measure, save."""
     config, run = ready.config, folder.path
     model = ready.model()
-    if is_main():
-        folder.begin(partial(ready.outline, model))
     planned = ready.plan(model)
+    if is_main():
+        budget.check_disk(planned, run)
+        folder.begin(partial(ready.outline, model))
     _show(ready, planned)
     source, now, drawn_s = ready.reading.source, 0, time.monotonic()
 
@@ -130,7 +133,7 @@ def _go(
         if config.pseudo_perplexity:
             corpora = ready.reading.folders
             results["pseudo_perplexity"] = before_and_after(
-                ready.model(), model, ready.tokenizer, corpora, sentences=config.pseudo_perplexity
+                ready.measured_start(), model, ready.tokenizer, corpora, sentences=config.pseudo_perplexity
             )
         if like is not None and (like / MODEL / WEIGHTS).exists():
             same = file_hash(like / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
@@ -145,12 +148,17 @@ def plan(config: PretrainConfig) -> dict[str, Any]:
     The corpus is encoded for it, which the run then need not do.
     """
     ready = Ready(config)
-    return {**ready.plan(ready.model()), "examples": ready.examples()}
+    planned = ready.plan(ready.model())
+    pace = budget.pace(ready, planned)
+    rates = {"tokens_per_s": round(pace.tokens_per_s), "seconds": round(pace.seconds(planned))}
+    return {**planned, **rates, "examples": ready.examples()}
 
 
 def _show(ready: Ready, planned: dict[str, Any]) -> None:
     """What the model will read, and the plan, before hours are spent on it."""
     console.say(summary({**planned, "examples": ready.examples()}), markup=True)
+    for warning in planned["warnings"]:
+        console.warn(warning)
 
 
 def summary(planned: dict[str, Any]) -> str:
@@ -180,5 +188,7 @@ def summary(planned: dict[str, Any]) -> str:
         f"plan: {p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
         f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
         + (f" ({beside})" if beside else "")
+        + f"\ndisk: up to {size(p['disk_bytes']['most'])}, {size(p['disk_bytes']['checkpoint'])} a checkpoint"
+        + (f"\ntime: {duration(p['seconds'])} at {p['tokens_per_s']:,} tokens/s, tried here" if "seconds" in p else "")
         + escape("".join(more))
     )

@@ -14,6 +14,7 @@ from bertie.models.count import forward_flops
 from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
+from bertie.runs import budget
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
 from bertie.runs.models import MODEL, model_folder
@@ -116,6 +117,11 @@ class Ready:
             kept.variant.architecture(tuple(kept.heads), kept.public)
         return model
 
+    def measured_start(self) -> Model | None:
+        """The model the run started from; None where its masked-LM head started fresh, which says nothing."""
+        _, report = families.load(self.start, heads=self.objective.heads, seed=self.config.train.seed)
+        return None if any(name.startswith("heads.mlm.") for name in report.fresh) else self.model()
+
     def save(self, model: Model, run: Path) -> None:
         """Write what is left of training: RUN/model, and what an objective keeps beside it."""
         for name, kept in self.objective.kept(model).items():
@@ -146,7 +152,7 @@ class Ready:
         samples = sum(phase.steps * phase.batch_size for phase in reading.phases)
         first, own = phases[0], families.family(config.model).own(self.shape)
         beside = [phase.pop("flops_beside") for phase in phases]
-        return {
+        planned = {
             "model": config.model,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "objective": self.objective.name,
@@ -165,6 +171,9 @@ class Ready:
             **({"corpora": corpora} if len(corpora) > 1 else {}),
             **({"phases": phases} if len(phases) > 1 else {}),
         }
+        planned["disk_bytes"] = budget.disk(planned, config)
+        tokens = sum(shards.num_values for shards in reading.shards.values())
+        return {**planned, "warnings": budget.warnings(planned, config, tokens)}
 
     def examples(self) -> list[str]:
         """The first instances as the model will see them, with the answers."""

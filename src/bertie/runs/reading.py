@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,12 @@ class Reading:
                 }
             )
         return rows
+
+    def sample(self, tokens: int) -> list[Batch]:
+        """A few sequences of the first phase, of about so many tokens: what a step reads, to be tried."""
+        first = self.phases[0]
+        size = max(1, min(first.batch_size, first.micro_batch_size or first.batch_size, tokens // first.max_length))
+        return self._source(replace(first, batch_size=size, micro_batch_size=None)).batches(0)
 
     def share_of(self, source: PretrainingSource | Mixture, name: str) -> PretrainingSource:
         """The part of a phase's source that reads one corpus."""

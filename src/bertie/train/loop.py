@@ -13,6 +13,7 @@ micro-batch, rank). So a run that was killed and resumed ends with the very bits
 
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import Share, backward, share
 
+RECENT_S = 10.0  # the speed that is shown is that of the last seconds
 TOKENS, STOP = "/tokens", "/stop"  # beside the names of parts, which have no slash
 
 
@@ -193,6 +195,7 @@ class _Loop:
             make = partial(share, self.source, self.objective, world=self.world)
             parts = stack.enter_context(closing(ahead(make, start, train.steps, train.workers)))
             self.began = self.mark = time.monotonic()
+            self.recent = deque([(self.began, 0)])
             for step, part in enumerate(parts, start + 1):
                 here = part.counts | {TOKENS: part.tokens, STOP: int(self.request.name is not None)}
                 counts = self.world.add_counts(here)
@@ -226,7 +229,12 @@ class _Loop:
         self.updates.step(self.lr)
 
     def _shown(self) -> dict[str, Any]:
-        rate = self.figures.tokens / max(time.monotonic() - self.began, 1e-9)
+        now, read = time.monotonic(), self.figures.tokens
+        self.recent.append((now, read))
+        while len(self.recent) > 2 and now - self.recent[1][0] > RECENT_S:
+            self.recent.popleft()
+        then, before = self.recent[0]
+        rate = (read - before) / max(now - then, 1e-9)
         return {"loss": self.figures.loss, "tokens/s": f"{rate:,.0f}"}
 
     def _now_and_then(self, step: int) -> None:

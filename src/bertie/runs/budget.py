@@ -1,0 +1,153 @@
+"""What a pre-training run costs on this machine: time, by a probe of a few real steps, and disk; what it would waste.
+
+seconds of a run = its floating-point operations / those of the probe a second + steps * seconds of an update
+"""
+
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from bertie import console
+from bertie.errors import UsageError
+from bertie.models.model import Model
+from bertie.nn import machine
+from bertie.objectives import Objective
+from bertie.report.values import count, duration, size
+from bertie.runs.config import PretrainConfig
+from bertie.runs.reading import Reading
+from bertie.train import precision
+from bertie.train.optim import Updates
+from bertie.train.step import backward
+
+PROBES = 3  # timed passes, after one that is not
+PROBED_TOKENS = 2048  # of a pass: seconds even for a base model on two cores
+STEADY = 0.9  # share of a budget that goes into steps; validation, checkpoints and the start take the rest
+HOPELESS_S = 3 * 86400.0
+WASTED = 0.3  # share of a corpus that an epoch may leave out unsaid: held-out documents, ends of documents
+COPIES = 3  # float32 numbers a parameter in a checkpoint: the weight and AdamW's two moments
+
+
+class Ready(Protocol):
+    """A pre-training run that has not begun."""
+
+    config: PretrainConfig
+    objective: Objective
+    reading: Reading
+
+    def model(self) -> Model:
+        """The model as training begins."""
+        ...
+
+    def plan(self, model: Model) -> dict[str, Any]:
+        """Sizes and costs."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast a run's steps are here. flops_per_s: of forward and backward passes; update_s: of an optimizer step."""
+
+    flops_per_s: float
+    tokens_per_s: float
+    update_s: float
+
+    def seconds(self, planned: Mapping[str, Any]) -> float:
+        """What all steps of a plan take."""
+        return float(planned["flops"] / self.flops_per_s + planned["steps"] * self.update_s)
+
+
+def pace(ready: Ready, planned: Mapping[str, Any]) -> Pace:
+    """Time some forward and backward passes, and an update, on the first batches of a run. The run stays as it is."""
+    device = precision.choose_device(ready.config.train.device)
+    dtype = precision.choose_dtype(ready.config.train.precision, device)
+    batches = ready.reading.sample(PROBED_TOKENS)
+    tokens = sum(batch.tokens for batch in batches)
+    counts: Counter[str] = Counter()
+    for batch in batches:
+        counts.update(ready.objective.counts(batch))
+    model = ready.model().to(device).train()
+    updates = Updates(model, ready.config.optim)
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), precision.computing_in(model, dtype):
+        taken = []
+        for _ in range(1 + PROBES):
+            began = time.perf_counter()
+            backward(model, ready.objective, batches, counts, seed=(0,), device=device).tensor().tolist()
+            taken.append(time.perf_counter() - began)
+        updates.step(0.0)
+        began = time.perf_counter()
+        updates.step(0.0)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        update_s = time.perf_counter() - began
+    pass_s = min(taken[1:])
+    first = planned["phases"][0] if "phases" in planned else planned
+    per_token = first["flops"] / (first["tokens_per_step"] * first["steps"])
+    return Pace(per_token * tokens / pass_s, tokens / pass_s, update_s)
+
+
+def steps_within(ready: Ready, minutes: float) -> int:
+    """How many steps the minutes allow here."""
+    planned = ready.plan(ready.model())
+    step_s = pace(ready, planned).seconds(planned) / planned["steps"]
+    return max(1, int(STEADY * 60 * minutes / step_s))
+
+
+def with_minutes(
+    config: PretrainConfig, minutes: float, run: Path | None, ready: Callable[[PretrainConfig], Ready]
+) -> PretrainConfig:
+    """The config with the steps that the minutes allow; those that were chosen before where the run has begun."""
+    from bertie.runs.verify import run_config
+
+    begun = run is not None and (run / "run.yaml").is_file()
+    steps = run_config(run).train.steps if begun and run is not None else steps_within(ready(config), minutes)
+    console.say(f"{minutes:g} minutes: {steps:,} steps" + (", as the run began." if begun else " on this machine."))
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+
+
+def disk(planned: Mapping[str, Any], config: PretrainConfig) -> dict[str, int]:
+    """Bytes that a run takes at most: all checkpoints it keeps, the one it is writing, and the model."""
+    one = COPIES * 4 * planned["parameters"]
+    saves = -(-planned["steps"] // config.train.save_every)
+    return {"checkpoint": one, "most": one * min(config.train.keep + 1, saves) + 4 * planned["parameters"]}
+
+
+def check_disk(planned: Mapping[str, Any], run: Path) -> None:
+    """Raise UsageError where a run cannot fit on the disk, before its first step."""
+    here = next(path for path in [run.absolute(), *run.absolute().parents] if path.exists())
+    there = sum(file.stat().st_size for file in run.glob("checkpoint-*/*"))
+    needed, free = planned["disk_bytes"]["most"] - there, shutil.disk_usage(here).free
+    if needed > free:
+        raise UsageError(
+            f"{run} takes up to {size(needed)} of disk; {size(free)} are free. Free some space, choose a folder on "
+            "another disk, or keep fewer checkpoints: train.keep=1."
+        )
+
+
+def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: int) -> list[str]:
+    """What should be changed before hours are spent: an epoch that leaves out much, a run that takes days."""
+    found, read = [], planned["tokens_per_epoch"]
+    if read < (1 - WASTED) * corpus_tokens:
+        why = "Sentence pairs need documents of several sentences, and the ends of documents are left out. "
+        pairs = [name for name in ("nsp", "sop") if config.objectives.get(name) is not None]
+        found.append(
+            f"An epoch reads {count(read)} of the corpus's {count(corpus_tokens)} tokens. "
+            + (
+                f"{why}Without them more is read: {' '.join(f'objectives.{name}=null' for name in pairs)}."
+                * bool(pairs)
+            )
+        )
+    if planned["device"] == "cpu":
+        rates = machine.cpu_rates()
+        rate = {"float32": rates.fp32, "bfloat16": rates.bf16}[planned["precision"]]
+        if (least := planned["flops"] / (1e9 * rate * torch.get_num_threads())) > HOPELESS_S:
+            found.append(
+                f"This run takes at least {duration(least)} on this processor, at the speed of its matrix products. "
+                "Fewer train.steps, a smaller model or --minutes fit a budget; a GPU fits the recipe."
+            )
+    return found

@@ -1,0 +1,85 @@
+"""What a run costs, said before it starts: disk, time, and how much of the corpus an epoch reads."""
+
+import shutil
+import time
+from collections import deque
+from types import SimpleNamespace
+
+import pytest
+from test_pretrain import documents, home, make_corpus, settings, thread
+
+import bertie as package
+from bertie import families
+from bertie.errors import UsageError
+from bertie.runs import domains
+from bertie.runs.budget import with_minutes
+from bertie.runs.pretrain import plan, pretrain
+from bertie.runs.pretraining import Ready
+from bertie.train.loop import RECENT_S, _Loop
+
+assert home
+assert thread  # fixtures
+
+
+def test_a_run_that_the_disk_cannot_hold_is_refused_before_it_begins(home, tmp_path, monkeypatch):
+    needed = plan(settings(home))["disk_bytes"]
+    assert needed["most"] > needed["checkpoint"] > 0
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed["most"] - 1))
+    with pytest.raises(UsageError, match=r"takes up to .*B of disk"):
+        pretrain(settings(home), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_disk_that_is_foreseen_is_enough(home, tmp_path):
+    sizes = []
+    run = tmp_path / "run"
+    pretrain(settings(home), run, watch=lambda *_: sizes.append(sum(f.stat().st_size for f in run.glob("*/*.safe*"))))
+    assert max(sizes) <= plan(settings(home))["disk_bytes"]["most"] * 1.1  # headers of files
+
+
+def test_pairs_of_short_documents_are_warned_of(home, tmp_path):
+    short = make_corpus(tmp_path / "short", documents(90, sentences=1) + documents(10))
+    said = plan(settings(home, corpus=str(short)))["warnings"]
+    assert any("objectives.nsp=null" in warning for warning in said)
+    assert not plan(settings(home))["warnings"]
+
+
+def test_a_run_of_days_is_warned_of(home):
+    assert any("at least" in warning for warning in plan(settings(home, "train.steps=1000000000"))["warnings"])
+
+
+def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
+    config = with_minutes(settings(home), 0.05, None, Ready)
+    more = with_minutes(settings(home), 1.0, None, Ready)
+    assert 1 <= config.train.steps < more.train.steps
+    pretrain(settings(home), tmp_path / "run")
+    assert with_minutes(settings(home), 5.0, tmp_path / "run", Ready).train.steps == 6
+
+
+def test_minutes_and_steps_are_one_or_the_other(bertie):
+    code, _, err = bertie("pretrain", "--minutes", "1", "train.steps=5", "-o", "x")
+    assert code == 2
+    assert "Pass one of the two" in " ".join(err.split())
+
+
+def test_the_speed_shown_is_that_of_the_last_seconds():
+    now = time.monotonic()
+    loop = SimpleNamespace(
+        recent=deque([(now - 100, 0), (now - RECENT_S - 1, 1_000_000), (now - RECENT_S + 1, 1_000_000)]),
+        figures=SimpleNamespace(tokens=1_000_900, loss=1.0),
+    )
+    rate = _Loop._shown(loop)["tokens/s"]  # type: ignore[arg-type]
+    assert 60 < float(rate.replace(",", "")) < 110  # of the whole time: 10,000
+
+
+def test_the_figures_of_a_head_that_was_not_trained_are_left_out(home, tmp_path):
+    pretrain(settings(home), tmp_path / "run")
+    model = package.load(tmp_path / "run")
+    bare = families.build(model.config)
+    families.save(bare, tmp_path / "bare", tokenizer=model.tokenizer)
+    config = settings(home, "pseudo_perplexity=4", model=str(tmp_path / "bare"), tokenizer="")
+    config = config.model_copy(update={"model_overrides": {}})
+    found = pretrain(config, tmp_path / "domain")["pseudo_perplexity"]
+    assert all("before" not in both and both["after"]["per_word"] > 1 for both in found.values())
+    assert "had no trained masked-LM head" in domains.table(found)
