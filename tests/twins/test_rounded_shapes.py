@@ -4,11 +4,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertie import families
 from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder
 from bertie.models.heads import MaskedLMHead, SequenceHead
 from bertie.models.model import Model
 from bertie.nn import layout
+from bertie.nn.init import initialize
 from bertie.nn.layout import Packed, rounded
 from bertie.nn.loss import linear_cross_entropy
 
@@ -69,10 +70,10 @@ def results(model: Model, lengths: Tensor) -> dict[str, Tensor]:
     ids=["bert", "factorized", "trigram", "left-to-right", "windowed"],
 )
 def test_with_rows_and_without(monkeypatch: pytest.MonkeyPatch, options: dict[str, object], lengths: Tensor) -> None:
-    config = EncoderConfig(**SMALL).replace(**options)  # type: ignore[arg-type]
-    model = families.build(
-        config, heads=lambda config: {"mlm": MaskedLMHead(config), "sequence": SequenceHead(config, num_labels=3)}
-    ).train()
+    config = EncoderConfig(**SMALL).replace(**options, pooler=True)  # type: ignore[arg-type]
+    heads = {"mlm": MaskedLMHead(config), "sequence": SequenceHead(config, num_labels=3)}  # of no public class together
+    model = Model(Encoder(config), heads).train()
+    initialize(model, std=config.initializer_range, stds={}, seed=0)
     assert rounded(int(lengths.sum())) > lengths.sum()
     roomy = results(model, lengths)
     monkeypatch.setattr(layout, "rounded", lambda rows: rows)

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from bertie import families
-from bertie.errors import DataError, UsageError
+from bertie.errors import BertieError, DataError, UsageError
 from bertie.models.heads import MaskedLMHead, PairHead, SequenceHead
 from bertie.models.saving import check_vocabulary
 from bertie.models.weights import WeightTable
@@ -267,8 +267,11 @@ def test_the_card_has_a_yaml_header(folder):
 
 
 def test_heads_no_public_class_has_together_are_refused(tmp_path):
-    model = build(lambda c: {"mlm": MaskedLMHead(c), **classifier(c)})
-    with pytest.raises(DataError, match="BertForMaskedLM"):
+    with pytest.raises(BertieError, match="BertForMaskedLM"):  # before any training
+        build(lambda c: {"mlm": MaskedLMHead(c), **classifier(c)})
+    model = build(lambda c: {"mlm": MaskedLMHead(c)})
+    model.heads["sequence"] = classifier(model.config)["sequence"]
+    with pytest.raises(BertieError, match="BertForMaskedLM"):
         model.save_pretrained(tmp_path)
 
 

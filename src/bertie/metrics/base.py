@@ -84,6 +84,8 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     if not rows:
         return "", True
     metric = metric or next(iter(rows[0]["figures"]))
+    if metric in report.get("undefined", ()):
+        return "", True
     best = max(rows, key=lambda row: row["figures"][metric])
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
