@@ -9,10 +9,11 @@ import torch
 
 from bertie import families
 from bertie.data.ids import Ids
-from bertie.infer.native.library import targets
+from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.infer.torch_engine import TorchEngine
 
+pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 LENGTHS = np.array([1, 2, 5, 17, 33, 47, 128, 15, 16])
 SHAPES = {  # odd numbers of panels, one head and many, heads of 16 to 128
     "bert-tiny": {"vocab_size": 300},

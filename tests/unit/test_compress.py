@@ -12,11 +12,13 @@ from bertie.compress.quantize import gptq, widest
 from bertie.data.ids import Ids
 from bertie.errors import DataError
 from bertie.infer.choose import engine_of
+from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int8 import Int8Weight
 from toys import toy_model
 
+pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 WORDS = [f"w{i}" for i in range(200)]
 TEXTS = [" ".join(WORDS[(i * 7 + j * 3) % len(WORDS)] for j in range(3 + i % 20)) for i in range(400)]
 

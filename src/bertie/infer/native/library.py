@@ -54,10 +54,14 @@ def targets(known: Iterable[str] | None = None) -> list[str]:
     return [name for name, (needs, _) in TARGETS.items() if known.issuperset(needs)]
 
 
+def found_compiler() -> str | None:
+    """The C++ compiler that $CXX names, or the first one there is."""
+    return next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None)
+
+
 def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
     """Compile the encoder for a target. Raises OSError: no compiler, or one that fails."""
-    compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++") or shutil.which("clang++")
-    if compiler is None:
+    if (compiler := found_compiler()) is None:
         raise OSError("there is no C++ compiler (c++, g++ or clang++)")
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"{target}.so"
