@@ -13,8 +13,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ FOLDER = Path(__file__).parent
 sys.path[:0] = [str(FOLDER.parent), str(FOLDER.parent / "contract")]
 # ruff: noqa: E402
 
-import torch
 from test_objectives_contract import CASES, NANO, VOCAB, objective_of, source_of
 
 from bertie import families, objectives
@@ -37,7 +35,7 @@ from bertie.train import log
 from bertie.train.base import Learns, Source
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
-from nano import NanoSource
+from nano import NanoSource, one_thread
 
 STEPS, EVERY = 50, 10
 SIZES = {name: size for name, size in NANO.items() if "dropout" not in name} | {"hidden_dropout_prob": 0.1}
@@ -117,17 +115,6 @@ def kept(name: str) -> dict[str, list[float]]:
     """What the file of a run holds."""
     found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
     return found
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """So small a model gains nothing by more."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 if __name__ == "__main__":

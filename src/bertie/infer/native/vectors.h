@@ -107,58 +107,35 @@ struct Half { typedef uint16_t A; };
 INLINE void store_half(uint16_t*, vf) {}
 #endif
 
-// Bytes: activations without a sign (up to TOP), weights with one.
-#if (defined(__AVX512VNNI__) && defined(__AVX512VL__)) || defined(__AVXVNNI__)
-constexpr int TOP = 255;
-struct Byte {
-    typedef uint8_t A;
-    typedef vi Sum;
-    static constexpr int depth = 4;
-    INLINE vi row(const uint8_t* a) { return all(four_bytes(a)); }
-    INLINE vi weights(const char* b) { return *(const vi_anywhere*)b; }
-    INLINE void add(vi& s, vi a, vi b) {
+// Bytes: activations without a sign (up to TOP), weights with one; each lane adds four products to a sum.
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__)
-        asm("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(a), "v"(b));
-#else
-        asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(s) : "x"(a), "x"(b));
-#endif
-    }
-};
+constexpr int TOP = 255;
+INLINE void add_bytes(vi& s, vi a, vi b) { asm("vpdpbusd %2, %1, %0" : "+v"(s) : "v"(a), "v"(b)); }
+#elif defined(__AVXVNNI__)
+constexpr int TOP = 255;
+INLINE void add_bytes(vi& s, vi a, vi b) { asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(s) : "x"(a), "x"(b)); }
 #elif defined(__AVX2__)
 constexpr int TOP = 127;  // two products of 8 x 8 bits do not fit in the 16 that vpmaddubsw adds them in; of 7 x 8 they do
-struct Byte {
-    typedef uint8_t A;
-    typedef vi Sum;
-    static constexpr int depth = 4;
-    INLINE vi row(const uint8_t* a) { return all(four_bytes(a)); }
-    INLINE vi weights(const char* b) { return *(const vi_anywhere*)b; }
-    INLINE void add(vi& s, vi a, vi b) {
-        s += (vi)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)a, (__m256i)b), _mm256_set1_epi16(1));
-    }
-};
+INLINE void add_bytes(vi& s, vi a, vi b) {
+    s += (vi)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)a, (__m256i)b), _mm256_set1_epi16(1));
+}
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_DOTPROD)
 constexpr int TOP = 127;  // `vdotq_s32` reads both sides with a sign
-struct Byte {
-    typedef uint8_t A;
-    typedef vi Sum;
-    static constexpr int depth = 4;
-    INLINE vi row(const uint8_t* a) { return all(four_bytes(a)); }
-    INLINE vi weights(const char* b) { return *(const vi_anywhere*)b; }
-    INLINE void add(vi& s, vi a, vi b) { s = (vi)vdotq_s32((int32x4_t)s, (int8x16_t)a, (int8x16_t)b); }
-};
+INLINE void add_bytes(vi& s, vi a, vi b) { s = (vi)vdotq_s32((int32x4_t)s, (int8x16_t)a, (int8x16_t)b); }
 #else
 constexpr int TOP = 255;
+INLINE void add_bytes(vi& s, vi a, vi b) {  // byte by byte in lanes of 32 bits
+    for (int i = 0; i < 4; i++) s += ((a >> (8 * i)) & 255) * ((b << (24 - 8 * i)) >> 24);
+}
+#endif
 struct Byte {
     typedef uint8_t A;
     typedef vi Sum;
     static constexpr int depth = 4;
     INLINE vi row(const uint8_t* a) { return all(four_bytes(a)); }
     INLINE vi weights(const char* b) { return *(const vi_anywhere*)b; }
-    INLINE void add(vi& s, vi a, vi b) {  // byte by byte in lanes of 32 bits
-        for (int i = 0; i < 4; i++) s += ((a >> (8 * i)) & 255) * ((b << (24 - 8 * i)) >> 24);
-    }
+    INLINE void add(vi& s, vi a, vi b) { add_bytes(s, a, b); }
 };
-#endif
 
 // Rows and vectors of a tile: as many sums as the registers hold beside the weights
 #if defined(__AVX512F__) && defined(__AVX512VL__)
