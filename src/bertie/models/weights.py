@@ -169,6 +169,7 @@ class WeightsFolder:
         self.folder, self.table = folder, table
         self.stored: dict[str, list[_Stored]] = {}  # several: copies of one weight, which must agree
         self.int8: dict[str, dict[str, _Stored]] = {}  # of the weights in one byte a number: what goes with each
+        self._whole: dict[str, Int8Weight] = {}  # those that were read
 
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
@@ -213,13 +214,18 @@ class WeightsFolder:
 
     def whole_numbers(self, public: str) -> Int8Weight:
         """A weight stored in one byte a number. Raises DataError when what goes with it is missing or damaged."""
+        if public in self._whole:  # asked for twice: to be dequantized, and to be kept as it is
+            return self._whole[public]
         first, parts = self.stored[public][0], self.int8[public]
         try:
-            return Int8Weight.of(first.raw().numpy(), {part: stored.raw().numpy() for part, stored in parts.items()})
+            self._whole[public] = Int8Weight.of(
+                first.raw().numpy(), {part: stored.raw().numpy() for part, stored in parts.items()}
+            )
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"{first.path}: {first.name} is no whole int8 weight ({error}). Is the file damaged?"
             ) from None
+        return self._whole[public]
 
     def quantized(self, publics: tuple[str, ...]) -> Int8Weight | None:
         """What of a parameter is stored in one byte a number: all its parts, or None."""
