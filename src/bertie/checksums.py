@@ -19,7 +19,7 @@ LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouche
 
 
 @dataclass(frozen=True)
-class Checked:
+class FolderCheck:
     """What comparing a folder with its checksums.json found: a message for each damaged file, and files not listed."""
 
     files: int = 0
@@ -67,13 +67,13 @@ def listed(folder: Path) -> set[str]:
         return set()
 
 
-def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> Checked:
+def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> FolderCheck:
     """Compare every file of a folder with the list there, and with the lists of the folders inside.
 
     covered: names that something else vouches for. Raises DataError when the list itself is missing or damaged.
     """
     files: Mapping[str, Mapping[str, Any]] = read(folder)["files"]
-    found = Checked(len(files))
+    found = FolderCheck(len(files))
     for name, expected in files.items():
         message = problem(folder / name, expected)
         if message:
@@ -83,7 +83,7 @@ def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) 
             place = name.removesuffix(CHECKSUMS)
             found.damage.extend(inner.damage)
             found.uncovered.extend(f"{place}{other}" for other in inner.uncovered)
-            found = Checked(found.files + inner.files, found.damage, found.uncovered)
+            found = FolderCheck(found.files + inner.files, found.damage, found.uncovered)
     known = files.keys() | {CHECKSUMS}
     found.uncovered.extend(name for name in names(folder) if name not in known and not covered(name))
     return found
@@ -100,11 +100,11 @@ def problem(path: Path, expected: Mapping[str, Any]) -> str:
     return ""
 
 
-def _check_inner(folder: Path) -> Checked:
+def _check_inner(folder: Path) -> FolderCheck:
     try:
         return check(folder)
     except DataError as error:
-        return Checked(0, [str(error)])
+        return FolderCheck(0, [str(error)])
 
 
 def names(folder: Path) -> list[str]:

@@ -17,23 +17,23 @@ from torch import Tensor
 from bertie import families, objectives
 from bertie.data.batch import Batch
 from bertie.data.tables import Example
-from bertie.data.tagged import Tagged
+from bertie.data.tagged import TaggedExample
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import Model
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed, Padded
 from bertie.objectives import OBJECTIVES
 from bertie.tasks import TASKS
-from bertie.tasks.relation import Entity, Related
+from bertie.tasks.relation import Entity, RelationExample
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.base import Learns
+from bertie.train.base import Trainable
 from bertie.train.step import backward
 
 DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 META = torch.device("meta")
 
 
-def step(model: Model, learned: Learns, batches: Iterable[Batch]) -> None:
+def step(model: Model, learned: Trainable, batches: Iterable[Batch]) -> None:
     """A whole step on the meta device, in training, with dropout."""
     batches = list(batches)
     counts = {name: sum(learned.counts(batch)[name] for batch in batches) for name in learned.counts(batches[0])}
@@ -91,12 +91,15 @@ EXAMPLES: dict[str, list[Example]] = {
     "choice": [Example(("w9", *WORDS), "1"), Example(("w8", *WORDS, "w1"), "0")],
     "rank": [Example(("w9", text), label) for text, label in zip(WORDS, "01", strict=True)],
     "relation": [
-        Related((text,), label, entities=(Entity(0, 2, "A"), Entity(3, 5, "B")))
+        RelationExample((text,), label, entities=(Entity(0, 2, "A"), Entity(3, 5, "B")))
         for text, label in zip(WORDS, "ab", strict=True)
     ],
-    "tagging": [Tagged((WORDS[0],), ("O", "B-A", "O"), spans=SPANS), Tagged(("w3",), ("O",), spans=((0, 2),))],
+    "tagging": [
+        TaggedExample((WORDS[0],), ("O", "B-A", "O"), spans=SPANS),
+        TaggedExample(("w3",), ("O",), spans=((0, 2),)),
+    ],
     "span": [Example(("w1", "w2 w3 w4"), (("w3", 3),)), Example(("w1", "w5"), ())],
-    "parse": [Tagged((WORDS[0],), ((2, "x"), (0, "y"), (2, "x")), spans=SPANS)],
+    "parse": [TaggedExample((WORDS[0],), ((2, "x"), (0, "y"), (2, "x")), spans=SPANS)],
     "embed": [Example(WORDS, 1.0), Example(("w1", "w2"), 0.3)],
 }
 OPTIONS: dict[str, list[dict[str, Any]]] = {

@@ -19,7 +19,7 @@ from bertie.train import meeting
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.figures import measure
 from bertie.train.loop import fit
-from bertie.train.phases import Phased
+from bertie.train.phases import PhasedSource
 from bertie.train.sharding import own
 from nano import NanoSource, nano_fit, one_thread, timeless
 from ranks import finish, start_ranks
@@ -75,7 +75,7 @@ def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
 def train_in_phases(run: Path, **options: Any) -> None:
     """2 steps of 8 sequences, then 2 of 5, which are 2 and 3 on two ranks: of 1 and 2 passes."""
     parts = [NanoSource(batch_size=8, micro_batch_size=3), NanoSource(batch_size=5, micro_batch_size=2, seed=1)]
-    source: Any = Phased([(BORDER, parts[0]), (STEPS - BORDER, parts[1])])
+    source: Any = PhasedSource([(BORDER, parts[0]), (STEPS - BORDER, parts[1])])
     source.batch, source.objective = parts[0].batch, parts[0].objective
     options |= {"source": source, "borders": source.borders, "optimizer": "bert_adam"}
     nano_fit(run, steps=STEPS, dropout=0.0, keep=9, log_every=3, **options)

@@ -11,7 +11,7 @@ import torch
 
 from bertie import families
 from bertie.models import heads
-from bertie.models.heads import Row
+from bertie.models.heads import HeadSpec
 from bertie.nn.layout import Packed
 from bertie.registry import Registry
 
@@ -28,7 +28,7 @@ TINY = {
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[Row]]:
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[HeadSpec]]:
     """HEADS with the page's file and row."""
     code, row = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "mean.py").write_text(code, encoding="utf-8")
@@ -38,7 +38,7 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "mean", module)
     spec.loader.exec_module(module)
-    (added,) = eval(row, {"Row": Row, "MeanHead": module.MeanHead})
+    (added,) = eval(row, {"HeadSpec": HeadSpec, "MeanHead": module.MeanHead})
     monkeypatch.setattr(heads.HEADS, "_rows", {**dict(heads.HEADS.items()), added[0]: added[1]})
     return heads.HEADS
 

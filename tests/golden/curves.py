@@ -25,14 +25,14 @@ from test_objectives_contract import CASES, NANO, VOCAB, objective_of, source_of
 
 from bertie import families, objectives
 from bertie.data.tables import Example
-from bertie.data.tagged import Tagged
+from bertie.data.tagged import TaggedExample
 from bertie.models.elmo import ElmoConfig
 from bertie.models.model import Model
 from bertie.tasks import TASKS
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
-from bertie.train.base import Learns, Source
+from bertie.train.base import Source, Trainable
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 from nano import NanoSource, one_thread
@@ -51,7 +51,7 @@ def tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.load(folder)
 
 
-def pretraining(name: str, folder: Path) -> tuple[Model, Learns, Source]:
+def pretraining(name: str, folder: Path) -> tuple[Model, Trainable, Source]:
     """An objective on made-up documents."""
     objective, case = objective_of(name), CASES[name]
     source = source_of(objective, tokenizer(folder), batch_size=8, micro_batch_size=4)
@@ -62,7 +62,7 @@ def pretraining(name: str, folder: Path) -> tuple[Model, Learns, Source]:
     return model, objective, source
 
 
-def bilm(name: str, folder: Path) -> tuple[Model, Learns, Source]:
+def bilm(name: str, folder: Path) -> tuple[Model, Trainable, Source]:
     """ELMo's objective, whose words are spelled, on made-up sequences."""
     objective = objectives.build({name: {}})
     sizes = {"vocab_size": 1000, "hidden_size": 12, "intermediate_size": 10, "embedding_size": 4}
@@ -72,7 +72,7 @@ def bilm(name: str, folder: Path) -> tuple[Model, Learns, Source]:
     return model, objective, NanoSource(objective=objective)
 
 
-def finetuning(kind: str, folder: Path) -> tuple[Model, Learns, Source]:
+def finetuning(kind: str, folder: Path) -> tuple[Model, Trainable, Source]:
     """A task on made-up sentences: what the word w7 is found in, or which words have a low number."""
     rng, examples = random.Random(0), []
     for i in range(64):
@@ -82,7 +82,9 @@ def finetuning(kind: str, folder: Path) -> tuple[Model, Learns, Source]:
             ends.append(ends[-1] + len(word) + 1)
         spans = tuple((start, start + len(word)) for start, word in zip(ends, words, strict=False))
         tags = tuple("B-LOW" if int(word[1:]) < 20 else "O" for word in words)
-        examples.append(Example((text,), "ab"[i % 2]) if kind == "sequence" else Tagged((text,), tags, spans=spans))
+        examples.append(
+            Example((text,), "ab"[i % 2]) if kind == "sequence" else TaggedExample((text,), tags, spans=spans)
+        )
     task = TASKS[kind].of(examples, (), {})
     encoded = task.encode(examples, tokenizer(folder), max_length=32, too_long="truncate")
     model = families.build(families.config("bert-tiny", **SIZES), heads=task.heads)
@@ -90,7 +92,7 @@ def finetuning(kind: str, folder: Path) -> tuple[Model, Learns, Source]:
     return model, task, TaskSource(encoded, targets, batch_size=8, micro_batch_size=4, seed=0)
 
 
-RUNS: dict[str, Callable[[str, Path], tuple[Model, Learns, Source]]] = {
+RUNS: dict[str, Callable[[str, Path], tuple[Model, Trainable, Source]]] = {
     **{name: pretraining for name in CASES if name != "bilm"},
     "bilm": bilm,
     "sequence": finetuning,

@@ -12,7 +12,7 @@ import torch
 
 import bertie
 from bertie.cli import main, tables
-from bertie.data.tables import Bad, Example, Skipped
+from bertie.data.tables import Example, InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError
 from bertie.infer.embed import vectors, write_npy
 from bertie.runs.config import FinetuneConfig
@@ -99,10 +99,10 @@ def test_contrastive_loss_is_its_formula():
 
 def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):
     predictor = tables.embedder(base, "mean", True, None, "fp32", "cpu")
-    rows = [Example((TEXTS[0],), None, 1), Bad(2, "empty text"), Example((TEXTS[2],), None, 3)]
-    array, skipped = io.BytesIO(), Skipped()
+    rows = [Example((TEXTS[0],), None, 1), InvalidRow(2, "empty text"), Example((TEXTS[2],), None, 3)]
+    array, skipped = io.BytesIO(), SkipReport()
     records = [(row.line, found) for row, found in vectors(predictor, rows, skipped)]
-    write_npy(predictor, rows, array, Skipped())
+    write_npy(predictor, rows, array, SkipReport())
     assert (skipped.rows, skipped.total) == (3, 1)
     assert records[1] == (2, rows[1])
     array.seek(0)

@@ -16,7 +16,7 @@ from bertie.train.config import OptimConfig, TrainConfig
 
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
-from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, NO_LABEL, FinetunePeer, Way, require, rows
+from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, NO_LABEL, FinetunePeer, TrainerSetup, require, rows
 
 SHAPE = EncoderConfig(
     vocab_size=200,
@@ -57,8 +57,12 @@ def prepared(tmp_path: Path) -> bench.Prepared:
     )
 
 
-@pytest.mark.parametrize("way", [Way(pad_to=64), Way(pad_to=None, by_length=True)], ids=["padded", "grouped"])
-def test_some_steps_lead_to_the_same_answers(prepared: bench.Prepared, way: Way, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "way", [TrainerSetup(pad_to=64), TrainerSetup(pad_to=None, by_length=True)], ids=["padded", "grouped"]
+)
+def test_some_steps_lead_to_the_same_answers(
+    prepared: bench.Prepared, way: TrainerSetup, monkeypatch: pytest.MonkeyPatch
+):
     require()
     assert bench.same_loss(prepared) < 1e-5
     found: list[np.ndarray] = []

@@ -10,7 +10,7 @@ from parity import close
 
 from bertie import families
 from bertie.errors import UsageError
-from bertie.infer.generate import Writing, generate
+from bertie.infer.generate import GenerationConfig, generate
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.cache import Cache
@@ -74,7 +74,7 @@ def test_t5_writes_the_same(options: dict[str, Any], seed: int, tmp_path: Path) 
     ours, theirs = t5(tmp_path, seed)
     ids, mask = prompts()
     expected = theirs.generate(ids, attention_mask=mask, max_new_tokens=12, do_sample=False, **options)
-    same(generate(ours, ids, mask, Writing(max_new_tokens=12, **options)), expected[:, 1:])
+    same(generate(ours, ids, mask, GenerationConfig(max_new_tokens=12, **options)), expected[:, 1:])
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 4}, {"num_beams": 3, "early_stopping": True}], ids=str)
@@ -85,7 +85,7 @@ def test_gpt2_writes_the_same(options: dict[str, Any], seed: int, tmp_path: Path
     ids, mask = prompts()
     left = torch.stack([row.roll(len(row) - length) for row, length in zip(ids, LENGTHS, strict=True)])
     expected = theirs.generate(left, attention_mask=(left != 0).long(), max_new_tokens=12, do_sample=False, **options)
-    same(generate(ours, ids, mask, Writing(max_new_tokens=12, **options)), expected[:, left.shape[1] :])
+    same(generate(ours, ids, mask, GenerationConfig(max_new_tokens=12, **options)), expected[:, left.shape[1] :])
 
 
 @pytest.mark.parametrize("preset", ["gpt2", "openai-gpt", "bert-base-ltr"])
@@ -109,13 +109,13 @@ def test_drawing(tmp_path: Path) -> None:
     ours, _ = gpt2(tmp_path, 0)
     ids, mask = prompts()
     seeded = [
-        generate(ours, ids, mask, Writing(do_sample=True), generator=torch.Generator().manual_seed(seed))
+        generate(ours, ids, mask, GenerationConfig(do_sample=True), generator=torch.Generator().manual_seed(seed))
         for seed in (1, 1, 2)
     ]
     assert torch.equal(seeded[0], seeded[1])
     assert not torch.equal(seeded[0][:, :3], seeded[2][:, :3])
     greedy = generate(ours, ids, mask)
-    for narrow in (Writing(do_sample=True, top_k=1), Writing(do_sample=True, top_p=1e-6)):
+    for narrow in (GenerationConfig(do_sample=True, top_k=1), GenerationConfig(do_sample=True, top_p=1e-6)):
         assert torch.equal(generate(ours, ids, mask, narrow), greedy)
 
 
@@ -124,7 +124,9 @@ def test_the_share_of_what_is_drawn() -> None:
     from bertie.infer.generate import _draw
 
     logits = torch.tensor([[0.15, 0.5, 0.05, 0.3]]).log().expand(4000, 4)
-    draws = _draw(logits, Writing(do_sample=True, top_p=0.7), torch.Generator().manual_seed(0)).bincount(minlength=4)
+    draws = _draw(logits, GenerationConfig(do_sample=True, top_p=0.7), torch.Generator().manual_seed(0)).bincount(
+        minlength=4
+    )
     assert draws[[0, 2]].sum() == 0
     assert abs(draws[1] / 4000 - 0.5 / 0.8) < 0.03
 
@@ -135,4 +137,4 @@ def test_who_cannot_write_says_so() -> None:
         generate(model, torch.ones(1, 3, dtype=torch.int64))
     for wrong in ({"max_new_tokens": 0}, {"temperature": 0.0}, {"top_p": 2.0}, {"num_beams": 2, "do_sample": True}):
         with pytest.raises(UsageError):
-            Writing(**wrong)
+            GenerationConfig(**wrong)

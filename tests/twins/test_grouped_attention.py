@@ -9,7 +9,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
 from bertie.nn import groups as module
 from bertie.nn.attention import attention_bias, formula, split_heads
-from bertie.nn.dropout import Keep, keep_mask
+from bertie.nn.dropout import DropoutMask, keep_mask
 from bertie.nn.groups import Groups, grouped_attention
 from bertie.nn.layout import Packed
 
@@ -84,7 +84,7 @@ def test_dropout_keeps_the_mean() -> None:
 @pytest.mark.parametrize("p", [1e-6, 0.1, 0.5, 0.9])
 def test_what_is_kept_is_kept_at_the_rate_asked_for(p: float) -> None:
     torch.manual_seed(0)
-    keep = Keep(p)
+    keep = DropoutMask(p)
     for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
         mask = keep.draw((7, 30_001), dtype, 1.25)
         assert mask.dtype == dtype

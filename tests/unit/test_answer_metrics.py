@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bertie.data.questions import questions
-from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold, rouge_w
+from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold, rouge_w
 from bertie.metrics.base import baseline_notes
 
 DATA = Path(os.environ.get("BERTIE_DATA", "/nowhere")) / "squad"
@@ -103,7 +103,12 @@ def test_a_threshold_below_every_score_where_no_answer_pays():
 def test_scores_of_both_kinds_of_questions():
     scores = AnswerScores()
     truth = [(("the red tower", 4),), (), (("Ives", 0), ("St. Ives", 0)), ()]
-    given = [Given("red tower", "red tower"), Given("", "x", 2.0), Given("", "Ives", 1.0), Given("y", "y", -1.0)]
+    given = [
+        QaPrediction("red tower", "red tower"),
+        QaPrediction("", "x", 2.0),
+        QaPrediction("", "Ives", 1.0),
+        QaPrediction("y", "y", -1.0),
+    ]
     scores.add(truth, given)
     found = scores.report()
     assert found["exact_match"] == 0.5
@@ -128,7 +133,7 @@ def test_official_predictions_get_their_official_scores(data, predictions, scrip
     given = json.loads((DATA / "official_predictions" / predictions).read_text())
     rows = list(questions(DATA / data))
     scores = AnswerScores(script)
-    scores.add((row.label for row in rows), (Given(text := given.get(row.id, ""), text) for row in rows))
+    scores.add((row.label for row in rows), (QaPrediction(text := given.get(row.id, ""), text) for row in rows))
     assert [round(100 * value, 2) for value in scores.figures().values()] == list(expected)
 
 
@@ -136,7 +141,7 @@ def test_a_model_that_learnt_nothing_is_told_so():
     """It answers every question, wrongly; saying nothing would have been right for those without an answer."""
     scores = AnswerScores()
     truth = [(("yes", 0),), (), (), (("yes", 0),)] * 25
-    scores.add(truth, [Given("no", "no", -1.0)] * 100)
+    scores.add(truth, [QaPrediction("no", "no", -1.0)] * 100)
     report = scores.report()
     assert report["baselines"][0]["figures"] == {"f1": 0.5, "exact_match": 0.5}
     assert report["parts"]["questions with an answer"] == {"f1": 0.0, "exact_match": 0.0}
@@ -146,12 +151,12 @@ def test_a_model_that_learnt_nothing_is_told_so():
         "The model (f1 0.000, 95% interval 0.000 to 0.000) does not beat no answer to every question (0.500)."
     )
     good = AnswerScores()
-    good.add(truth, [Given("yes", "yes", -1.0) if true else Given("", "no", 1.0) for true in truth])
+    good.add(truth, [QaPrediction("yes", "yes", -1.0) if true else QaPrediction("", "no", 1.0) for true in truth])
     assert baseline_notes(good.report()) == []
     slightly = AnswerScores()
-    given = [Given("", "no", 1.0)] * 98 + [Given("", "no", 1.0), Given("yes", "yes", -1.0)]
+    given = [QaPrediction("", "no", 1.0)] * 98 + [QaPrediction("", "no", 1.0), QaPrediction("yes", "yes", -1.0)]
     slightly.add(truth, given)  # one question more than silence
     assert "does not clearly beat" in baseline_notes(slightly.report())[0]
     answered = AnswerScores()
-    answered.add([(("yes", 0),)], [Given("yes", "yes", -1.0)])
+    answered.add([(("yes", 0),)], [QaPrediction("yes", "yes", -1.0)])
     assert "baselines" not in answered.report()

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bertie.data import parsed, questions, rows, sources, tables, tagged
-from bertie.data.records import Dropped, Reading
-from bertie.data.tables import Bad, Example, TableFormat
+from bertie.data.records import DroppedRecord, ReadOptions
+from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import BertieError
 
 TABLE = pyarrow.table({"text": ["a", "b", "c"], "label": ["x", "y", "x"]})
@@ -112,7 +112,7 @@ def test_examples_or_what_is_wrong_with_them(name: str, data: bytes, tmp_path: P
     path.write_bytes(data)
     with suppress(BertieError):
         for found in READERS[name](path):
-            assert isinstance(found, Example | Bad)
+            assert isinstance(found, Example | InvalidRow)
             text_of(found).encode()  # what cannot be written would end `predict`
 
 
@@ -122,9 +122,9 @@ def test_examples_or_what_is_wrong_with_them(name: str, data: bytes, tmp_path: P
 def test_documents_or_what_was_dropped(kind: str, data: bytes, ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"a{ending}"
     path.write_bytes(data)
-    reading = Reading(format=kind)
+    reading = ReadOptions(format=kind)
     with suppress(BertieError):
         units, _ = sources.plan([str(path)], reading)
         for unit in units:
             for found in sources.read(unit, reading, Counter()):
-                assert isinstance(found, str | Dropped)
+                assert isinstance(found, str | DroppedRecord)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bertie.data.tables import Example
-from bertie.data.tagged import Tagged
+from bertie.data.tagged import TaggedExample
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.findings import Findings
 from bertie.tasks import TASKS, Prediction
@@ -229,8 +229,8 @@ LONG = " ".join("abcdefgh" * 4)
 EXAMPLES = {
     "choice": Example((LONG, "a", "b"), "0"),
     "embed": Example((LONG, "a"), 1.0),
-    "tagging": Tagged((LONG,), ("O",) * 32, spans=tuple((2 * i, 2 * i + 1) for i in range(32))),
-    "parse": Tagged((LONG,), ((0, "x"),) * 32, spans=tuple((2 * i, 2 * i + 1) for i in range(32))),
+    "tagging": TaggedExample((LONG,), ("O",) * 32, spans=tuple((2 * i, 2 * i + 1) for i in range(32))),
+    "parse": TaggedExample((LONG,), ((0, "x"),) * 32, spans=tuple((2 * i, 2 * i + 1) for i in range(32))),
     "span": Example(("q", LONG), (("a", 0),)),
 }
 REFUSED = ("choice", "embed", "parse")

@@ -72,9 +72,9 @@ def test_instances_agree_with_the_data_scripts_and_others_are_caught(tmp_path, m
         assert 0.5 < line["shares"]["random next"] < 0.8  # of single sentences all are
     bench_text._tell("instances", lines, None)
 
-    counted = instances.Ours.facts
+    counted = instances.BertieInstances.facts
     fewer = lambda self: counted(self) - Counter(masked=counted(self)["masked"] // 10)  # noqa: E731
-    monkeypatch.setattr(instances.Ours, "facts", fewer)
+    monkeypatch.setattr(instances.BertieInstances, "facts", fewer)
     with pytest.raises(BertieError, match="The share masked is"):
         instances.measure(made, "some", length=32, rounds=1)
 

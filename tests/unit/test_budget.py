@@ -14,7 +14,7 @@ from bertie.errors import UsageError
 from bertie.runs import domains
 from bertie.runs.budget import with_minutes
 from bertie.runs.pretrain import plan, pretrain
-from bertie.runs.pretraining import Ready
+from bertie.runs.pretraining import PreparedRun
 from bertie.train.loop import RECENT_S, _Loop
 
 assert home
@@ -50,11 +50,11 @@ def test_a_run_of_days_is_warned_of(home):
 
 
 def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
-    config = with_minutes(settings(home), 0.05, None, Ready)
-    more = with_minutes(settings(home), 1.0, None, Ready)
+    config = with_minutes(settings(home), 0.05, None, PreparedRun)
+    more = with_minutes(settings(home), 1.0, None, PreparedRun)
     assert 1 <= config.train.steps < more.train.steps
     pretrain(settings(home), tmp_path / "run")
-    assert with_minutes(settings(home), 5.0, tmp_path / "run", Ready).train.steps == 6
+    assert with_minutes(settings(home), 5.0, tmp_path / "run", PreparedRun).train.steps == 6
 
 
 def test_minutes_and_steps_are_one_or_the_other(bertie):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertie.evaluate.compare import Paired, over_seeds, paired_metrics
+from bertie.evaluate.compare import PairedDifference, over_seeds, paired_metrics
 
 
 def test_seeds_are_summed_up_with_students_interval():
@@ -16,7 +16,7 @@ def test_seeds_are_summed_up_with_students_interval():
         over_seeds([])
 
 
-def right_or_wrong(a: np.ndarray, b: np.ndarray, seed: int = 0) -> Paired:
+def right_or_wrong(a: np.ndarray, b: np.ndarray, seed: int = 0) -> PairedDifference:
     """Two models compared by accuracy. a, b (E,): whether each was right."""
     return paired_metrics(
         lambda rows: {"accuracy": a[rows].mean()}, lambda rows: {"accuracy": b[rows].mean()}, len(a), seed=seed

@@ -123,8 +123,8 @@ def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
 
     monkeypatch.setattr(road, "finetune", finetune)
     monkeypatch.setattr(road, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(road.Road, "predictions", lambda self, seed: None)
-    walk = road.Road(run, text=None, minutes=3.5)
+    monkeypatch.setattr(road.DemoPipeline, "predictions", lambda self, seed: None)
+    walk = road.DemoPipeline(run, text=None, minutes=3.5)
     with walk.clock("fine-tuning"):  # 147.5 s are left: three seeds of 40 s fit, a fourth does not
         walk.finetuning()
     task = json.loads((run / "task.json").read_text())

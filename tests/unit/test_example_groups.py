@@ -10,7 +10,7 @@ import pytest
 from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError
 from bertie.evaluate.compare import against
-from bertie.metrics.answers import AnswerScores, Given
+from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.runs.examples import hold_out
 from bertie.tasks import TASKS, SpanTask
 from bertie.tasks.answerer import Prediction
@@ -117,7 +117,7 @@ def test_intervals_of_answers_draw_contexts():
     right = np.random.default_rng(0).random(20) < 0.5
     task = SpanTask()
     examples = [Example((f"q{i}", f"c{i // 10}"), (("yes", 0),), i) for i in range(200)]
-    answers = [SpanPrediction(Given(text := "yes" if right[i // 10] else "no", text, -1.0)) for i in range(200)]
+    answers = [SpanPrediction(QaPrediction(text := "yes" if right[i // 10] else "no", text, -1.0)) for i in range(200)]
     scores = task.scores()
     assert isinstance(scores, AnswerScores)
     task.count(scores, examples, answers)

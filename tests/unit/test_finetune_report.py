@@ -12,10 +12,10 @@ from scipy.stats import binomtest
 from test_cli_finetune import FAST, model, one_thread, rows, run, settings, train, write
 
 from bertie.data.tables import Example
-from bertie.data.tagged import Tagged
+from bertie.data.tagged import TaggedExample
 from bertie.infer.findings import SLICES, WORST, Findings
 from bertie.infer.predict import Predictor
-from bertie.metrics.answers import Given
+from bertie.metrics.answers import QaPrediction
 from bertie.metrics.base import wilson
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.intervals import with_intervals
@@ -301,7 +301,7 @@ def test_words_with_another_tag_are_marked():
     task = TaggingTask(("O", "B-PER", "I-PER", "B-LOC"))
     text = "Ada sails to Ely"
     spans = ((0, 3), (4, 9), (10, 12), (13, 16))
-    example = Tagged((text,), ("B-PER", "O", "O", "B-LOC"), 4, spans=spans)
+    example = TaggedExample((text,), ("B-PER", "O", "O", "B-LOC"), 4, spans=spans)
     answer = TagPrediction(("B-PER", "O", "O", "B-PER"), None, {}, text, spans, (0.9, 0.8, 0.9, 0.7))
     shown = task.shown(example, answer)
     assert "".join(part.text for part in shown.texts[0]) == text
@@ -328,7 +328,7 @@ def test_answers_in_a_context_are_marked_and_cut_to_what_matters():
     start = context.index("1843")
     example = Example(("When?", context), (("1843", start),), 2, "q1")
     given = SpanPrediction(
-        Given("by Ada", "by Ada", -3.0), 0.8, spans=(Span("by Ada", start + 5, start + 11, 2.0, 0.8),)
+        QaPrediction("by Ada", "by Ada", -3.0), 0.8, spans=(Span("by Ada", start + 5, start + 11, 2.0, 0.8),)
     )
     shown = task.shown(example, given)
     assert [(p.text, p.kind) for p in shown.texts[1] if p.kind] == [("1843", "true"), ("by Ada", "given")]
@@ -337,7 +337,7 @@ def test_answers_in_a_context_are_marked_and_cut_to_what_matters():
     assert "in 1843 by Ada" in told
     assert (shown.truth, shown.given) == ("1843", "by Ada")
     assert task.wrongness(example, given) == pytest.approx(0.8)
-    silent = SpanPrediction(Given("", "by Ada", 2.0), None, spans=given.spans)
+    silent = SpanPrediction(QaPrediction("", "by Ada", 2.0), None, spans=given.spans)
     assert task.wrongness(example, silent) == pytest.approx(1 / (1 + np.exp(-2)))
     assert task.wrongness(Example(("When?", context), (), 3), silent) == 0
     slices = task.slices(example, given, 300, True)

@@ -8,7 +8,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 from bertie.errors import UsageError
 from bertie.objectives.mixture import BLOCK, Mixture, quotas, shares
 from bertie.runs.pretrain import plan, pretrain
-from bertie.runs.reading import Reading
+from bertie.runs.reading import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
 
@@ -42,7 +42,7 @@ def both(home):
 
 def reading(home, *overrides):
     config = settings(home, *overrides, corpus="")
-    return Reading(config, Tokenizer.load(config.tokenizer))
+    return RunData(config, Tokenizer.load(config.tokenizer))
 
 
 def test_every_place_has_one_origin_and_shares_are_kept(home, both):

@@ -13,7 +13,7 @@ from bertie.nn import machine
 from bertie.nn.linear import Linear
 from bertie.train.config import OptimConfig
 from bertie.train.muon import Muon
-from bertie.train.optim import OPTIMIZERS, Updates, pieces
+from bertie.train.optim import OPTIMIZERS, OptimizerGroup, pieces
 from nano import assert_same_run, nano_fit, nano_model
 
 LR = 0.05
@@ -27,7 +27,7 @@ def test_the_config_names_every_row():
 
 def test_matrices_decay_and_biases_and_norms_do_not():
     model = nano_model()
-    decayed, spared = Updates(model, OptimConfig(weight_decay=0.01)).optimizers[0].param_groups
+    decayed, spared = OptimizerGroup(model, OptimConfig(weight_decay=0.01)).optimizers[0].param_groups
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     assert (decayed["weight_decay"], spared["weight_decay"]) == (0.01, 0.0)
     for parameter in spared["params"]:
@@ -58,7 +58,9 @@ def test_biases_of_two_axes_do_not_decay(preset, sizes, biases):
     assert spared == {name for name, piece in found.items() if piece.tensor.ndim == 1} | set(added)
     for optimizer in NAMES:
         groups = [
-            group for each in Updates(model, OptimConfig(name=optimizer)).optimizers for group in each.param_groups
+            group
+            for each in OptimizerGroup(model, OptimConfig(name=optimizer)).optimizers
+            for group in each.param_groups
         ]
         still = [group for group in groups if not group["weight_decay"]]
         assert {id(x) for group in still for x in group["params"]} >= {id(found[name].owner) for name in added}
@@ -135,7 +137,7 @@ def test_muon_computes_in_what_the_machine_is_quicker_in(dtype, monkeypatch):
         layer, theirs = nn.Linear(*shape, bias=False), nn.Linear(*shape, bias=False)
         theirs.load_state_dict(layer.state_dict())
         before, grads = layer.weight.detach().clone(), [torch.randn(shape[::-1]) for _ in range(4)]
-        updates = Updates(layer, OptimConfig(name="muon", weight_decay=0.1))
+        updates = OptimizerGroup(layer, OptimConfig(name="muon", weight_decay=0.1))
         torchs = torch.optim.Muon(theirs.parameters(), lr=LR, weight_decay=0.1, adjust_lr_fn="match_rms_adamw")
         for layer.weight.grad in grads:
             theirs.weight.grad = layer.weight.grad.clone()
@@ -158,7 +160,7 @@ def test_it_does_what_the_formula_says(name, monkeypatch):
     layer = Linear(5, 3 * 4, parts=3)
     weight, bias = layer.weight.detach().clone(), layer.bias.detach().clone()
     grads = [(torch.randn(12, 5), torch.randn(12)) for _ in range(4)]
-    updates = Updates(layer, OptimConfig(name=name, **CONFIG))
+    updates = OptimizerGroup(layer, OptimConfig(name=name, **CONFIG))
     for layer.weight.grad, layer.bias.grad in grads:
         updates.step(LR)
     formula = FORMULAS[name]
@@ -176,7 +178,7 @@ def test_the_release_s_first_update_is_three_times_as_large():
         layer = nn.Linear(1, 1, bias=False)
         before = layer.weight.item()
         layer.weight.grad = torch.ones(1, 1)
-        Updates(layer, OptimConfig(name=name, weight_decay=0.0)).step(0.01)
+        OptimizerGroup(layer, OptimConfig(name=name, weight_decay=0.0)).step(0.01)
         moved[name] = before - layer.weight.item()
     assert moved["bert_adam"] / moved["adamw"] == pytest.approx(0.1 / 0.001**0.5, rel=1e-3)
 
@@ -185,12 +187,12 @@ def test_lamb_moves_what_is_all_zero():
     layer = nn.Linear(3, 2, bias=False)
     nn.init.zeros_(layer.weight)
     layer.weight.grad = torch.ones(2, 3)
-    Updates(layer, OptimConfig(name="lamb")).step(0.01)
+    OptimizerGroup(layer, OptimConfig(name="lamb")).step(0.01)
     torch.testing.assert_close(layer.weight.detach(), torch.full((2, 3), -0.01), rtol=1e-4, atol=0)
 
 
 def test_muon_takes_hidden_matrices_and_adamw_the_rest():
-    first, rest = Updates(nano_model(), OptimConfig(name="muon")).optimizers
+    first, rest = OptimizerGroup(nano_model(), OptimConfig(name="muon")).optimizers
     assert isinstance(first, Muon)
     assert isinstance(rest, torch.optim.AdamW)
     hidden = [piece.name for piece in pieces(nano_model(), apart=True) if piece.hidden]
@@ -214,7 +216,7 @@ def test_state_travels_by_name_and_frozen_parameters_have_none(name):
     layer = nn.Linear(5, 3)
     layer.bias.requires_grad = False
     config = OptimConfig(name=name)
-    updates = Updates(layer, config)
+    updates = OptimizerGroup(layer, config)
     layer.weight.grad = torch.randn(3, 5)
     updates.step(0.1)
     state = updates.state()
@@ -223,7 +225,7 @@ def test_state_travels_by_name_and_frozen_parameters_have_none(name):
 
     other = nn.Linear(5, 3)
     other.load_state_dict(layer.state_dict())
-    resumed = Updates(other, config)
+    resumed = OptimizerGroup(other, config)
     resumed.load(state, "here")
     for one, opt in ((layer, updates), (other, resumed)):
         one.weight.grad = torch.ones(3, 5)
@@ -236,11 +238,11 @@ def test_what_needs_whole_matrices_is_refused_when_they_are_cut(name):
     layer = nn.Linear(5, 3)
     layer.weight.placements = ()  # as a tensor has that lies in parts on several ranks
     with pytest.raises(UsageError, match=f"optim.name={name} .* train.shard=none"):
-        Updates(layer, OptimConfig(name=name))
+        OptimizerGroup(layer, OptimConfig(name=name))
 
 
 def test_state_of_another_model_is_refused():
-    updates = Updates(nn.Linear(5, 3), OptimConfig())
+    updates = OptimizerGroup(nn.Linear(5, 3), OptimConfig())
     with pytest.raises(DataError, match="belongs to no parameter"):
         updates.load({"weight/exp_avg": torch.zeros(4, 4)}, "here")
     with pytest.raises(DataError, match="elsewhere/exp_avg"):

@@ -168,7 +168,7 @@ def test_every_changed_byte_is_found(tmp_path):
             except DataError:
                 assert name == "checksums.json"
         path.write_bytes(whole)
-    assert checksums.check(tmp_path / "out") == checksums.Checked(5)
+    assert checksums.check(tmp_path / "out") == checksums.FolderCheck(5)
     fill(tmp_path / "out", "inner/mine.txt")
     assert checksums.check(tmp_path / "out").uncovered == ["inner/mine.txt"]
 

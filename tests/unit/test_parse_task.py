@@ -13,8 +13,8 @@ from sklearn.metrics import f1_score
 
 from bertie import load
 from bertie.data.parsed import is_tree, trees
-from bertie.data.tables import Bad, TableFormat
-from bertie.data.tagged import Tagged, spaced
+from bertie.data.tables import InvalidRow, TableFormat
+from bertie.data.tagged import TaggedExample, spaced
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.metrics.parsing import ParseScores
@@ -42,7 +42,7 @@ def write(path: Path, *blocks: str) -> Path:
 def test_klue_dp_is_read_as_published(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.tsv", HEADER, klue([("나는", 2, "NP_SBJ"), ("간다.", 0, "VP")]))
     (found,) = trees(path, KLUE)
-    assert found == Tagged(("나는 간다.",), ((2, "NP_SBJ"), (0, "VP")), 4, spans=((0, 2), (3, 6)))
+    assert found == TaggedExample(("나는 간다.",), ((2, "NP_SBJ"), (0, "VP")), 4, spans=((0, 2), (3, 6)))
 
 
 def test_a_treebank_is_read_with_its_text(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_treebank_is_read_with_its_text(tmp_path: Path) -> None:
     ]
     lines = [f"{i}\t{w}\t_\t_\t_\t_\t{head}\tdep\t_\t{misc}" for i, w, head, misc in rows]
     (found,) = trees(write(tmp_path / "x.conllu", "# text = can't.\n", "\n".join(lines), "\n\n"), TableFormat())
-    assert isinstance(found, Tagged)
+    assert isinstance(found, TaggedExample)
     assert found.texts == ("can't.",)
     assert [found.texts[0][a:b] for a, b in found.spans] == ["ca", "n't", "."]
     assert found.label == ((0, "dep"), (1, "dep"), (1, "dep"))
@@ -77,8 +77,8 @@ def test_a_treebank_is_read_with_its_text(tmp_path: Path) -> None:
 def test_damaged_sentences_are_told_and_the_rest_is_read(tmp_path: Path, row: str, reason: str) -> None:
     path = write(tmp_path / "dev.tsv", row, "\n\n", klue([("나는", 2, "NP_SBJ"), ("간다.", 0, "VP")]))
     bad, good = trees(path, KLUE)
-    assert bad == Bad(1, reason)
-    assert isinstance(good, Tagged)
+    assert bad == InvalidRow(1, reason)
+    assert isinstance(good, TaggedExample)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=6))

@@ -11,7 +11,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import usual_seeds
 from bertie.tasks.sequence import SequenceTask
 from bertie.train.config import OptimConfig
-from bertie.train.optim import Updates
+from bertie.train.optim import OptimizerGroup
 
 CONFIG = EncoderConfig(
     vocab_size=30,
@@ -34,7 +34,7 @@ def step(built, config: OptimConfig) -> dict[str, float]:
     for parameter in built.parameters():
         if parameter.requires_grad:
             parameter.grad = torch.ones_like(parameter)
-    Updates(built, config).step(config.lr)
+    OptimizerGroup(built, config).step(config.lr)
     return {name: float((tensor - before[name]).abs().max()) for name, tensor in built.state_dict().items()}
 
 

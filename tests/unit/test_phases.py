@@ -9,10 +9,10 @@ from test_pretrain import home, settings, thread
 from bertie.errors import Stopped, UsageError
 from bertie.runs.phases import phases
 from bertie.runs.pretrain import plan, pretrain
-from bertie.runs.reading import Reading
+from bertie.runs.reading import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
-from bertie.train.phases import Phased
+from bertie.train.phases import PhasedSource
 from nano import NanoSource, assert_same_run, nano_fit
 
 assert home
@@ -25,20 +25,23 @@ def ids(source, step, **options):
 
 def test_a_phase_s_steps_are_those_of_its_source():
     parts = [NanoSource(batch_size=8), NanoSource(batch_size=4, seed=1), NanoSource(batch_size=6, seed=2)]
-    source = Phased([(3, parts[0]), (1, parts[1]), (5, parts[2])])
+    source = PhasedSource([(3, parts[0]), (1, parts[1]), (5, parts[2])])
     assert source.borders == [3, 4]
     where = [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 4)]
     for step, (number, inside) in zip([0, 1, 2, 3, 4, 5, 8], where, strict=True):
         assert source.phase(step) == number
         assert ids(source, step) == ids(parts[number], inside)
     assert len({source.fingerprint, parts[0].fingerprint}) == 2
-    assert Phased([(3, parts[0])]).fingerprint == parts[0].fingerprint
-    assert Phased([(4, parts[0]), (5, parts[1])]).fingerprint != Phased([(5, parts[0]), (4, parts[1])]).fingerprint
+    assert PhasedSource([(3, parts[0])]).fingerprint == parts[0].fingerprint
+    assert (
+        PhasedSource([(4, parts[0]), (5, parts[1])]).fingerprint
+        != PhasedSource([(5, parts[0]), (4, parts[1])]).fingerprint
+    )
 
 
 @pytest.mark.parametrize("stops", [[6], [7], [8], [3, 7, 11]])
 def test_a_run_stopped_around_a_border_is_unbroken(tmp_path, stops):
-    source = Phased([(7, NanoSource(batch_size=8, micro_batch_size=3)), (5, NanoSource(batch_size=12, seed=1))])
+    source = PhasedSource([(7, NanoSource(batch_size=8, micro_batch_size=3)), (5, NanoSource(batch_size=12, seed=1))])
     source.batch, source.objective = source.sources[0].batch, source.sources[0].objective
     options = {"source": source, "borders": source.borders, "log_every": 4, "keep": 9}
     nano_fit(tmp_path / "unbroken", **options)
@@ -103,10 +106,10 @@ def test_phases_that_cannot_be_are_one_clear_error(home, tmp_path, given, messag
 def test_samples_are_counted_through_and_a_ramp_repeats_none(home):
     """Of the same length, the second phase goes on in the order where the first one stopped."""
     config = settings(home, "phases=[{steps: 3, batch_size: 4}, {steps: 3, batch_size: 8}]")
-    ramp = Reading(config, Tokenizer.load(config.tokenizer)).source
+    ramp = RunData(config, Tokenizer.load(config.tokenizer)).source
     seen = [i for step in range(6) for i in ids(ramp, step)]
     assert seen == list(range(36))
-    plain = Reading(settings(home, "train.batch_size=36"), Tokenizer.load(config.tokenizer)).source
+    plain = RunData(settings(home, "train.batch_size=36"), Tokenizer.load(config.tokenizer)).source
     tokens = [t for step in range(6) for batch in ramp.batches(step) for t in batch.input_ids.tolist()]
     assert tokens == plain.batches(0)[0].input_ids.tolist()
 

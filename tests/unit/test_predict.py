@@ -15,7 +15,7 @@ import torch
 import bertie
 from bertie import console, families
 from bertie.cli import main
-from bertie.data.tables import Bad, Example, Skipped, TableFormat
+from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.infer import predict as module
 from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
@@ -112,7 +112,7 @@ def test_predictions_come_in_order_and_do_not_depend_on_their_neighbours(model, 
 
 
 def test_a_bad_row_is_answered_in_its_place(model):
-    rows = [Example(("fine",)), Bad(2, "empty text"), Example(("also fine",))]
+    rows = [Example(("fine",)), InvalidRow(2, "empty text"), Example(("also fine",))]
     answers = [answer for _, answer in Predictor(model).stream(rows)]
     assert answers[1] == rows[1]
     assert close(answers[0].as_json(), bertie.predict(model, ["fine"])[0].as_json())
@@ -148,7 +148,7 @@ def test_long_texts_are_counted_and_refused_alone_under_error(model):
     count = TooLongCount("error", 32)
     rows = [Example(("short",), None, 1), Example(("x" * 50,), None, 2), Example(("y",), None, 3)]
     answers = [answer for _, answer in Predictor(model, too_long="error").stream(rows, long=count)]
-    assert answers[1] == Bad(2, "longer than 32 tokens")
+    assert answers[1] == InvalidRow(2, "longer than 32 tokens")
     assert answers[2].label == bertie.predict(model, ["y"])[0].label
     assert str(count) == "1 of 3 texts are longer than 32 tokens: refused (policy 'error')"
 
@@ -163,9 +163,9 @@ def test_scoring_streams_and_counts(model, tmp_path):
     assert report["accuracy"] == pytest.approx(29 / 30)
     assert report["unknown_labels"] == {"never seen": 1}
     assert report["left_out"] == {"rows": 31, "total": 1, "reasons": {"empty text": 1}}
-    skipped = Skipped()
+    skipped = SkipReport()
     with pytest.raises(DataError, match=r"no labelled example.*1 of 1 rows left out"):
-        Predictor(model).evaluate([Bad(2, "empty text")], skipped=skipped)
+        Predictor(model).evaluate([InvalidRow(2, "empty text")], skipped=skipped)
 
 
 def test_eager_answers_what_has_arrived(model):

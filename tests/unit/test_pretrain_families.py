@@ -11,7 +11,7 @@ from test_pretrain import home, settings, thread
 from bertie import families
 from bertie.errors import UsageError
 from bertie.runs.pretrain import pretrain
-from bertie.runs.pretraining import Ready
+from bertie.runs.pretraining import PreparedRun
 
 assert home
 assert thread  # fixtures
@@ -71,7 +71,7 @@ def test_a_rate_that_changes_is_resumed_as_it_was(home: Any, tmp_path: Path) -> 
         config = settings(home, "objectives.nsp=null", rate, "train.save_every=2", "train.log_every=1")
         results = pretrain(config, run)
         assert results["step"] == 6
-        source = Ready(config).reading.source
+        source = PreparedRun(config).reading.source
         for step in range(6):
             predicted.append(sum(len(batch.labels["mlm_targets"]) for batch in source.batches(step)))
         return predicted

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from sklearn import metrics as sklearn_metrics
 
-from bertie.data.tables import Bad, Example, TableFormat
+from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.metrics.relations import RelationScores, mean_area
 from bertie.tasks.base import Prediction
 from bertie.tasks.datasets import DATASETS, check
-from bertie.tasks.relation import Entity, Related, RelationTask
-from bertie.tasks.shown import Stretch
+from bertie.tasks.relation import Entity, RelationExample, RelationTask
+from bertie.tasks.shown import TextSpan
 from toys import FAST, CommandLine, toy_model
 
 LABELS = ("no_relation", "org:founded_by", "per:origin")
@@ -43,7 +43,7 @@ def write(path: Path, rows: list[dict[str, object]]) -> Path:
 def test_published_fields_become_a_text_and_two_names(tmp_path: Path) -> None:
     path = write(tmp_path / "dev.json", [row("가나는 도레에서 왔다.", "가나", "도레", "per:origin", 7)])
     (found,) = RelationTask.rows(path, KLUE_JSON)
-    assert isinstance(found, Related)
+    assert isinstance(found, RelationExample)
     assert (found.texts, found.label, found.id) == (("가나는 도레에서 왔다.",), "per:origin", "made-up-7")
     assert [found.texts[0][e.start : e.end] for e in found.entities] == ["가나", "도레"]
 
@@ -51,8 +51,8 @@ def test_published_fields_become_a_text_and_two_names(tmp_path: Path) -> None:
 def test_names_are_marked_whichever_comes_first(tmp_path: Path) -> None:
     rows = [row("Ada saw Rome.", "Ada", "Rome", "x"), row("Rome saw Ada.", "Ada", "Rome", "x")]
     one, two = RelationTask.rows(write(tmp_path / "dev.json", rows), KLUE_JSON)
-    assert isinstance(one, Related)
-    assert isinstance(two, Related)
+    assert isinstance(one, RelationExample)
+    assert isinstance(two, RelationExample)
     plain, typed = RelationTask(LABELS), RelationTask(LABELS, markers="typed")
     assert plain.marked(one) == "<subj>Ada</subj> saw <obj>Rome</obj>."
     assert plain.marked(two) == "<obj>Rome</obj> saw <subj>Ada</subj>."
@@ -63,7 +63,7 @@ def test_names_are_marked_whichever_comes_first(tmp_path: Path) -> None:
 def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> None:
     text = "x" * 2000 + " Rome saw Ada." + "y" * 2000
     place, person = Entity(2001, 2005, "LOC"), Entity(2010, 2013, "PER")
-    example = Related((text,), "per:origin", 1, "", (person, place))
+    example = RelationExample((text,), "per:origin", 1, "", (person, place))
     answer = Prediction("no_relation", 0.7, {"no_relation": 0.7, "org:founded_by": 0.2, "per:origin": 0.1})
     task = RelationTask(LABELS)
     (parts,) = task.shown(example, answer).as_json()["texts"]
@@ -74,7 +74,7 @@ def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> Non
     whole = "".join(part.text for part in task.shown(example, answer).texts[0])
     assert whole == text
     marked_already = task.shown(Example(("<subj>Ada</subj> ran.",), "per:origin"), answer)
-    assert marked_already.texts == ((Stretch("<subj>Ada</subj> ran."),),)
+    assert marked_already.texts == ((TextSpan("<subj>Ada</subj> ran."),),)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> Non
 def test_names_out_of_place_are_told(tmp_path: Path, change: dict[str, object], reason: str) -> None:
     bad = row("Ada saw Rome.", "Ada", "Rome", "x")
     bad["subject_entity"] = {**entity("Ada saw Rome.", "Ada", "PER"), **change}
-    assert list(RelationTask.rows(write(tmp_path / "dev.json", [bad]), KLUE_JSON)) == [Bad(1, reason)]
+    assert list(RelationTask.rows(write(tmp_path / "dev.json", [bad]), KLUE_JSON)) == [InvalidRow(1, reason)]
 
 
 def drawn(examples: int, seed: int, decimals: int = 6) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.data import records, sources, streams
-from bertie.data.records import Dropped, Reading
+from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.errors import DataError, UsageError
 
 DOCUMENTS = [
@@ -35,7 +35,7 @@ COMPRESS = {
 
 
 def read(*inputs, counts=None, **reading):
-    reading = Reading(**reading)
+    reading = ReadOptions(**reading)
     units, _ = sources.plan(map(str, inputs), reading)
     return [found for unit in units for found in sources.read(unit, reading, Counter() if counts is None else counts)]
 
@@ -45,7 +45,7 @@ def texts(found):
 
 
 def dropped(found):
-    return [(drop.reason, drop.line) for drop in found if isinstance(drop, Dropped)]
+    return [(drop.reason, drop.line) for drop in found if isinstance(drop, DroppedRecord)]
 
 
 def parquet(documents):
@@ -116,12 +116,12 @@ def test_an_archive_is_refused_and_nothing_of_it_is_written(tmp_path):
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("../outside.txt", "text")
     with pytest.raises(UsageError, match=r"what is in a \.zip file is not known here"):
-        sources.plan([str(archive)], Reading())
+        sources.plan([str(archive)], ReadOptions())
     with pytest.raises(DataError, match="holds no file of a known format"):
-        sources.plan([str(archive.parent)], Reading())
+        sources.plan([str(archive.parent)], ReadOptions())
     renamed = archive.rename(archive.with_suffix(".txt"))
-    (unit,), _ = sources.plan([str(renamed)], Reading())
-    assert all(isinstance(found, Dropped) for found in sources.read(unit, Reading(), Counter()))
+    (unit,), _ = sources.plan([str(renamed)], ReadOptions())
+    assert all(isinstance(found, DroppedRecord) for found in sources.read(unit, ReadOptions(), Counter()))
     assert [path.name for path in tmp_path.rglob("*")] == ["in", "texts.txt"]
 
 
@@ -276,7 +276,7 @@ def test_folders_and_globs_give_known_files_in_order_once(tmp_path):
     for name in ("b.txt", "a.txt", "sub/c.jsonl", ".hidden.txt", "d.pdf"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"text": "in c"}\n' if name.endswith("jsonl") else f"in {name}")
-    names, passed_over = sources.expand([str(tmp_path), str(tmp_path / "*.txt")], Reading())
+    names, passed_over = sources.expand([str(tmp_path), str(tmp_path / "*.txt")], ReadOptions())
     assert [name.removeprefix(f"{tmp_path}/") for name in names] == ["a.txt", "b.txt", "sub/c.jsonl"]
     assert passed_over == [str(tmp_path / "d.pdf")]
     assert texts(read(tmp_path)) == ["in a.txt", "in b.txt", "in c"]
@@ -289,7 +289,7 @@ def seconds_to_plan(folder, count):
         if number % 10 == 0:
             (folder / f"{number:06d}.bin").touch()
     begun = time.perf_counter()
-    units, passed_over = sources.plan([str(folder)], Reading())
+    units, passed_over = sources.plan([str(folder)], ReadOptions())
     elapsed_s = time.perf_counter() - begun
     assert [Path(item[0]).name for unit in units for item in unit.items] == [f"{n:06d}.txt" for n in range(count)]
     assert len(passed_over) == -(-count // 10)

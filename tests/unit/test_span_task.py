@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.data.tables import Bad, Example, TableFormat
+from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.metrics.answers import Given
+from bertie.metrics.answers import QaPrediction
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.facts import facts_of
@@ -253,7 +253,7 @@ def test_a_context_without_a_single_piece_has_no_answer(tokenizer):
     example = Example((QUESTION, "\u200b"))
     found = encoded(SpanTask(), [example], tokenizer, 24)
     (answer,) = SpanTask().decode(torch.zeros(len(found.ids), 2).numpy(), found, [example])
-    assert answer.label == Given("", "", float("inf"))
+    assert answer.label == QaPrediction("", "", float("inf"))
     assert answer.as_json()["n_best"] == []
 
 
@@ -303,7 +303,7 @@ def test_rows_from_files(tmp_path: Path):
     )
     first, second = SpanTask.rows(tmp_path / "a.jsonl", TableFormat())
     assert first.label == ()
-    assert second == Bad(2, "no answers")
+    assert second == InvalidRow(2, "no answers")
     (tmp_path / "a.csv").write_text("context,question\nAda rows,who\n")
     with pytest.raises(UsageError, match="jsonl"):
         list(SpanTask.rows(tmp_path / "a.csv", TableFormat()))

@@ -15,7 +15,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.count import forward_flops
 from bertie.objectives import MaskedLM
 from bertie.runs.pretrain import plan, pretrain
-from bertie.runs.pretraining import Ready
+from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import verify
 from bertie.text.tokenizer import Tokenizer
 
@@ -76,7 +76,7 @@ def sliced(teacher):
 
 
 def test_a_run_s_student_starts_as_plain_slicing_says(home, teacher, tmp_path):
-    model = Ready(distilling(home, teacher)).model()
+    model = PreparedRun(distilling(home, teacher)).model()
     families.save(model, tmp_path / "student")
     found, expected = load_file(tmp_path / "student" / "model.safetensors"), sliced(teacher)
     assert expected.keys() <= found.keys()
@@ -87,8 +87,8 @@ def test_a_run_s_student_starts_as_plain_slicing_says(home, teacher, tmp_path):
 
 
 def test_without_layers_it_starts_from_random_weights(home, teacher):
-    fresh = Ready(distilling(home, teacher, "objectives.distil.layers=[]")).model()
-    taken = Ready(distilling(home, teacher)).model()
+    fresh = PreparedRun(distilling(home, teacher, "objectives.distil.layers=[]")).model()
+    taken = PreparedRun(distilling(home, teacher)).model()
     assert not torch.equal(fresh.word_embeddings, taken.word_embeddings)
 
 
@@ -102,13 +102,13 @@ def test_without_layers_it_starts_from_random_weights(home, teacher):
 )
 def test_a_student_that_cannot_start_so_is_told(home, teacher, override, said):
     with pytest.raises(UsageError, match=said):
-        Ready(distilling(home, teacher, override)).model()
+        PreparedRun(distilling(home, teacher, override)).model()
 
 
 def test_a_model_folder_keeps_its_weights(home, teacher):
     config = settings(home, model_overrides={}, objectives=distilling(home, teacher).objectives, model=str(teacher))
     with pytest.raises(UsageError, match="is a model folder and has its weights already"):
-        Ready(config.model_copy(update={"model_overrides": {}})).model()
+        PreparedRun(config.model_copy(update={"model_overrides": {}})).model()
 
 
 def test_another_teacher_is_another_run(home, teacher, tmp_path):
@@ -134,10 +134,10 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
 
 def test_a_run_that_goes_on_from_a_folder_names_its_weights(home, teacher, tmp_path):
     config = settings(home, "objectives.nsp=null", model=str(teacher)).model_copy(update={"model_overrides": {}})
-    before = Ready(config).contents["model"]
+    before = PreparedRun(config).contents["model"]
     assert before != str(teacher)
     make_teacher(teacher, home, seed=4)
-    assert Ready(config).contents["model"] != before
+    assert PreparedRun(config).contents["model"] != before
 
 
 def test_what_is_run_beside_the_model_is_counted(home, teacher):

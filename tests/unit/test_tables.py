@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertie.data import lines, sources
-from bertie.data.records import Reading
+from bertie.data.records import ReadOptions
 from bertie.data.rows import kind_of
-from bertie.data.tables import Bad, Example, TableFormat, read, stream
+from bertie.data.tables import Example, InvalidRow, TableFormat, read, stream
 from bertie.errors import DataError, UsageError
 
 UNLABELLED = TableFormat(labelled=False)
@@ -160,7 +160,7 @@ def test_encodings_that_are_none_of_lines_are_refused(tmp_path, encoding):
     with pytest.raises(UsageError, match="Unknown encoding"):
         read(path, TableFormat(encoding=encoding, labelled=False))
     with pytest.raises(UsageError, match="Unknown encoding"):
-        sources.plan([str(path)], Reading(encoding=encoding))
+        sources.plan([str(path)], ReadOptions(encoding=encoding))
 
 
 def test_half_a_surrogate_pair_costs_its_own_row(tmp_path):
@@ -250,12 +250,12 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     path = write(tmp_path, "a.txt", "first\n\nthird\n")
     assert list(stream(path, UNLABELLED)) == [
         Example(("first",), None, 1),
-        Bad(2, "empty text"),
+        InvalidRow(2, "empty text"),
         Example(("third",), None, 3),
     ]
     pairs = TableFormat(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
     rows = list(stream(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
-    assert rows == [Example(("x", "y"), None, 1), Bad(2, "1 columns where 2 are expected")]
+    assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 columns where 2 are expected")]
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from bertie.data.questions import MISPLACED, placed, questions
-from bertie.data.tables import Bad, TableFormat
+from bertie.data.tables import InvalidRow, TableFormat
 from bertie.data.tagged import sentences
 from bertie.errors import DataError, UsageError
 
@@ -82,7 +82,7 @@ def test_tokens_in_jsonl(tmp_path):
     good, untagged, *bad = sentences(path, TableFormat())
     assert good.label == ("B-PER", "O")
     assert untagged.label is None
-    assert all(isinstance(row, Bad) for row in bad)
+    assert all(isinstance(row, InvalidRow) for row in bad)
     assert len(bad) == 5
 
 
@@ -90,7 +90,7 @@ def test_damaged_sentences_are_named_and_the_rest_is_read(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"Ada B-PER\n\nalone\n\nx\xff O\n\n\tO\nb\tO\n\nshe O\n")
     rows = list(sentences(path, TableFormat()))
-    assert [row.reason for row in rows if isinstance(row, Bad)] == [
+    assert [row.reason for row in rows if isinstance(row, InvalidRow)] == [
         "a word without its tag",
         "not utf-8",
         "a tag without its word",
@@ -131,11 +131,11 @@ def test_squads_frame(tmp_path):
     assert rows[1].label == ()
     assert rows[1].id == "g2"
     assert rows[2].label == (("Lake Como", MISPLACED),)
-    assert rows[3] == Bad(4, "empty question")
-    assert rows[4] == Bad(5, "answers are not text and answer_start")
+    assert rows[3] == InvalidRow(4, "empty question")
+    assert rows[4] == InvalidRow(5, "answers are not text and answer_start")
     assert rows[5].label is None
     assert rows[6].label == ()
-    assert rows[7] == Bad(8, "empty context")
+    assert rows[7] == InvalidRow(8, "empty context")
 
 
 def test_one_question_a_line(tmp_path):

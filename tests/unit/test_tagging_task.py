@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertie.data.tables import Bad, Example, TableFormat
-from bertie.data.tagged import Tagged, spaced
+from bertie.data.tables import Example, InvalidRow, TableFormat
+from bertie.data.tagged import TaggedExample, spaced
 from bertie.errors import DataError
 from bertie.tasks import TaggingTask
 from bertie.tasks.source import Encoded, TaskSource
@@ -44,7 +44,7 @@ def encode(task: TaggingTask, examples: list[Example], tokenizer: Tokenizer, max
     return task.encode(examples, tokenizer, max_length=max_length, too_long="window")
 
 
-def random_examples(seed: int, count: int = 25) -> list[Tagged]:
+def random_examples(seed: int, count: int = 25) -> list[TaggedExample]:
     rng = random.Random(seed)
     letters = string.ascii_lowercase + ".한X"
     examples = []
@@ -62,7 +62,7 @@ def answers_of(encoded: Encoded, targets) -> torch.Tensor:
     return torch.nn.functional.one_hot(torch.where(asked, tags, (tags + 1) % len(TAGS)), len(TAGS)).float() * 9
 
 
-def plain_rows(example: Tagged, encoded: Encoded, number: int) -> dict[int, int]:
+def plain_rows(example: TaggedExample, encoded: Encoded, number: int) -> dict[int, int]:
     """word -> row of T: the piece with the word's first character, in the window where most stands around it."""
     found = {}
     for word, (start, end) in enumerate(example.spans):
@@ -112,7 +112,7 @@ def test_characters_go_on_with_the_piece_they_are_in(tokenizer):
     """KLUE-NER: the tag of a piece's first character is learnt; B is followed by I within a piece, [UNK] too."""
     text, tags = "한나가 왔다 XY!", ("B-PER", "I-PER", "O", "O", "O", "B-PER", "I-PER", "O")
     spans = tuple((i, i + 1) for i, character in enumerate(text) if character != " ")
-    example = Tagged((text,), tags, spans=spans)
+    example = TaggedExample((text,), tags, spans=spans)
     task = TaggingTask.of([example], TAGS, {})
     assert task.unit == "character"
     encoded = encode(task, [example], tokenizer)
@@ -121,7 +121,7 @@ def test_characters_go_on_with_the_piece_they_are_in(tokenizer):
     assert answer.label == tags
     raw = Example((text,))
     assert words_of(raw, task.unit) == spans
-    unknown = Tagged(("한국이",), ("B-PER", "I-PER", "O"), spans=((0, 1), (1, 2), (2, 3)))  # one [UNK]
+    unknown = TaggedExample(("한국이",), ("B-PER", "I-PER", "O"), spans=((0, 1), (1, 2), (2, 3)))  # one [UNK]
     encoded = encode(task, [unknown], tokenizer)
     (answer,) = task.decode(answers_of(encoded, task.targets([unknown], encoded)).numpy(), encoded, [unknown])
     assert answer.label == ("B-PER", "I-PER", "I-PER")
@@ -197,7 +197,7 @@ def test_rows_from_files(tmp_path: Path):
     (example,) = TaggingTask.rows(tmp_path / "a.txt", TableFormat(labelled=False, kind="conll"))
     assert example.spans == ((0, 3), (4, 8))
     (tmp_path / "b.jsonl").write_text('{"tokens": ["Ada"]}\n{"text": "Ada rows"}\n')
-    assert [type(row) for row in TaggingTask.rows(tmp_path / "b.jsonl", TableFormat())] == [Bad, Bad]
+    assert [type(row) for row in TaggingTask.rows(tmp_path / "b.jsonl", TableFormat())] == [InvalidRow, InvalidRow]
     words, text = TaggingTask.rows(tmp_path / "b.jsonl", TableFormat(labelled=False))
     assert words.texts == ("Ada",)
     assert text.texts == ("Ada rows",)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import bertie
-from bertie.data.tables import Bad, Example, TableFormat, collect
+from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.runs.config import FinetuneConfig
@@ -146,7 +146,7 @@ def test_label_sets_in_every_notation(tmp_path):
     assert [row.label for row in joined] == [("a", "b"), ()]
     columns = rows_of("multilabel", "text\ta\tb\nt\t1\t0\nu\t2\t0\n", tmp_path / "b.tsv", label="a,b")
     assert columns[0].label == ("a",)
-    assert columns[1] == Bad(3, "a is neither 0 nor 1")
+    assert columns[1] == InvalidRow(3, "a is neither 0 nor 1")
     with pytest.raises(DataError, match="no column 'c'"):
         rows_of("multilabel", "text\ta\tb\nt\t1\t0\n", tmp_path / "c.tsv", label="a,c")
     with pytest.raises(DataError, match="No example has a label"):

@@ -10,7 +10,7 @@ from bertie.models.elmo import ElmoConfig
 from bertie.nn.layout import Packed
 from bertie.nn.loss import linear_cross_entropy, right
 from bertie.nn.soft_targets import soft_targets_loss
-from bertie.objectives.base import Part
+from bertie.objectives.base import LossTerm
 from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.rtd import Detection, ReplacedTokens
@@ -87,7 +87,7 @@ def test_replaced_tokens_and_soft_targets():
     )
     model = silent(families.build(shape, heads=ReplacedTokens().heads, variant="electra"))
     batch = packed(np.arange(6) + 5, np.zeros(6, np.int64), np.array([6]), np.arange(1))
-    layout, nothing = Packed.from_lengths(torch.tensor([6])), Part(torch.zeros(()), 1)
+    layout, nothing = Packed.from_lengths(torch.tensor([6])), LossTerm(torch.zeros(()), 1)
     output = Detection(torch.randn(6, 16), layout, generator=nothing, replaced=torch.arange(6) % 2 == 0)
     assert ReplacedTokens().loss(model, output, batch)["rtd"].correct == 0
     silence = torch.zeros(4, 3), torch.zeros(9, 3), torch.zeros(9)

@@ -31,7 +31,7 @@ from bertie import console
 from bertie.bench import harness
 from bertie.data import corpus, sources
 from bertie.data.prepare import repair
-from bertie.data.records import Dropped, Reading
+from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.errors import BertieError, UsageError
 from bertie.files import atomic_write
 from bertie.text import vocabulary
@@ -68,9 +68,9 @@ def made_up(megabytes: float, *, hangul: bool = False, seed: int = 0) -> Iterato
 def documents_of(path: str, megabytes: float) -> Iterator[str]:
     """The first megabytes of documents in files `bertie corpus` reads. Raises UsageError when there are none."""
     size = 0
-    for unit in sources.plan([path], Reading())[0]:
-        for found in sources.read(unit, Reading(), Counter()):
-            text = "" if isinstance(found, Dropped) else found.strip()
+    for unit in sources.plan([path], ReadOptions())[0]:
+        for found in sources.read(unit, ReadOptions(), Counter()):
+            text = "" if isinstance(found, DroppedRecord) else found.strip()
             if text and size < megabytes * 1e6:
                 size += len(text.encode())
                 yield text

@@ -24,7 +24,7 @@ import torch
 
 from bertie import console, families
 from bertie.bench import harness
-from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, Way, require
+from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
 from bertie.errors import BertieError
 from bertie.evaluate.compare import over_seeds
 from bertie.infer.engine import Array
@@ -139,7 +139,7 @@ def bertie_run(precision: str) -> Callable[[Prepared, int], tuple[float, float]]
     return run
 
 
-def peer_run(way: Way) -> Callable[[Prepared, int], tuple[float, float]]:
+def peer_run(way: TrainerSetup) -> Callable[[Prepared, int], tuple[float, float]]:
     """The Trainer in one of its ways. -> a function that returns seconds and quality"""
 
     def run(prepared: Prepared, seed: int) -> tuple[float, float]:

@@ -131,7 +131,7 @@ def instance(
 
 
 @dataclass
-class Released:
+class ReferenceRunner:
     """The script's algorithm; each call is one pass."""
 
     documents: list[Document]
@@ -158,7 +158,7 @@ class Released:
 
 
 @dataclass
-class Ours:
+class BertieInstances:
     """The batches `bertie pretrain` reads; each call plans the pairs anew and makes every batch of one pass."""
 
     shards: Shards
@@ -220,7 +220,10 @@ def measure(documents: Iterable[str], about: str, *, length: int, rounds: int) -
         tokenizer = Tokenizer.load(folder)
         corpus.build([path], Path(work) / "corpus")
         shards = corpus.encode(Path(work) / "corpus", tokenizer)
-        ours, script = Ours(shards, tokenizer, length), Released(list(documents_of(shards)), tokenizer, length)
+        ours, script = (
+            BertieInstances(shards, tokenizer, length),
+            ReferenceRunner(list(documents_of(shards)), tokenizer, length),
+        )
         cells = harness.interleave({"bertie": ours, "create_pretraining_data": script}, rounds=rounds)
     counted = ours.facts(), script.facts()
     shares = agree(*counted)

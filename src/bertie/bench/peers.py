@@ -171,7 +171,7 @@ CLASSES = {
 
 
 @dataclass(frozen=True)
-class Way:
+class TrainerSetup:
     """How a Trainer reads: what it comes with (examples/pytorch/text-classification/run_glue.py), or at its best.
 
     pad_to: tokens every row is padded to, None: to the longest of the batch; by_length: rows of like length together.
@@ -182,14 +182,14 @@ class Way:
     bf16: bool = False
 
 
-AS_IT_COMES = Way()
-AT_ITS_BEST = Way(pad_to=None, by_length=True, bf16=True)
+AS_IT_COMES = TrainerSetup()
+AT_ITS_BEST = TrainerSetup(pad_to=None, by_length=True, bf16=True)
 
 
 class FinetunePeer:
     """The class of `transformers` with the weights of `model`, heads included, and its Trainer."""
 
-    def __init__(self, model: Model, *, way: Way = AS_IT_COMES) -> None:
+    def __init__(self, model: Model, *, way: TrainerSetup = AS_IT_COMES) -> None:
         import transformers
 
         self.way = way

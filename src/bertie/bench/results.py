@@ -23,7 +23,7 @@ from bertie.bench.finetune import Prepared, bertie_run, peer_run, prepare
 from bertie.bench.peers import AT_ITS_BEST, require
 from bertie.data.tables import Example
 from bertie.errors import UsageError, nearest
-from bertie.evaluate.compare import Seeds, over_seeds
+from bertie.evaluate.compare import SeedSummary, over_seeds
 from bertie.files import read_json, write_bytes, write_json
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
@@ -35,7 +35,7 @@ ENGLISH, KOREAN = "english", "korean"
 
 
 @dataclass(frozen=True)
-class Row:
+class ResultSpec:
     """A set and how it is learnt.
 
     folder: of its files, below the folder of all data. seeds: runs of each side, at most. train, dev: so many examples
@@ -60,25 +60,27 @@ class Row:
 
 
 ROWS = {
-    "cola": Row("cola"),
-    "sst2": Row("sst2", train=4_000),
-    "mrpc": Row("mrpc"),
-    "stsb": Row("stsb", epochs=1, by_length=False),  # by length the Trainer learns less: docs/LOG.md
-    "rte": Row("rte", epochs=1, batch_size=16),
-    "wnli": Row("wnli"),
-    "qnli": Row("qnli", seeds=2, train=2_000, dev=1_000, epochs=1, parted=True),
-    "wnut17": Row("wnut17", "tagging", lr=2e-4, seeds=2),
-    "conll2003": Row("conll2003", "tagging", lr=2e-4, seeds=2, train=2_500, dev=1_500),
-    "ud": Row("ud", "tagging/UD_English-EWT", lr=2e-4, seeds=2, train=2_500, dev=1_000),
-    "squad": Row("squad", "squad", max_length=256, seeds=2, train=1_000, dev=300),
-    "squad2": Row("squad2", "squad", max_length=256, seeds=1, train=1_000, dev=300, parted=True),
-    "nsmc": Row("nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN),
-    "nsmc-from-scratch": Row("nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN, scratch=True),
+    "cola": ResultSpec("cola"),
+    "sst2": ResultSpec("sst2", train=4_000),
+    "mrpc": ResultSpec("mrpc"),
+    "stsb": ResultSpec("stsb", epochs=1, by_length=False),  # by length the Trainer learns less: docs/LOG.md
+    "rte": ResultSpec("rte", epochs=1, batch_size=16),
+    "wnli": ResultSpec("wnli"),
+    "qnli": ResultSpec("qnli", seeds=2, train=2_000, dev=1_000, epochs=1, parted=True),
+    "wnut17": ResultSpec("wnut17", "tagging", lr=2e-4, seeds=2),
+    "conll2003": ResultSpec("conll2003", "tagging", lr=2e-4, seeds=2, train=2_500, dev=1_500),
+    "ud": ResultSpec("ud", "tagging/UD_English-EWT", lr=2e-4, seeds=2, train=2_500, dev=1_000),
+    "squad": ResultSpec("squad", "squad", max_length=256, seeds=2, train=1_000, dev=300),
+    "squad2": ResultSpec("squad2", "squad", max_length=256, seeds=1, train=1_000, dev=300, parted=True),
+    "nsmc": ResultSpec("nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN),
+    "nsmc-from-scratch": ResultSpec(
+        "nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN, scratch=True
+    ),
 }
 """What the table has. The sets are those `bertie data` lists."""
 
 
-def config_of(row: Row, model: str, data_dir: Path, seed: int) -> FinetuneConfig:
+def config_of(row: ResultSpec, model: str, data_dir: Path, seed: int) -> FinetuneConfig:
     """The run of one seed: bf16, the paper's schedule (Devlin et al. 2018, A.3), no weights saved on the way."""
     return FinetuneConfig(
         model=model,
@@ -134,7 +136,7 @@ def _check_model(folder: Path, model: Path) -> None:
     write_json(note, said)
 
 
-def prepared(row: Row, config: FinetuneConfig) -> Prepared:
+def prepared(row: ResultSpec, config: FinetuneConfig) -> Prepared:
     """The examples of a run as token ids, and its steps."""
     read = read_examples(config, parted=row.parted)
     examples = replace(read, train=spaced(read.train, row.train), dev=spaced(read.dev, row.dev))
@@ -149,9 +151,9 @@ def spaced(examples: list[Example], most: int | None) -> list[Example]:
 
 
 def _side(
-    way: Callable[[Row], Callable[[Prepared, int], tuple[float, float]]],
-) -> Callable[[Row, FinetuneConfig], dict[str, Any]]:
-    def measure(row: Row, config: FinetuneConfig) -> dict[str, Any]:
+    way: Callable[[ResultSpec], Callable[[Prepared, int], tuple[float, float]]],
+) -> Callable[[ResultSpec, FinetuneConfig], dict[str, Any]]:
+    def measure(row: ResultSpec, config: FinetuneConfig) -> dict[str, Any]:
         made = prepared(row, config)
         began, began_cpu = time.perf_counter(), time.process_time()
         _, quality = way(row)(made, config.train.seed)
@@ -257,7 +259,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     return [row["name"], row["metric"], counts, str(row[BERTIE]["runs"]), *qualities, difference, *times, row["hyper"]]
 
 
-def _note(row: Row, line: Mapping[str, Any]) -> str:
+def _note(row: ResultSpec, line: Mapping[str, Any]) -> str:
     """What is not as published in a row."""
     parts = []
     if row.parted:
@@ -274,7 +276,7 @@ def _note(row: Row, line: Mapping[str, Any]) -> str:
 
 
 def _shown(side: dict[str, Any]) -> str:
-    known = Seeds(**{name: side[name] for name in ("runs", "mean", "sd", "low", "high")})
+    known = SeedSummary(**{name: side[name] for name in ("runs", "mean", "sd", "low", "high")})
     return f"{known.mean:.3f}" if known.sd is None else f"{known.mean:.3f} ± {known.sd:.3f}"
 
 

@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Overwrite, app, emit
-from bertie.cli.options import Flag, Given, configured
+from bertie.cli.options import Flag, QaPrediction, configured
 
 if TYPE_CHECKING:
     from bertie.data.corpus import CorpusConfig
@@ -42,7 +42,7 @@ _EXAMPLES = """Examples:
     data_dir="data_dirs",
 )
 def corpus(
-    given: Given,
+    given: QaPrediction,
     inputs: Annotated[
         list[str],
         typer.Argument(

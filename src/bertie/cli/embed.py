@@ -55,7 +55,7 @@ def embed(
 
       echo "the tide came in" | bertie embed runs/sts/model
     """
-    from bertie.data.tables import Bad, Columns, Skipped
+    from bertie.data.tables import Columns, InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
     from bertie.infer.embed import vectors, write_npy
     from bertie.infer.predict import TooLongCount
@@ -74,12 +74,12 @@ def embed(
 
     format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers and kind != ".npy")
     rows = predictor.task.rows(file, format, on_columns=check)
-    skipped, long = Skipped(), TooLongCount(predictor.too_long, predictor.max_length)
+    skipped, long = SkipReport(), TooLongCount(predictor.too_long, predictor.max_length)
 
     def write_records(out: IO[bytes]) -> None:
         with WRITERS[kind](out, form) as write:
             for row, found in vectors(predictor, rows, skipped, long, eager=file == "-"):
-                record = {"error": found.reason} if isinstance(found, Bad) else {"vector": found.tolist()}
+                record = {"error": found.reason} if isinstance(found, InvalidRow) else {"vector": found.tolist()}
                 write(row.source, tables.numbers(row, skipped.rows, only_answers), record)
 
     if output:

@@ -12,7 +12,7 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 from bertie.errors import DataError
 
 if TYPE_CHECKING:
-    from bertie.infer.fill import Filled
+    from bertie.infer.fill import MaskPrediction
 
 
 @app.command("fill-mask")
@@ -35,7 +35,7 @@ def fill_mask(
 
       bertie fill-mask runs/tiny/model --top 3 --json < lines.txt
     """
-    from bertie.data.lines import Bad, decoded
+    from bertie.data.lines import InvalidRow, decoded
 
     predictor = tables.predictor(model, None, None, "fp32", device)
     if text != "-":
@@ -44,7 +44,7 @@ def fill_mask(
     left_out = number = 0
     for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
         try:
-            if isinstance(line, Bad):
+            if isinstance(line, InvalidRow):
                 raise DataError(f"It is {line.reason}.")
             _answer(predictor.fill_mask(line, top=top), line, number)
         except DataError as error:  # this line alone
@@ -57,7 +57,7 @@ def fill_mask(
         console.warn(f"{left_out:,} of {number:,} lines left out")
 
 
-def _answer(masks: "list[list[Filled]]", text: str, line: int = 1) -> None:
+def _answer(masks: "list[list[MaskPrediction]]", text: str, line: int = 1) -> None:
     if console.verbosity.json:
         shown = [[{**vars(filled), "probability": round(filled.probability, 6)} for filled in mask] for mask in masks]
         emit({"line": line, "text": text, "masks": shown})

@@ -9,7 +9,7 @@ import typer
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
 from bertie.cli.evaluate import show_details
-from bertie.cli.options import Flag, Given, configured
+from bertie.cli.options import Flag, QaPrediction, configured
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained 
 @app.command()
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
 def finetune(
-    given: Given,
+    given: QaPrediction,
     model: StartModel = None,
     overrides: Overrides = None,
     output: Output = None,
@@ -88,7 +88,9 @@ def finetune(
         _show_seeds(results, output)
 
 
-def settings_of(model: str | None, overrides: list[str] | None, config: Path | None, given: Given) -> "FinetuneConfig":
+def settings_of(
+    model: str | None, overrides: list[str] | None, config: Path | None, given: QaPrediction
+) -> "FinetuneConfig":
     """The settings of a run: of a file or the set's recipe, of options, of key=value; the later wins."""
     from bertie import settings as configs
     from bertie.runs.config import FinetuneConfig
@@ -125,11 +127,11 @@ def what_next(model: Path) -> list[str]:
 
 
 def _show_seeds(results: dict[str, Any], output: Path) -> None:
-    from bertie.evaluate.compare import Seeds
+    from bertie.evaluate.compare import SeedSummary
     from bertie.metrics.base import undefined
 
     for name, summed in results["over_seeds"].items():
-        console.show(f"{name} on dev: {Seeds(**summed)}")
+        console.show(f"{name} on dev: {SeedSummary(**summed)}")
     for seed, label in results["degenerate"].items():
         console.warn(f"seed {seed} failed to learn: every dev example was given the answer {label!r}")
     for line in undefined(results):

@@ -21,7 +21,7 @@ import typer
 import bertie
 from bertie.cli.app import Json, Quiet, Verbose
 
-Given = dict[str, Any]
+QaPrediction = dict[str, Any]
 SHARED = {"json_": Json, "quiet": Quiet, "verbose": Verbose}  # of every command; their effect is their callbacks'
 TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 

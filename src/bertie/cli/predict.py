@@ -62,7 +62,7 @@ def predict(
 
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
     """
-    from bertie.data.tables import Bad, Skipped
+    from bertie.data.tables import InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
     from bertie.infer.predict import TooLongCount
     from bertie.infer.records import WRITERS
@@ -77,7 +77,7 @@ def predict(
     format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers)
     if format.kind == "lines" and predictor.texts == 2 and not format.columns:
         format = replace(format, columns=format.text or ("text1", "text2"))
-    skipped, long = Skipped(), TooLongCount(predictor.too_long, predictor.max_length)
+    skipped, long = SkipReport(), TooLongCount(predictor.too_long, predictor.max_length)
     rows = predictor.task.rows(file, format, on_columns=lambda found: tables.check_texts(predictor, found, file))
     forms = {path: replace(form, columns=predictor.task.csv_columns, key=key) for path, key in files.items()}
 
@@ -86,9 +86,9 @@ def predict(
             writers = [stack.enter_context(WRITERS[kind](out, form)) for out, form in outs]
             for row, answer in predictor.stream(rows, eager=file == "-", long=long):
                 skipped.rows += 1
-                if isinstance(answer, Bad):
+                if isinstance(answer, InvalidRow):
                     skipped.add(answer)
-                record = {"error": answer.reason} if isinstance(answer, Bad) else answer.as_json()
+                record = {"error": answer.reason} if isinstance(answer, InvalidRow) else answer.as_json()
                 for write in writers:
                     write(row.source, tables.numbers(row, skipped.rows, only_answers), record)
                 advance(1)

@@ -7,14 +7,14 @@ import typer
 
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
-from bertie.cli.options import Given, configured
+from bertie.cli.options import QaPrediction, configured
 from bertie.errors import UsageError
 
 
 @app.command()
 @configured("bertie.runs.config:PretrainConfig", corpus="corpus", tokenizer="tokenizer", seed="train.seed")
 def pretrain(
-    given: Given,
+    given: QaPrediction,
     overrides: Overrides = None,
     output: Output = None,
     config: ConfigFile = None,
@@ -56,7 +56,7 @@ def pretrain(
     from bertie.runs import pretrain as run
     from bertie.runs.config import PretrainConfig
     from bertie.runs.domains import table
-    from bertie.runs.pretraining import Ready
+    from bertie.runs.pretraining import PreparedRun
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.meeting import is_main
 
@@ -73,7 +73,7 @@ def pretrain(
     if minutes is not None:
         if any(override.startswith("train.steps=") for override in overrides or ()):
             raise UsageError("--minutes chooses train.steps. Pass one of the two.")
-        settings = budget.with_minutes(settings, minutes, None if overwrite else output, Ready)
+        settings = budget.with_minutes(settings, minutes, None if overwrite else output, PreparedRun)
     if dry_run:
         planned = run.plan(settings)
         emit(planned) if console.verbosity.json else console.show(run.summary(planned), markup=True)

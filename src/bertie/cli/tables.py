@@ -10,7 +10,7 @@ from bertie import console
 from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
-    from bertie.data.tables import Columns, Skipped, TableFormat
+    from bertie.data.tables import Columns, SkipReport, TableFormat
     from bertie.infer.predict import Predictor, Row, TooLongCount
     from bertie.infer.records import Form
     from bertie.models.model import Model
@@ -131,7 +131,7 @@ def predictor(model: Path, max_length: int | None, too_long: str | None, precisi
     return Predictor(found, max_length=max_length, too_long=too_long)  # type: ignore[arg-type]
 
 
-def warn_of(skipped: "Skipped", long: "TooLongCount") -> None:
+def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:
     """Say how many rows were left out and how many did not fit, if any."""
     for note, count in ((skipped, skipped.total), (long, long.long)):
         if count:

@@ -124,13 +124,13 @@ def encode(
     json: Json = False,
 ) -> None:
     """Show the pieces of a text with their ids and the characters they came from."""
-    from bertie.data.lines import Bad, decoded
+    from bertie.data.lines import InvalidRow, decoded
     from bertie.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(folder)
     given = decoded(sys.stdin.buffer, "utf-8", "standard input") if text == "-" else [(1, text)]
     for number, line in given:
-        if isinstance(line, Bad):
+        if isinstance(line, InvalidRow):
             console.warn(f"line {number}: {line.reason}")
             continue
         encoding = tokenizer.encode(line, pair)
@@ -159,7 +159,7 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
 
 def _lines(sources: list[str], encoding: str) -> Iterator[str]:
     """The sentences of corpus folders, the lines of files; lines that cannot be decoded are left out and counted."""
-    from bertie.data.lines import Bad, decoded
+    from bertie.data.lines import InvalidRow, decoded
     from bertie.data.streams import opened
     from bertie.errors import DataError
 
@@ -175,7 +175,7 @@ def _lines(sources: list[str], encoding: str) -> Iterator[str]:
         bad = 0
         with nullcontext(sys.stdin.buffer) if source == "-" else opened(path) as file:
             for _, line in decoded(file, encoding, source):
-                if isinstance(line, Bad):
+                if isinstance(line, InvalidRow):
                     bad += 1
                 else:
                     yield line

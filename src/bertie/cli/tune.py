@@ -8,14 +8,14 @@ import typer
 from bertie import console
 from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, app, emit
 from bertie.cli.finetune import SETTINGS, StartModel, settings_of
-from bertie.cli.options import Given, configured
+from bertie.cli.options import QaPrediction, configured
 from bertie.errors import UsageError
 
 
 @app.command()
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
 def tune(
-    given: Given,
+    given: QaPrediction,
     model: StartModel = None,
     overrides: Overrides = None,
     output: Output = None,

@@ -26,7 +26,7 @@ NARROW_FIRST_PERCENTILE, NARROW_MEAN = 0.998, 0.999  # with activations of 7 bit
 
 
 @dataclass(frozen=True)
-class Nearness:
+class Fidelity:
     """Cosines to the float model over texts: the worst, the first percentile, the mean. engine: what computed them."""
 
     texts: int
@@ -53,7 +53,7 @@ class Nearness:
         return {**asdict(self), "enough": self.enough}
 
 
-def quantized(model: Model, texts: Sequence[str]) -> Nearness:
+def quantized(model: Model, texts: Sequence[str]) -> Fidelity:
     """Give a model int8 weights, calibrated on a part of the texts, and measure it on the others.
 
     Raises DataError for too few texts.
@@ -75,7 +75,7 @@ def quantized(model: Model, texts: Sequence[str]) -> Nearness:
     apply(model, quantize(model, calibration))
     engine = engine_of(model)
     found = cosines(_means(engine, measured), before)
-    return Nearness(
+    return Fidelity(
         len(found), float(found.min()), float(np.quantile(found, 0.01)), float(found.mean()), engine.facts.precision
     )
 

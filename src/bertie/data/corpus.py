@@ -27,7 +27,7 @@ from bertie import checksums
 from bertie.console import progress, say
 from bertie.data import card, dedup, executors, sources
 from bertie.data.decontaminate import Evaluation
-from bertie.data.prepare import EVALUATION, CorpusConfig, Part, facts_of, prepare
+from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
 from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_manifest
 from bertie.data.statistics import Statistics
 from bertie.data.tokens import encode
@@ -214,7 +214,7 @@ def _merge(
     ):
         at = 0
         for path in parts:
-            part = Part.load(path)
+            part = CorpusPart.load(path)
             keep, at = kept[at : at + len(part.hashes)], at + len(part.hashes)
             if not keep.all():
                 out = part.without(~keep)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from bertie.data import rows, tagged
 from bertie.data.draws import U64
-from bertie.data.lines import Bad
+from bertie.data.lines import InvalidRow
 from bertie.data.ngrams import runs, words
 from bertie.errors import DataError
 from bertie.files import read_json, write_bytes
@@ -129,10 +129,10 @@ def texts_of(path: Path) -> Iterator[str]:
         yield from _strings(read_json(path))
     elif suffix in (".conll", ".conllu"):
         for row in tagged.sentences(path, rows.TableFormat()):
-            yield from () if isinstance(row, Bad) else row.texts
+            yield from () if isinstance(row, InvalidRow) else row.texts
     else:
         for _, fields in rows.records(path, rows.TableFormat()):
-            yield from () if isinstance(fields, Bad) else _strings(fields)
+            yield from () if isinstance(fields, InvalidRow) else _strings(fields)
 
 
 def _strings(value: Any) -> Iterator[str]:

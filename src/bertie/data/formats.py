@@ -13,15 +13,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bertie.data import pydocs, rows
-from bertie.data.lines import LIMIT, Bad
+from bertie.data.lines import LIMIT, InvalidRow
 from bertie.data.records import (
     BLANK_LINE,
     EXCERPT,
     LINE,
     NEVER,
-    Dropped,
+    DroppedRecord,
     Item,
-    Reading,
+    ReadOptions,
     blocks,
     decoded,
     file_size,
@@ -34,11 +34,11 @@ WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
 ONE_LIST = "not JSON lines: the file is one list; write one object a line"
 
 
-def text(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """Plain text: a document ends at a blank line, at every line end, or with the file."""
     end, path = ENDS[reading.documents], item[0]
     for line, block in blocks(item, end, counts):
-        if isinstance(block, Dropped):
+        if isinstance(block, DroppedRecord):
             yield block
             continue
         start = 0
@@ -46,51 +46,51 @@ def text(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | D
             raw = block[start:stop]
             if raw and not raw.isspace():
                 document = decoded(raw, reading, path, line)
-                if isinstance(document, Dropped):
+                if isinstance(document, DroppedRecord):
                     document = document._replace(line=document.line + block.count(b"\n", 0, start))
                 yield document
             start = stop
 
 
-def jsonl(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """One JSON object a line, the text in one of its fields."""
     path, field = item[0], reading.text
     for first, block in blocks(item, LINE, counts):
-        if isinstance(block, Dropped):
+        if isinstance(block, DroppedRecord):
             yield block
             continue
         for line, raw in enumerate(block.split(b"\n"), first):
             if not raw or raw.isspace():
                 continue
             text = decoded(raw, reading, path, line)
-            if isinstance(text, Dropped):
+            if isinstance(text, DroppedRecord):
                 yield text
                 continue
             try:
                 value = json.loads(text)
             except (ValueError, RecursionError):
                 whole = line == 1 and text.lstrip().startswith("[")
-                yield Dropped(ONE_LIST if whole else "not JSON", path, line, text[:EXCERPT])
+                yield DroppedRecord(ONE_LIST if whole else "not JSON", path, line, text[:EXCERPT])
                 continue
             if isinstance(value, dict) and isinstance(document := value.get(field), str):
                 yield document
             elif isinstance(value, list) and line == 1:
-                yield Dropped(ONE_LIST, path, line, text[:EXCERPT])
+                yield DroppedRecord(ONE_LIST, path, line, text[:EXCERPT])
             elif not isinstance(value, dict):
-                yield Dropped("not a JSON object", path, line, text[:EXCERPT])
+                yield DroppedRecord("not a JSON object", path, line, text[:EXCERPT])
             elif field in value:
-                yield Dropped(f"the field {field!r} is not a text", path, line, text[:EXCERPT])
+                yield DroppedRecord(f"the field {field!r} is not a text", path, line, text[:EXCERPT])
             else:
-                yield Dropped(f"no field {field!r} (name it: --text FIELD)", path, line, text[:EXCERPT])
+                yield DroppedRecord(f"no field {field!r} (name it: --text FIELD)", path, line, text[:EXCERPT])
 
 
-def table(kind: str, item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """csv and tsv with a header line, read as tables of examples are."""
     path, column = item[0], reading.text
 
     def lines() -> Iterator[bytes | None]:
         for _, block in blocks(item, LINE, counts):
-            if isinstance(block, Dropped):
+            if isinstance(block, DroppedRecord):
                 yield None
             else:
                 yield from (line + b"\n" for line in block.removesuffix(b"\n").split(b"\n"))
@@ -98,19 +98,19 @@ def table(kind: str, item: Item, reading: Reading, counts: Counter[str]) -> Iter
     usual_limit = csv.field_size_limit(LIMIT)
     try:
         for line, row in rows.FORMATS[kind](lines(), rows.TableFormat(encoding=reading.encoding), path):
-            if isinstance(row, Bad):
-                yield Dropped(row.reason, path, row.line)
+            if isinstance(row, InvalidRow):
+                yield DroppedRecord(row.reason, path, row.line)
             elif column not in row:
                 raise Unreadable(f"no column {column!r} (name it: --text COLUMN). {nearest(column, row)}")
             elif (document := row[column]) is None:
-                yield Dropped(f"no text in column {column!r}", path, line)
+                yield DroppedRecord(f"no text in column {column!r}", path, line)
             else:
                 yield document
     finally:
         csv.field_size_limit(usual_limit)
 
 
-def row_groups(path: str, reading: Reading) -> Iterator[tuple[Item, int]]:
+def row_groups(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """A parquet file as [path, row group, its first row]; what cannot be read is left to the reader to say."""
     import pyarrow
     import pyarrow.parquet
@@ -127,7 +127,7 @@ def row_groups(path: str, reading: Reading) -> Iterator[tuple[Item, int]]:
         yield [path, 0, 1], size
 
 
-def parquet(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """One row group of a parquet file; `line` of what is dropped is the row's number in the file."""
     import pyarrow
     import pyarrow.parquet
@@ -145,7 +145,7 @@ def parquet(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str 
                     if isinstance(value, str):
                         yield value
                     else:
-                        yield Dropped(f"no text in column {column!r}", path, row, str(value)[:EXCERPT])
+                        yield DroppedRecord(f"no text in column {column!r}", path, row, str(value)[:EXCERPT])
                     row += 1
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
         raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}). Cut short?") from None
@@ -161,11 +161,11 @@ WIKI_MARKUP = re.compile(
 )
 
 
-def wiki(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and left out."""
     path = item[0]
     for line, block in blocks(item, WIKI_END, counts):
-        if isinstance(block, Dropped):
+        if isinstance(block, DroppedRecord):
             yield block
             continue
         last = 0
@@ -177,7 +177,7 @@ def wiki(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | D
                 break
             last = stop + len(b"</doc>")
             document = decoded(block[head.end() : stop], reading, path, line)
-            if isinstance(document, Dropped):
+            if isinstance(document, DroppedRecord):
                 yield document._replace(line=document.line + block.count(b"\n", 0, head.end()))
                 continue
             heading, _, body = document.lstrip().partition("\n")
@@ -190,14 +190,16 @@ def wiki(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | D
         yield from _outside(block, last, len(block), path, line)
 
 
-def _outside(block: bytes, start: int, stop: int, path: str, line: int) -> Iterator[Dropped]:
+def _outside(block: bytes, start: int, stop: int, path: str, line: int) -> Iterator[DroppedRecord]:
     stray = block[start:stop].lstrip()
     if stray:
         line += block.count(b"\n", 0, stop - len(stray))
-        yield Dropped("text outside <doc> ... </doc>", path, line, stray[:EXCERPT].decode("utf-8", "replace").rstrip())
+        yield DroppedRecord(
+            "text outside <doc> ... </doc>", path, line, stray[:EXCERPT].decode("utf-8", "replace").rstrip()
+        )
 
 
-def modules(packages: str, reading: Reading) -> Iterator[tuple[Item, int]]:
+def modules(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
     """The files of installed Python packages, "numpy,scipy", as [path, package, the package's folder]."""
     for package in filter(None, map(str.strip, packages.split(","))):
         root = str(pydocs.locate(package))
@@ -205,8 +207,8 @@ def modules(packages: str, reading: Reading) -> Iterator[tuple[Item, int]]:
             yield [str(path), package, root], path.stat().st_size
 
 
-def documentation(item: Item, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+def documentation(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """What one file of a package documents, as one document."""
     path, package, root = item
     module = pydocs.read(Path(path), package, Path(root))
-    yield module.text if module else Dropped("a module without documentation", path, excerpt=None)
+    yield module.text if module else DroppedRecord("a module without documentation", path, excerpt=None)

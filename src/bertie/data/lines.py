@@ -21,7 +21,7 @@ _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format 
 
 
 @dataclass(frozen=True)
-class Bad:
+class InvalidRow:
     """A row that cannot be used: where it is, and why, in words that several rows can share.
 
     source: what the row holds, as far as it could be read, where the reader was asked to keep it.
@@ -82,8 +82,10 @@ def check_encoding(encoding: str) -> None:
         )
 
 
-def decoded(file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str) -> Iterator[tuple[int, str | Bad]]:
-    """(line number, text without its line end) of every line; undecodable and endless lines come as Bad.
+def decoded(
+    file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str
+) -> Iterator[tuple[int, str | InvalidRow]]:
+    """(line number, text without its line end) of every line; undecodable and endless lines come as `InvalidRow`.
 
     file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognised
     at its first line that is not ASCII and refused by name, since reading it as anything else would turn every text
@@ -94,7 +96,7 @@ def decoded(file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str)
     lines: Iterable[bytes | None] = _lines(cast(IO[bytes], file)) if hasattr(file, "readline") else file
     for number, raw in enumerate(lines, 1):
         if raw is None:
-            yield number, Bad(number, f"a line longer than {LIMIT >> 20} MiB")
+            yield number, InvalidRow(number, f"a line longer than {LIMIT >> 20} MiB")
             continue
         if number == 1:
             if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -108,7 +110,7 @@ def decoded(file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str)
                     f"{where}, line {number}: this is not UTF-8 but reads as CP949 (Korean Windows). "
                     "If that is what it is, pass --encoding cp949."
                 ) from None
-            yield number, Bad(number, f"not {encoding}")
+            yield number, InvalidRow(number, f"not {encoding}")
             continue
         seen_unicode = seen_unicode or not line.isascii()
         yield number, line.rstrip("\r\n")

@@ -3,14 +3,14 @@
     conllu      Universal Dependencies: ten columns; the head is the seventh, the relation the eighth
     klue-dp     KLUE-DP: INDEX WORD_FORM LEMMA POS HEAD DEPREL, comments begin with "##"
 
-An example is `Tagged`: its label has for each word (head, relation), the head counted from 1, 0 for the root.
+An example is `TaggedExample`: its label has for each word (head, relation), the head counted from 1, 0 for the root.
 """
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from bertie.data.lines import opened, where_of
-from bertie.data.tables import Bad, Example, TableFormat
+from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.data.tagged import NUMBER, blocks, spaced, ud_words
 from bertie.errors import UsageError, nearest
 
@@ -18,8 +18,8 @@ Words = tuple[list[list[str]], list[bool] | None]
 """The columns of each word, and whether a space follows it (None: always)."""
 
 
-def trees(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
-    """The sentences of a file in order; `line` is where one begins. One that is damaged or no tree comes as Bad.
+def trees(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
+    """The sentences of a file in order; `line` is where one begins. A damaged one, or no tree, is an `InvalidRow`.
 
     format.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Where format.labelled is false heads and
     relations are not looked at.
@@ -30,25 +30,25 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
     columns, comment, read, head, relation = FORMATS[kind]
     with opened(path) as file:
         for block in blocks(file, format.encoding, where_of(path), comment=comment):
-            if isinstance(block, Bad):
+            if isinstance(block, InvalidRow):
                 yield block
                 continue
             line, rows = block[0][0], [text.split("\t") for _, text in block]
             if any(len(row) != columns or not NUMBER.fullmatch(row[0]) for row in rows):
-                yield Bad(line, f"not {columns} columns, the first a number")
+                yield InvalidRow(line, f"not {columns} columns, the first a number")
                 continue
             words, spaces = read(rows)
             if [row[0] for row in words] != [str(number) for number in range(1, len(words) + 1)]:
-                yield Bad(line, "words that are not numbered 1, 2, 3 ...")
+                yield InvalidRow(line, "words that are not numbered 1, 2, 3 ...")
             elif not all(row[1].strip() for row in words):
-                yield Bad(line, "a word that is empty")
+                yield InvalidRow(line, "a word that is empty")
             elif not format.labelled:
                 example = spaced([row[1] for row in words], (), line, spaces)
                 yield type(example)(example.texts, None, line, spans=example.spans)
             elif reason := _no_tree([row[head] for row in words]):
-                yield Bad(line, reason)
+                yield InvalidRow(line, reason)
             elif not all(row[relation].strip() for row in words):
-                yield Bad(line, "a word without its relation")
+                yield InvalidRow(line, "a word without its relation")
             else:
                 arcs = [(int(row[head]), row[relation]) for row in words]
                 yield spaced([row[1] for row in words], arcs, line, spaces)

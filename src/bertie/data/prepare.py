@@ -1,6 +1,6 @@
 """One unit of corpus work: documents are repaired, cleaned, split into sentences, hashed and measured, into part files.
 
-    unit-000012.000.part     about PART bytes of documents, as arrays (`Part`)
+    unit-000012.000.part     about PART bytes of documents, as arrays (`CorpusPart`)
     unit-000012.quarantine   the bad records, one JSON object a line
 
 A document's pieces are what duplicates are looked for among: the document itself, or each of its paragraphs.
@@ -25,7 +25,7 @@ from pydantic import Field
 
 from bertie.data import dedup, sources
 from bertie.data.decontaminate import Evaluation
-from bertie.data.records import Documents, Dropped, Reading
+from bertie.data.records import Documents, DroppedRecord, ReadOptions
 from bertie.data.statistics import Statistics
 from bertie.files import atomic_write, write_bytes
 from bertie.settings import Config
@@ -61,9 +61,9 @@ class CorpusConfig(Config):
     """Documents with fewer characters are dropped."""
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """How files are to be read."""
-        return Reading(self.format, self.text, self.encoding, self.documents)
+        return ReadOptions(self.format, self.text, self.encoding, self.documents)
 
 
 def prepare(
@@ -92,7 +92,7 @@ def prepare(
     with atomic_write(stem.with_suffix(".quarantine")) as quarantine:
         for record in sources.read(sources.Unit(*unit), options.reading, counts):
             records += 1
-            if isinstance(record, Dropped):
+            if isinstance(record, DroppedRecord):
                 dropped[record.reason] += 1
                 if record.excerpt is not None:
                     quarantine.write(json.dumps(record._asdict()).encode() + b"\n")
@@ -159,7 +159,7 @@ def repair(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """Documents as arrays.
 
     values (V,): UTF-8; sentences (M + 1,): bounds in values; pieces (P + 1,): bounds in sentences; documents (D + 1,):
@@ -180,17 +180,17 @@ class Part:
         return data
 
     @classmethod
-    def load(cls, path: Path) -> "Part":
+    def load(cls, path: Path) -> "CorpusPart":
         """From a file."""
         arrays = safetensors.numpy.load_file(path)
         return cls(**{**arrays, "hashes": _as_hashes(arrays["hashes"])})
 
-    def without(self, kept: NDArray[np.bool_]) -> "Part":
+    def without(self, kept: NDArray[np.bool_]) -> "CorpusPart":
         """The kept pieces (P,) alone; documents left without any are gone."""
         sentences = np.repeat(kept, np.diff(self.pieces))
         values = np.repeat(sentences, np.diff(self.sentences))
         kept_before = np.concatenate([[0], np.cumsum(kept)])
-        return Part(
+        return CorpusPart(
             self.values[values],
             bounds(np.diff(self.sentences)[sentences]),
             bounds(np.diff(self.pieces)[kept]),
@@ -244,11 +244,11 @@ class _Draft:
         if signature is not None:
             self._signatures.append(signature)
 
-    def part(self) -> Part:
+    def part(self) -> CorpusPart:
         def ends(lengths: list[int]) -> Int64:
             return np.fromiter(accumulate(lengths, initial=0), np.int64, count=len(lengths) + 1)
 
-        return Part(
+        return CorpusPart(
             np.frombuffer(b"".join(self._data), np.uint8),
             ends(self._sentences),
             ends(self._pieces),

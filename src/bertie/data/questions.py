@@ -15,7 +15,7 @@ from typing import Any
 
 from bertie.data.lines import check_characters, decoded, opened, read_whole, where_of
 from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat
-from bertie.data.tables import Bad, Example
+from bertie.data.tables import Example, InvalidRow
 from bertie.errors import DataError
 
 Answers = tuple[tuple[str, int], ...]
@@ -24,7 +24,7 @@ LINES = ("jsonl", "ndjson")
 MAX_CONTEXT = 1 << 18  # characters that are read in windows: the longest Wikipedia articles have as many
 
 
-def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Example | Bad]:
+def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Example | InvalidRow]:
     """The questions of a file or of standard input, in order; `line` counts questions, or lines of JSON lines, from 1.
 
     Raises DataError: no such file, not JSON, not of this frame.
@@ -33,7 +33,7 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:
             for number, line in decoded(file, format.encoding, where_of(path)):
-                yield line if isinstance(line, Bad) else _of_line(line, number, keep=format.keep)
+                yield line if isinstance(line, InvalidRow) else _of_line(line, number, keep=format.keep)
         return
     try:
         text = read_whole(path).decode("utf-8-sig")
@@ -54,38 +54,38 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         yield _question(context, qa, number)
 
 
-def _of_line(row: str, line: int, *, keep: bool) -> Example | Bad:
+def _of_line(row: str, line: int, *, keep: bool) -> Example | InvalidRow:
     try:
         fields = json.loads(row)
     except (ValueError, RecursionError):
-        return Bad(line, "not JSON" if row.strip() else "empty line")
+        return InvalidRow(line, "not JSON" if row.strip() else "empty line")
     if not isinstance(fields, dict):
-        return Bad(line, "not a JSON object")
+        return InvalidRow(line, "not a JSON object")
     found = _question(fields.get("context"), fields, line)
     return replace(found, source=fields) if keep and getattr(found, "reason", "") != NO_TEXT else found
 
 
-def _question(context: Any, qa: Any, number: int) -> Example | Bad:
+def _question(context: Any, qa: Any, number: int) -> Example | InvalidRow:
     question = qa.get("question") if isinstance(qa, dict) else None
     if not isinstance(context, str) or not isinstance(question, str):
-        return Bad(number, "no question or no context")
+        return InvalidRow(number, "no question or no context")
     if not context.strip():
-        return Bad(number, "empty context")
+        return InvalidRow(number, "empty context")
     if not question.strip():
-        return Bad(number, "empty question")
+        return InvalidRow(number, "empty question")
     if len(context) > MAX_CONTEXT:
-        return Bad(number, f"a context longer than {MAX_CONTEXT:,} characters")
+        return InvalidRow(number, f"a context longer than {MAX_CONTEXT:,} characters")
     try:
         check_characters([context, qa])
     except (ValueError, RecursionError):
-        return Bad(number, NO_TEXT)
+        return InvalidRow(number, NO_TEXT)
     name = str(qa.get("id") or qa.get("guid") or number)
     if "answers" not in qa and "is_impossible" not in qa:
         return Example((question, context), None, number, name)
     try:
         answers = () if qa.get("is_impossible") else placed(qa.get("answers", ()), context)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        return Bad(number, "answers are not text and answer_start")
+        return InvalidRow(number, "answers are not text and answer_start")
     return Example((question, context), answers, number, name)
 
 

@@ -25,7 +25,7 @@ BLANK_LINE = re.compile(rb"\n[ \t\r]*\n")
 NEVER = re.compile(rb"(?!)")
 
 
-class Dropped(NamedTuple):
+class DroppedRecord(NamedTuple):
     """A record that is not used: why, in words that many can share, and where.
 
     `line` counts from byte `start` of the file, 0: unknown. `excerpt` None: nothing is wrong with the record.
@@ -39,7 +39,7 @@ class Dropped(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How files are read. format: a row of SOURCES, "" for what name and content tell."""
 
     format: str = ""
@@ -86,7 +86,7 @@ def _next_end(file: IO[bytes], end: re.Pattern[bytes], position: int) -> int:
     return position
 
 
-def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | Dropped]]:
+def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | DroppedRecord]]:
     """(number of its first line, block of whole records) of a span of a file; lines count from the span's start.
 
     A document longer than LIMIT is cut at a line end, and counted; a line longer than that is dropped.
@@ -109,7 +109,7 @@ def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator
                 cut = buffer.rfind(b"\n") + 1
                 if not cut:
                     excerpt = buffer[:EXCERPT].decode("utf-8", "replace")
-                    yield line, Dropped(f"a line longer than {LIMIT >> 20} MiB", path, line, excerpt)
+                    yield line, DroppedRecord(f"a line longer than {LIMIT >> 20} MiB", path, line, excerpt)
                     rest = None
                     continue
                 counts[f"documents cut, longer than {LIMIT >> 20} MiB"] += 1
@@ -158,7 +158,7 @@ def _without_mark(head: bytes) -> bytes:
     return head.removeprefix(codecs.BOM_UTF8)
 
 
-def decoded(raw: bytes, reading: Reading, where: str, line: int) -> str | Dropped:
+def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | DroppedRecord:
     """The text of a record; its encoding is never guessed, but CP949 is named when it reads as that."""
     try:
         return raw.decode(reading.encoding)
@@ -167,6 +167,6 @@ def decoded(raw: bytes, reading: Reading, where: str, line: int) -> str | Droppe
         around = raw[raw.rfind(b"\n", 0, error.start) + 1 :].partition(b"\n")[0]
         if reading.encoding == "utf-8" and reads_as_korean(around):
             reason = "not UTF-8 but reads as CP949: pass --encoding cp949"
-            return Dropped(reason, where, line, around.decode("cp949")[:EXCERPT])
+            return DroppedRecord(reason, where, line, around.decode("cp949")[:EXCERPT])
         text = around[: 4 * EXCERPT].decode(reading.encoding, "replace")
-        return Dropped(f"not {reading.encoding.upper()}", where, line, text[:EXCERPT])
+        return DroppedRecord(f"not {reading.encoding.upper()}", where, line, text[:EXCERPT])

@@ -1,6 +1,6 @@
 """Rows of tables: csv, tsv, jsonl, json, parquet, plain lines, standard input; a line or an object each.
 
-    bytes -> (line, fields by column name), or Bad with its line and its reason
+    bytes -> (line, fields by column name), or `InvalidRow` with its line and its reason
 
 Everything but a JSON list streams. What makes a whole file unreadable (another encoding, a cut-off parquet file) is one
 DataError. What fields mean, tables.py says.
@@ -19,7 +19,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import IO, Any
 
-from bertie.data.lines import WHOLE, Bad, check_characters, decoded, json_line, opened, standard_input, where_of
+from bertie.data.lines import WHOLE, InvalidRow, check_characters, decoded, json_line, opened, standard_input, where_of
 from bertie.data.sheets import sheet_rows
 from bertie.errors import DataError, UsageError, nearest
 
@@ -44,7 +44,7 @@ class TableFormat:
     """How a file is to be read; what is empty is recognised by suffix and by column name.
 
     text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: rows
-    without a label are Bad, and so are those whose label is `undecided`. keep: each row comes with all it holds
+    without a label are invalid, and so are those whose label is `undecided`. keep: each row comes with all it holds
     (`Example.source`), which takes memory where examples are collected.
     """
 
@@ -63,7 +63,7 @@ OBJECT = re.compile(rb'\s*\{\s*["}]')
 """How a JSON object begins."""
 
 
-def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields | Bad]]:
+def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """(line, fields by column name) of every row; a malformed row comes as (line, Bad)."""
     kind = format.kind or kind_of(path)
     if kind not in FORMATS:
@@ -117,39 +117,39 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | Bad:
+def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | InvalidRow:
     if len(values) != len(names):
         kept = dict(zip(names, values, strict=False))
-        return Bad(line, f"{len(values)} columns where {len(names)} are expected", source=kept)
+        return InvalidRow(line, f"{len(values)} columns where {len(names)} are expected", source=kept)
     return dict(zip(names, values, strict=True))
 
 
-def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """Tab-separated, quoting off: in GLUE and NSMC a quotation mark is text."""
     names = format.columns
     for number, line in decoded(file, format.encoding, where):
-        if isinstance(line, Bad):
+        if isinstance(line, InvalidRow):
             yield number, line
         elif not names:
             names = unique(line.split("\t"))
         elif not line and len(names) > 1:
-            yield number, Bad(number, "empty line")
+            yield number, InvalidRow(number, "empty line")
         else:
             yield number, _named(line.split("\t"), names, number)
 
 
-def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """Comma-separated with quotation marks (RFC 4180); a quoted field may hold line ends.
 
-    Where a quotation mark is left open, that line is Bad, and the lines it took with it are read again without it.
+    Where a quotation mark is left open, that line is invalid, and the lines it took with it are read again without it.
     """
-    source, again = decoded(file, format.encoding, where), deque[tuple[int, str | Bad]]()
-    taken: list[tuple[int, str | Bad]] = []  # the lines of the record that is being read
+    source, again = decoded(file, format.encoding, where), deque[tuple[int, str | InvalidRow]]()
+    taken: list[tuple[int, str | InvalidRow]] = []  # the lines of the record that is being read
 
     def lines() -> Iterator[str]:
         while found := again.popleft() if again else next(source, None):
             taken.append(found)
-            yield "\n" if isinstance(found[1], Bad) else found[1] + "\n"
+            yield "\n" if isinstance(found[1], InvalidRow) else found[1] + "\n"
         yield _NO_MORE  # a record of its own, unless a quotation mark is open
 
     reader, names = csv.reader(lines()), format.columns
@@ -167,31 +167,31 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         if unended or (fault and len(taken) > 1):
             again.extendleft(reversed(taken[1:]))
             first, line = taken[0]
-            yield first, line if isinstance(line, Bad) else Bad(first, "a quotation mark left open")
+            yield first, line if isinstance(line, InvalidRow) else InvalidRow(first, "a quotation mark left open")
             if unended:
                 reader = csv.reader(lines())
-        elif holes := [line for _, line in taken if isinstance(line, Bad)]:
+        elif holes := [line for _, line in taken if isinstance(line, InvalidRow)]:
             for hole in holes:  # undecodable lines: the record they are part of, if there is one, goes with them
                 yield hole.line, hole
         elif fault:
-            yield number, Bad(number, fault)
+            yield number, InvalidRow(number, fault)
         elif not values:
-            yield number, Bad(number, "empty line")
+            yield number, InvalidRow(number, "empty line")
         elif not names:
             names = unique(values)
         else:
             yield number, _named(values, names, number)
 
 
-def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """One JSON object a line."""
     names: tuple[str, ...] = ()
     for number, line in decoded(file, format.encoding, where):
-        if isinstance(line, Bad):
+        if isinstance(line, InvalidRow):
             yield number, line
             continue
         if not line.strip():
-            yield number, Bad(number, "empty line")
+            yield number, InvalidRow(number, "empty line")
             continue
         try:
             value = json_line(line)
@@ -201,16 +201,16 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
                 raise DataError(
                     f"{where} is one JSON list over many lines; name it .json, or pass --format json."
                 ) from None
-            yield number, Bad(number, "not JSON")
+            yield number, InvalidRow(number, "not JSON")
             continue
         if fields is None:
-            yield number, Bad(number, "not a JSON object")
+            yield number, InvalidRow(number, "not a JSON object")
             continue
         names = names or tuple(fields)
         yield number, _ordered(fields, names)
 
 
-def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """One JSON list of objects, as KLUE's files are; the line is the object's number, from 1. Not streamed."""
     data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
@@ -225,13 +225,13 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
     names: tuple[str, ...] = ()
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            yield number, Bad(number, "not a JSON object")
+            yield number, InvalidRow(number, "not a JSON object")
             continue
         try:
             fields = _flat(row)
             check_characters(row)
         except (ValueError, RecursionError):
-            yield number, Bad(number, NO_TEXT)
+            yield number, InvalidRow(number, NO_TEXT)
             continue
         names = names or tuple(fields)
         yield number, _ordered(fields, names)
@@ -246,7 +246,7 @@ def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
     return found
 
 
-def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """Row groups one after another; the line is the row's number, from 1."""
     import pyarrow
     import pyarrow.parquet
@@ -260,7 +260,7 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
         raise DataError(f"{where} is not a readable parquet file ({error}). Was its copy cut short?") from None
 
 
-def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """The first worksheet of a workbook; the line is the row's number in it, from 1."""
     names = format.columns
     for number, values in sheet_rows(file, where):
@@ -269,17 +269,17 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
             continue
         cells = [*values, *[None] * (len(names) - len(values))]
         if not any(value is not None for value in cells):
-            yield number, Bad(number, "empty line")
+            yield number, InvalidRow(number, "empty line")
             continue
         found = _named(cells, names, number)
-        yield number, found if isinstance(found, Bad) else _flat(found)
+        yield number, found if isinstance(found, InvalidRow) else _flat(found)
 
 
-def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | Bad]]:
+def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
     """One text a line; with two text columns, or `columns`, their fields between tabs."""
     names = format.columns or format.text or ("text",)
     for number, line in decoded(file, format.encoding, where):
-        if isinstance(line, Bad):
+        if isinstance(line, InvalidRow):
             yield number, line
         else:
             yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number)
@@ -305,7 +305,7 @@ def _field(value: Any) -> Any:
     return str(value) if isinstance(value, (str, int, float)) and value == value else None
 
 
-FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[tuple[int, Fields | Bad]]]] = {
+FORMATS: dict[str, Callable[[Any, TableFormat, str], Iterable[tuple[int, Fields | InvalidRow]]]] = {
     "csv": _csv,
     "tsv": _tsv,
     "json": _json,

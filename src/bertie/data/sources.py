@@ -1,6 +1,6 @@
 """Where documents come from: files of every format, and sources of their own such as the documentation of packages.
 
-    inputs -> items, of about UNIT bytes -> units of work -> documents (str), or Dropped with where and why
+    inputs -> items, of about UNIT bytes -> units of work -> documents (str), or DroppedRecord with where and why
 
 How inputs are cut into units depends on the inputs alone, never on who does the work. Everything streams; a record
 that cannot be read never stops the reading. A new kind of source is one row of SOURCES.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from bertie.data import formats
 from bertie.data.lines import check_encoding
-from bertie.data.records import LINE, NEVER, READ, UNIT, Dropped, Item, Reading, spans
+from bertie.data.records import LINE, NEVER, READ, UNIT, DroppedRecord, Item, ReadOptions, spans
 from bertie.data.streams import COMPRESSIONS, FAILURES, compression, opened
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, full_disk
@@ -35,8 +35,8 @@ class Source:
     ("python:numpy"), anything else is a file.
     """
 
-    plan: Callable[[str, Reading], Iterable[tuple[Item, int]]]
-    read: Callable[[Item, Reading, Counter[str]], Iterator[str | Dropped]]
+    plan: Callable[[str, ReadOptions], Iterable[tuple[Item, int]]]
+    read: Callable[[Item, ReadOptions, Counter[str]], Iterator[str | DroppedRecord]]
     spans: bool = False
     scheme: bool = False
 
@@ -49,7 +49,7 @@ class Unit(NamedTuple):
     size: int
 
 
-def plan(inputs: Iterable[str], reading: Reading) -> tuple[list[Unit], list[str]]:
+def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], list[str]]:
     """The units of all inputs (files, folders, globs, "name:..."), in order, and the files of folders passed over.
 
     Raises DataError for what is missing or empty, UsageError for a format or encoding nobody knows.
@@ -72,19 +72,19 @@ def plan(inputs: Iterable[str], reading: Reading) -> tuple[list[Unit], list[str]
     return units, passed_over
 
 
-def read(unit: Unit, reading: Reading, counts: Counter[str]) -> Iterator[str | Dropped]:
+def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
     """The documents of a unit. A damaged item costs what is left of it, and is said."""
     source = SOURCES[unit.source]
     for item in unit.items:
         try:
             for found in source.read(item, reading, counts):
-                yield found._replace(start=item[1]) if source.spans and isinstance(found, Dropped) else found
+                yield found._replace(start=item[1]) if source.spans and isinstance(found, DroppedRecord) else found
         except FAILURES as error:
             if isinstance(error, OSError) and (full := full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
-            yield Dropped(f"file not read to its end: {_reason(error)}", str(item[0]))
+            yield DroppedRecord(f"file not read to its end: {_reason(error)}", str(item[0]))
         except DataError as error:
-            yield Dropped(str(error), str(item[0]))
+            yield DroppedRecord(str(error), str(item[0]))
 
 
 def _reason(error: Exception) -> str:
@@ -118,7 +118,7 @@ SUFFIXES = {
 }
 
 
-def expand(inputs: Iterable[str], reading: Reading) -> tuple[list[str], list[str]]:
+def expand(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[str], list[str]]:
     """Every file (or "name:...") the inputs stand for, each once; and the files in folders of no known format."""
     names: dict[str, None] = {}
     passed_over = []
@@ -144,7 +144,7 @@ def expand(inputs: Iterable[str], reading: Reading) -> tuple[list[str], list[str
     return list(names), passed_over
 
 
-def kind_of(name: str, reading: Reading) -> tuple[str, str]:
+def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
     """The row of SOURCES that reads `name`, and what it is to be given. Raises UsageError when nothing tells."""
     scheme, colon, rest = name.partition(":")
     if colon and scheme in SOURCES and SOURCES[scheme].scheme:

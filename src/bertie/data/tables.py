@@ -1,10 +1,10 @@
 """Labelled and unlabelled examples from tables.
 
-    bytes -> fields by column name (rows.py) -> Example, or Bad with its line and its reason
+    bytes -> fields by column name (rows.py) -> Example, or `InvalidRow` with its line and its reason
 
-Everything streams, so a file may be larger than memory. A row that cannot be used never stops the reading: it comes
-out as `Bad`, in its place, and `Skipped` counts it, so that nothing is lost without a word. What makes a whole file
-unreadable (wrong columns, another encoding, a cut-off parquet file) is one DataError.
+Everything streams, so a file may be larger than memory. A row that cannot be used does not stop the reader: it is
+returned as an `InvalidRow` in its position, and `SkipReport` counts it. What makes a whole file unreadable (wrong
+columns, another encoding, a truncated parquet file) is one DataError.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bertie.data.lines import Bad
+from bertie.data.lines import InvalidRow
 from bertie.data.rows import RECOGNISED, Fields, TableFormat, records, source_of
 from bertie.errors import DataError, UsageError, nearest
 
@@ -20,13 +20,13 @@ __all__ = [
     "LABELS",
     "PAIRS",
     "SINGLES",
-    "Bad",
     "Columns",
     "Example",
     "Fields",
     "FindColumns",
+    "InvalidRow",
     "MakeExample",
-    "Skipped",
+    "SkipReport",
     "TableFormat",
     "collect",
     "example",
@@ -85,7 +85,7 @@ class Columns:
 
 
 @dataclass
-class Skipped:
+class SkipReport:
     """What was left out of a table, by reason, with the first lines of each."""
 
     rows: int = 0
@@ -94,7 +94,7 @@ class Skipped:
 
     SHOWN = 5
 
-    def add(self, bad: Bad) -> None:
+    def add(self, bad: InvalidRow) -> None:
         """Count one row that was left out."""
         self.counts[bad.reason] = self.counts.get(bad.reason, 0) + 1
         shown = self.lines.setdefault(bad.reason, [])
@@ -114,17 +114,17 @@ class Skipped:
         return f"{self.total:,} of {self.rows:,} rows left out: {'; '.join(reasons)}"
 
 
-def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], Skipped]:
+def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], SkipReport]:
     """All examples of a file, and what was left out. Raises DataError when none is left."""
     return collect(stream(path, format), str(path))
 
 
-def collect(rows: Iterable[Example | Bad], where: str) -> tuple[list[Example], Skipped]:
+def collect(rows: Iterable[Example | InvalidRow], where: str) -> tuple[list[Example], SkipReport]:
     """Examples apart from what was left out. Raises DataError, naming `where`, when no example is left."""
-    skipped, examples = Skipped(), []
+    skipped, examples = SkipReport(), []
     for row in rows:
         skipped.rows += 1
-        if isinstance(row, Bad):
+        if isinstance(row, InvalidRow):
             skipped.add(row)
         else:
             examples.append(row)
@@ -140,7 +140,7 @@ def stream(
     on_columns: Callable[[Columns], None] = lambda columns: None,
     find: "FindColumns | None" = None,
     make: "MakeExample | None" = None,
-) -> Iterator[Example | Bad]:
+) -> Iterator[Example | InvalidRow]:
     """The rows of a file, or of standard input ("-"), in order. `on_columns` is told which columns are read.
 
     find: chooses the columns, by default `find_columns`; make: an example of a row's fields, by default `example`.
@@ -148,7 +148,7 @@ def stream(
     """
     columns: Columns | None = None
     for line, fields in records(path, format):
-        if isinstance(fields, Bad):
+        if isinstance(fields, InvalidRow):
             yield fields
             continue
         if columns is None:
@@ -157,25 +157,25 @@ def stream(
         found = (make or example)(fields, columns, line)
         undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
         if undecided:
-            found = Bad(line, f"no gold label ({format.undecided!r})")
+            found = InvalidRow(line, f"no gold label ({format.undecided!r})")
         yield replace(found, source=source_of(fields)) if format.keep else found
 
 
-def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Bad:
+def example(fields: Fields, columns: Columns, line: int = 0) -> Example | InvalidRow:
     """One row's example. A text of white space alone is empty; a missing field is not the same as an empty one."""
     texts = []
     for name in columns.text:
         value = fields.get(name)
         if not isinstance(value, str):
-            return Bad(line, f"no {name}")
+            return InvalidRow(line, f"no {name}")
         if not value.strip():
-            return Bad(line, "empty text")
+            return InvalidRow(line, "empty text")
         if len(value) > MAX_TEXT:
-            return Bad(line, f"a text longer than {MAX_TEXT:,} characters")
+            return InvalidRow(line, f"a text longer than {MAX_TEXT:,} characters")
         texts.append(value)
     label = fields.get(columns.label) if columns.label else None
     if columns.label and not (isinstance(label, str) and label.strip()):
-        return Bad(line, f"no {columns.label}")
+        return InvalidRow(line, f"no {columns.label}")
     return Example(tuple(texts), label.strip() if label else None, line)
 
 
@@ -199,4 +199,4 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
 
 
 FindColumns = Callable[[Sequence[str], TableFormat, str], Columns]
-MakeExample = Callable[[Fields, Columns, int], Example | Bad]
+MakeExample = Callable[[Fields, Columns, int], Example | InvalidRow]

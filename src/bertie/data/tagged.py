@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bertie.data.lines import decoded, json_line, opened, where_of
-from bertie.data.tables import Bad, Example, TableFormat
+from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 
 Span = tuple[int, int]
@@ -28,14 +28,14 @@ NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: w
 
 
 @dataclass(frozen=True)
-class Tagged(Example):
+class TaggedExample(Example):
     """An example of one text cut into words: the characters from spans[i][0] to spans[i][1] are word i."""
 
     spans: tuple[Span, ...] = ()
 
 
-def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
-    """The sentences of a file in order; `line` is where one begins. A damaged one comes as Bad.
+def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
+    """The sentences of a file in order; `line` is where one begins. A damaged one comes as `InvalidRow`.
 
     format.kind: one of FORMATS, by default by the name: .conllu, .jsonl, else conll. format.label: the tag's column,
     by number from 1, or upos, xpos; by default as above. Raises DataError: no such file, no column with tags.
@@ -47,12 +47,12 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Bad]:
         yield from FORMATS[kind](file, format, where_of(path))
 
 
-def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | Bad]:
+def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | InvalidRow]:
     """Lines between empty ones, comments left out; a block with a line that cannot be decoded is Bad."""
     lines: Lines = []
-    bad: Bad | None = None
+    bad: InvalidRow | None = None
     for number, line in itertools.chain(decoded(file, encoding, where), [(0, "")]):
-        if isinstance(line, Bad):
+        if isinstance(line, InvalidRow):
             bad = bad or line
         elif line.strip():
             if not (comment and line.startswith(comment)):
@@ -63,23 +63,23 @@ def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> 
             lines, bad = [], None
 
 
-def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequence[bool] | None = None) -> Tagged:
+def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequence[bool] | None = None) -> TaggedExample:
     """The example of some words with a space after each, or where `spaces` says so."""
     text, spans = "", []
     for i, word in enumerate(words):
         spans.append((len(text), len(text) + len(word)))
         text += word + (" " if spaces is None or spaces[i] else "")
-    return Tagged((text.rstrip(" "),), tuple(tags), line, spans=tuple(spans))
+    return TaggedExample((text.rstrip(" "),), tuple(tags), line, spans=tuple(spans))
 
 
-def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
     column: int | None = None
     if format.label:
         if not format.label.isdecimal() or not 2 <= int(format.label[:9]) < 1000:
             raise UsageError(f"The tag's column is given by its number, 2 or more, not as {format.label!r}.")
         column = int(format.label) - 1
     for block in blocks(file, format.encoding, where):
-        if isinstance(block, Bad):
+        if isinstance(block, InvalidRow):
             yield block
             continue
         rows = [line.split("\t") if "\t" in line else line.split() for _, line in block]
@@ -89,9 +89,9 @@ def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
         if column is None:
             column = _tag_column(rows, where)
         if any(len(row) <= column for row in rows):
-            yield Bad(first, "a word without its tag")
+            yield InvalidRow(first, "a word without its tag")
         elif any(not row[0].strip() for row in rows):
-            yield Bad(first, "a tag without its word")
+            yield InvalidRow(first, "a tag without its word")
         else:
             yield spaced([row[0].strip() for row in rows], [row[column].strip() for row in rows], first)
 
@@ -108,17 +108,17 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
     )
 
 
-def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
     name = format.label or "upos"
     if name not in UD_COLUMNS:
         raise UsageError(f"A conllu file has no tags {name!r}. {nearest(name, UD_COLUMNS)}")
     for block in blocks(file, format.encoding, where, comment="#"):
-        if isinstance(block, Bad):
+        if isinstance(block, InvalidRow):
             yield block
             continue
         rows = [line.split("\t") for _, line in block]
         if any(len(row) != 10 or not NUMBER.fullmatch(row[0]) for row in rows):
-            yield Bad(block[0][0], "not ten columns, the first a number")
+            yield InvalidRow(block[0][0], "not ten columns, the first a number")
             continue
         words, spaces = ud_words(rows)
         yield spaced([row[1] for row in words], [row[UD_COLUMNS[name]] for row in words], block[0][0], spaces)
@@ -138,26 +138,26 @@ def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
     return words, spaces
 
 
-def _klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+def _klue(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
     for block in blocks(file, format.encoding, where, comment="##"):
-        if isinstance(block, Bad):
+        if isinstance(block, InvalidRow):
             yield block
             continue
         rows = [line.split("\t") for _, line in block]
         if any(len(row) != 2 or len(row[0]) != 1 for row in rows):
-            yield Bad(block[0][0], "not one character and its tag")
+            yield InvalidRow(block[0][0], "not one character and its tag")
             continue
         places = [i for i, (character, _) in enumerate(rows) if character != " "]
         text, tags = "".join(character for character, _ in rows), tuple(rows[i][1] for i in places)
         if places:
-            yield Tagged((text,), tags, block[0][0], spans=tuple((i, i + 1) for i in places))
+            yield TaggedExample((text,), tags, block[0][0], spans=tuple((i, i + 1) for i in places))
         else:
-            yield Bad(block[0][0], "empty text")
+            yield InvalidRow(block[0][0], "empty text")
 
 
-def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | Bad]:
+def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
     for number, line in decoded(file, format.encoding, where):
-        if isinstance(line, Bad):
+        if isinstance(line, InvalidRow):
             yield line
             continue
         try:
@@ -167,12 +167,12 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
                 continue
             words, tags = row["tokens"], row.get(format.label or "tags")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            yield Bad(number, 'not an object with "tokens" and "tags"')
+            yield InvalidRow(number, 'not an object with "tokens" and "tags"')
             continue
         if not _texts(words) or not (tags is None or _texts(tags)):
-            yield Bad(number, "tokens or tags are not texts")
+            yield InvalidRow(number, "tokens or tags are not texts")
         elif tags is not None and len(tags) != len(words):
-            yield Bad(number, "tokens and tags are not as many")
+            yield InvalidRow(number, "tokens and tags are not as many")
         else:
             example = spaced(words, tags or (), number)
             found = replace(example, label=None) if tags is None else example
@@ -183,7 +183,7 @@ def _texts(values: object) -> bool:
     return isinstance(values, list) and bool(values) and all(isinstance(v, str) and v.strip() for v in values)
 
 
-FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | Bad]]] = {
+FORMATS: dict[str, Callable[[IO[bytes], TableFormat, str], Iterator[Example | InvalidRow]]] = {
     "conll": _conll,
     "conllu": _conllu,
     "klue": _klue,

@@ -14,10 +14,10 @@ from typing import Any
 from bertie.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.demo.masked import MASK, read_lines
 from bertie.demo.settings import STARTS
-from bertie.evaluate.compare import Seeds, over_seeds
+from bertie.evaluate.compare import SeedSummary, over_seeds
 from bertie.files import read_json
 from bertie.report.charts import Line, bar_chart, interval_chart, line_chart, smooth
-from bertie.report.page import Html, Report, Tile, bars
+from bertie.report.page import Html, Report, StatCard, bars
 from bertie.report.training import BLANK, Curve, curves, masked_tokens
 from bertie.report.values import count, duration, interval, number
 from bertie.train import log
@@ -56,19 +56,21 @@ def page(run: Path) -> Report:
     return report.footer(made=date, command=f"{command} -o NEW_FOLDER", docs="docs/demo.md")
 
 
-def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[Tile]:
+def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[StatCard]:
     tiles = []
     for start, values in found.items():
-        tiles.append(Tile(f"accuracy, {STARTS[start]}", number(over_seeds(values).mean), _interval(over_seeds(values))))
+        tiles.append(
+            StatCard(f"accuracy, {STARTS[start]}", number(over_seeds(values).mean), _interval(over_seeds(values)))
+        )
     if task.get("bag_of_words"):
         seeds = over_seeds(task["bag_of_words"])
-        tiles.append(Tile(f"accuracy, {BAG}", number(seeds.mean), _interval(seeds)))
+        tiles.append(StatCard(f"accuracy, {BAG}", number(seeds.mean), _interval(seeds)))
     facts = stages["pre-training"]["facts"]
-    tiles.append(Tile("tokens read", count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
-    return [*tiles, Tile("total time", total, f"from {count(stages['corpus']['facts']['words'])} words of text")]
+    tiles.append(StatCard("tokens read", count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
+    return [*tiles, StatCard("total time", total, f"from {count(stages['corpus']['facts']['words'])} words of text")]
 
 
-def _interval(seeds: Seeds) -> str:
+def _interval(seeds: SeedSummary) -> str:
     if seeds.low is None or seeds.high is None:
         return "one seed"
     return f"95% interval {interval(seeds.low, seeds.high)}, {seeds.runs} seeds"

@@ -16,7 +16,7 @@ from bertie import console, families
 from bertie.data import corpus, sources
 from bertie.data.corpus import CorpusConfig
 from bertie.data.plans import held_out
-from bertie.data.records import Reading
+from bertie.data.records import ReadOptions
 from bertie.demo import libraries, masked, pairs, settings
 from bertie.demo.described import cores, described
 from bertie.demo.masked import read_lines, write_lines
@@ -61,14 +61,14 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     with held(run, DEMO, overwrite=overwrite):
         if not (run / "demo.json").exists():
             if text is not None:
-                sources.expand([text], Reading())  # a path that is not there leaves no folder behind
+                sources.expand([text], ReadOptions())  # a path that is not there leaves no folder behind
             write_json(run / "demo.json", {"asked": asked, **described(text)})
         elif (before := read_json(run / "demo.json")["asked"]) != asked:
             raise UsageError(f"{run} holds a demo made with {before}. Choose another folder, or pass --overwrite.")
-        return Road(run, text=text, minutes=minutes).go()
+        return DemoPipeline(run, text=text, minutes=minutes).go()
 
 
-class Road:
+class DemoPipeline:
     """One run of the demo in its folder."""
 
     def __init__(self, run: Path, *, text: str | None, minutes: float) -> None:

@@ -54,7 +54,7 @@ def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> d
 def measured(
     task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, Answers], metric: str
 ) -> list[dict[str, Any]]:
-    """For a report: each baseline's figures, and by how much the model is better than the best (compare.Paired).
+    """For a report: each baseline's figures, and by how much the model is better than the best.
 
     answers: the model's, of the dev examples that `compared` names.
     """

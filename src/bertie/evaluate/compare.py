@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.tables import Bad, Example, TableFormat
+from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.tasks import Prediction, Task, name_of
 
@@ -19,7 +19,7 @@ MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this 
 
 
 @dataclass(frozen=True)
-class Seeds:
+class SeedSummary:
     """Runs that differ in their seed alone. low, high: Student's 95 % interval of the mean; None for one run."""
 
     runs: int
@@ -38,22 +38,22 @@ class Seeds:
         return asdict(self)
 
 
-def over_seeds(values: Sequence[float]) -> Seeds:
+def over_seeds(values: Sequence[float]) -> SeedSummary:
     """Sum up one metric over seeds. Raises ValueError for no values."""
     if not values:
         raise ValueError("no runs to sum up")
     mean = float(np.mean(values))
     if len(values) == 1:
-        return Seeds(1, mean, None, None, None)
+        return SeedSummary(1, mean, None, None, None)
     sd = float(np.std(values, ddof=1))
     from scipy import stats
 
     half = float(stats.t.ppf(0.975, len(values) - 1)) * sd / len(values) ** 0.5
-    return Seeds(len(values), mean, sd, mean - half, mean + half)
+    return SeedSummary(len(values), mean, sd, mean - half, mean + half)
 
 
 @dataclass(frozen=True)
-class Paired:
+class PairedDifference:
     """A metric of A minus that of B on the same examples. p: how often chance alone shows as large a difference."""
 
     difference: float
@@ -76,7 +76,7 @@ def paired_metrics(
     *,
     seed: int = 0,
     counted: int | None = None,
-) -> dict[str, Paired]:
+) -> dict[str, PairedDifference]:
     """Compare two models on examples drawn again and again, metric by metric (the paired bootstrap).
 
     figures_a, figures_b: example numbers, some several times -> each metric. Where examples come in groups, a number is
@@ -98,15 +98,15 @@ def paired_metrics(
     return {name: _paired(whole[name], np.array(values)) for name, values in drawn.items()}
 
 
-def _paired(difference: float, differences: NDArray[np.float64]) -> Paired:
+def _paired(difference: float, differences: NDArray[np.float64]) -> PairedDifference:
     low, high = np.percentile(differences, [2.5, 97.5])
     beyond = int((np.abs(differences - difference) >= abs(difference) - 1e-12).sum())
-    return Paired(difference, float(low), float(high), min(1.0, (beyond + 1) / (len(differences) + 1)))
+    return PairedDifference(difference, float(low), float(high), min(1.0, (beyond + 1) / (len(differences) + 1)))
 
 
 def against(
     a: "Predictor", b: "Predictor", path: Path | str, format: TableFormat, *, seed: int = 0
-) -> tuple[dict[str, Paired], list[str]]:
+) -> tuple[dict[str, PairedDifference], list[str]]:
     """Two models of one task on one labelled file: their differences by metric, and what was left out, in words.
 
     Examples of one group (the passages of a question, the questions about a context) are drawn together. Those that one
@@ -119,7 +119,9 @@ def against(
     rows = [
         (example, answers[0], answers[1])
         for example, *answers in zip(examples, *found, strict=True)
-        if isinstance(example, Example) and example.label is not None and not any(isinstance(x, Bad) for x in answers)
+        if isinstance(example, Example)
+        and example.label is not None
+        and not any(isinstance(x, InvalidRow) for x in answers)
     ]
     if not rows:
         raise DataError(f"{path} holds no labelled example that both models can read.")
@@ -131,7 +133,7 @@ def against(
 
 def paired_rows(
     a: Task, b: Task, rows: Sequence[tuple[Example, Prediction, Prediction]], *, seed: int = 0, resamples: int = COUNTED
-) -> dict[str, Paired]:
+) -> dict[str, PairedDifference]:
     """The same from examples with the answers of both; resamples: how many examples are counted at most."""
     groups: dict[tuple[str, Hashable], list[int]] = {}
     for number, (example, *_) in enumerate(rows):

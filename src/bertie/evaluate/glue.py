@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.data.tables import Bad
+from bertie.data.tables import InvalidRow
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import write_bytes
 from bertie.infer.predict import Predictor
@@ -53,7 +53,7 @@ def answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[s
         )
     found, unread = [], 0
     for _, answer in predictor.stream(predictor.task.rows(path, format)):
-        if isinstance(answer, Bad):
+        if isinstance(answer, InvalidRow):
             unread += 1
             found.append(dataset.labels[0] if dataset.labels else "0")
         elif isinstance(answer.label, float):

@@ -10,7 +10,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.tables import Bad, Skipped
+from bertie.data.tables import InvalidRow, SkipReport
 from bertie.infer.predict import Predictor, Row, TooLongCount
 
 Vector = NDArray[np.float32]
@@ -19,15 +19,15 @@ Vector = NDArray[np.float32]
 def vectors(
     predictor: Predictor,
     rows: Iterable[Row],
-    skipped: Skipped,
+    skipped: SkipReport,
     long: TooLongCount | None = None,
     *,
     eager: bool = False,
-) -> Iterator[tuple[Row, Vector | Bad]]:
+) -> Iterator[tuple[Row, Vector | InvalidRow]]:
     """Each row with its vector (H,), or with why it has none, in order. long: told of those cut off."""
     for row, answer in predictor.stream(rows, eager=eager, long=long):
         skipped.rows += 1
-        if isinstance(answer, Bad):
+        if isinstance(answer, InvalidRow):
             skipped.add(answer)
             yield row, answer
             continue
@@ -35,13 +35,13 @@ def vectors(
 
 
 def write_npy(
-    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: Skipped, long: TooLongCount | None = None
+    predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TooLongCount | None = None
 ) -> None:
     """One float32 array (N, H); how many rows it has is written into its header at the end."""
     size, count = predictor.engine.facts.hidden_size, 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):
-        out.write((np.full(size, np.nan, np.float32) if isinstance(found, Bad) else found).tobytes())
+        out.write((np.full(size, np.nan, np.float32) if isinstance(found, InvalidRow) else found).tobytes())
         count += 1
     out.seek(0)
     out.write(_header(count, size))

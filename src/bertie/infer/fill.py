@@ -16,7 +16,7 @@ from bertie.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Filled:
+class MaskPrediction:
     """One proposal for a mask: the token, its probability, and the text with the token in the mask's place."""
 
     token: str
@@ -24,7 +24,7 @@ class Filled:
     text: str
 
 
-def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_length: int) -> list[list[Filled]]:
+def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_length: int) -> list[list[MaskPrediction]]:
     """The most probable tokens for each mask in `text`, best first; the other masks stay masks.
 
     Raises DataError when the text has no mask or does not fit; UsageError when the model has no masked-LM head.
@@ -48,11 +48,13 @@ def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_lengt
     ]
 
 
-def _filled(tokenizer: Tokenizer, text: str, spot: tuple[int, int], token_id: int, probability: float) -> Filled:
+def _filled(
+    tokenizer: Tokenizer, text: str, spot: tuple[int, int], token_id: int, probability: float
+) -> MaskPrediction:
     token = tokenizer.id_to_token(token_id)
     before, masked, after = text[: spot[0]], text[slice(*spot)], text[spot[1] :]
     written = tokenizer.written(token_id)
     if tokenizer.continues_word(token_id):
-        return Filled(token, probability, before.rstrip() + written + after)
+        return MaskPrediction(token, probability, before.rstrip() + written + after)
     space = masked[: len(masked) - len(masked.lstrip())]  # a mask may have taken the space before it
-    return Filled(token, probability, before + space + written + after)
+    return MaskPrediction(token, probability, before + space + written + after)

@@ -26,7 +26,7 @@ LOWEST = -1e9  # of a score, as good as never; scores below would make -inf - -i
 
 
 @dataclass(frozen=True, kw_only=True)
-class Writing:
+class GenerationConfig:
     """How to write. Raises UsageError for values that make no sense."""
 
     max_new_tokens: int = 20
@@ -58,7 +58,7 @@ def generate(
     model: Model,
     input_ids: Tensor,
     attention_mask: Tensor | None = None,
-    writing: Writing | None = None,
+    writing: GenerationConfig | None = None,
     *,
     generator: Generator | None = None,
 ) -> Tensor:
@@ -67,7 +67,7 @@ def generate(
     L is at most max_new_tokens; a text ends with eos_token_id where it ended by itself, and pad_token_id fills up. The
     prompt, or the decoder's start token, is not part of it. Raises UsageError for a model that cannot write.
     """
-    writing = writing or Writing()
+    writing = writing or GenerationConfig()
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
     reader = _Reader(model, input_ids, mask.bool(), writing.num_beams)
     if writing.num_beams == 1:
@@ -110,7 +110,7 @@ class _Reader:
         return self.head.logits(layout.last(output.last_hidden_state), self.model.word_embeddings).float()
 
 
-def _one_by_one(reader: _Reader, writing: Writing, generator: Generator | None) -> Tensor:
+def _one_by_one(reader: _Reader, writing: GenerationConfig, generator: Generator | None) -> Tensor:
     config, logits_RV = reader.model.config, reader.first
     ended_R = torch.zeros(reader.rows, dtype=torch.bool, device=logits_RV.device)
     written = list[Tensor]()
@@ -125,7 +125,7 @@ def _one_by_one(reader: _Reader, writing: Writing, generator: Generator | None) 
         logits_RV = reader.next(tokens_R)
 
 
-def _draw(logits_RV: Tensor, writing: Writing, generator: Generator | None) -> Tensor:
+def _draw(logits_RV: Tensor, writing: GenerationConfig, generator: Generator | None) -> Tensor:
     logits_RV = logits_RV / writing.temperature
     if writing.top_k is not None:
         kth = logits_RV.topk(min(writing.top_k, logits_RV.shape[1]))[0][:, -1:]
@@ -137,7 +137,7 @@ def _draw(logits_RV: Tensor, writing: Writing, generator: Generator | None) -> T
     return torch.multinomial(logits_RV.softmax(-1), 1, generator=generator)[:, 0]
 
 
-def _beams(reader: _Reader, writing: Writing) -> Tensor:
+def _beams(reader: _Reader, writing: GenerationConfig) -> Tensor:
     """The best of N beams a prompt. Each step keeps the N best open texts, and the N best that have ended."""
     config, beams, most = reader.model.config, writing.num_beams, writing.max_new_tokens
     logits_RV, device = reader.first, reader.first.device

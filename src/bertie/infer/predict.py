@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
-from bertie.data.tables import Bad, Columns, Example, Skipped, TableFormat
+from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine
-from bertie.infer.fill import Filled, fill
+from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.source import Encoded, TooLong
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 LABELLED = TableFormat()
-Row = Example | Bad
+Row = Example | InvalidRow
 Text = str | tuple[str, ...]
 
 
@@ -120,14 +120,14 @@ class Predictor:
         rows = [_row(text, number) for number, text in enumerate(texts, 1)]
         answers = []
         for row, answer in self.stream(rows):
-            if isinstance(answer, Bad):
+            if isinstance(answer, InvalidRow):
                 raise DataError(f"Text {row.line}: {answer.reason}.")
             answers.append(answer)
         return answers
 
     def stream(
         self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
-    ) -> Iterator[tuple[Row, Prediction | Bad]]:
+    ) -> Iterator[tuple[Row, Prediction | InvalidRow]]:
         """Each row with its Prediction, or with why it has none, in order. `long` is told of texts that do not fit.
 
         eager: answer whatever has arrived rather than wait for a full chunk, as someone who types lines expects.
@@ -137,7 +137,7 @@ class Predictor:
 
     def _answered(
         self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
-    ) -> Iterator[tuple[list[Row], list[Prediction | Bad], Encoded]]:
+    ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Encoded]]:
         """Chunks of rows with their answers, and what was read of those that are examples."""
         for chunk in as_they_come(rows, CHUNK) if eager else chunks(rows, CHUNK):
             good = [row for row in chunk if isinstance(row, Example)]
@@ -148,14 +148,14 @@ class Predictor:
                 long.long += len(encoded.too_long)
             decoded = self.task.decode(self.logits(encoded), encoded, good) if good else []
             found = enumerate(decoded)
-            answers: list[Prediction | Bad] = []
+            answers: list[Prediction | InvalidRow] = []
             for row in chunk:
-                if isinstance(row, Bad):
+                if isinstance(row, InvalidRow):
                     answers.append(row)
                     continue
                 number, answer = next(found)
                 long_row = number in refused
-                answers.append(Bad(row.line, f"longer than {self.max_length} tokens") if long_row else answer)
+                answers.append(InvalidRow(row.line, f"longer than {self.max_length} tokens") if long_row else answer)
             yield chunk, answers, encoded
 
     def logits(self, encoded: Encoded) -> Array:
@@ -166,7 +166,7 @@ class Predictor:
         self,
         rows: Iterable[Row],
         *,
-        skipped: Skipped | None = None,
+        skipped: SkipReport | None = None,
         long: TooLongCount | None = None,
         findings: "Findings | None" = None,
     ) -> Scores:
@@ -181,7 +181,7 @@ class Predictor:
                 number += isinstance(row, Example)
                 if skipped is not None:
                     skipped.rows += 1
-                    if isinstance(answer, Bad):
+                    if isinstance(answer, InvalidRow):
                         skipped.add(answer)
                 if isinstance(row, Example) and isinstance(answer, Prediction) and row.label is not None:
                     examples.append(row)
@@ -203,7 +203,7 @@ class Predictor:
         findings: "Findings | None" = None,
     ) -> dict[str, Any]:
         """The metrics of a labelled file (Scores.report), with what was left out and what did not fit."""
-        skipped, long = Skipped(), TooLongCount(self.too_long, self.max_length)
+        skipped, long = SkipReport(), TooLongCount(self.too_long, self.max_length)
         rows = self.task.rows(path, format, on_columns=on_columns)
         report = self.evaluate(rows, skipped=skipped, long=long, findings=findings).report()
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
@@ -211,7 +211,7 @@ class Predictor:
         report["notes"] = [str(note) for note, said in ((skipped, skipped.total), (long, long.long)) if said]
         return report
 
-    def fill_mask(self, text: str, *, top: int = 5) -> list[list[Filled]]:
+    def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask in `text`, best first (fill.py)."""
         return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
 
@@ -227,7 +227,7 @@ def predict(model: "Model | Engine", texts: Sequence[Text], **options: Any) -> l
     return Predictor(model, **options).predict(texts)
 
 
-def fill_mask(model: "Model | Engine", text: str, *, top: int = 5, **options: Any) -> list[list[Filled]]:
+def fill_mask(model: "Model | Engine", text: str, *, top: int = 5, **options: Any) -> list[list[MaskPrediction]]:
     """The most probable tokens for each [MASK] in `text`, best first. Raises DataError when it has none."""
     return Predictor(model, **options).fill_mask(text, top=top)
 
@@ -262,4 +262,4 @@ def set_training_facts(tokenizer: Tokenizer, task: Task, *, max_length: int, too
 
 def _row(text: Text, number: int) -> Row:
     texts = (text,) if isinstance(text, str) else tuple(text)
-    return Example(texts, None, number) if all(t.strip() for t in texts) else Bad(number, "empty text")
+    return Example(texts, None, number) if all(t.strip() for t in texts) else InvalidRow(number, "empty text")

@@ -29,7 +29,7 @@ KLUE_MARKS = re.compile(r"['\"《》<>〈〉]\(\)‘’")
 
 
 @dataclass(frozen=True)
-class Given:
+class QaPrediction:
     """A model's answer to a question: `text`, empty where it gives none, and what the choice was made from.
 
     best: the text it would give if there were an answer; no_answer: how much better "none" scores than that text.
@@ -144,7 +144,7 @@ class AnswerScores:
         """Questions counted."""
         return len(self.rows)
 
-    def add(self, truth: Iterable[Sequence[tuple[str, int]]], predicted: Iterable[Given]) -> None:
+    def add(self, truth: Iterable[Sequence[tuple[str, int]]], predicted: Iterable[QaPrediction]) -> None:
         """Score more questions."""
         script = SCRIPTS[self.script]
         for answers, given in zip(truth, predicted, strict=True):

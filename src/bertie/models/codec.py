@@ -13,7 +13,7 @@ from typing import Any
 
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.flat import Misfit, built, placed
+from bertie.models.flat import NotRepresentable, built, placed
 
 CONFIG = "config.json"
 QUANTIZATION = "quantization_config"  # a key of it
@@ -83,12 +83,12 @@ class Codec:
         try:
             config = built(type(self.base), placed(self.base, fields, lenient=True))
             return built(type(self.base), placed(config, own)) if own else config
-        except Misfit as misfit:
+        except NotRepresentable as misfit:
             raise DataError(f"{where}: {self._shown(misfit)}") from None
         except BertieError as error:
             raise DataError(f"{where}: {error}") from None
 
-    def _shown(self, misfit: Misfit) -> str:
+    def _shown(self, misfit: NotRepresentable) -> str:
         key = self.keys.get(misfit.name, misfit.name)
         return str(misfit).replace(misfit.name, key, 1) if misfit.name else str(misfit)
 

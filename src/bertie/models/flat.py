@@ -33,7 +33,7 @@ ADAPTERS: dict[type, TypeAdapter[Any]] = {}  # what validates a class of configs
 PUBLIC_KINDS = {"attention": {"original_full": "full"}}
 
 
-class Misfit(Exception):
+class NotRepresentable(Exception):
     """A flat name or value that does not go with a config. name: which."""
 
     def __init__(self, name: str, message: str) -> None:
@@ -57,7 +57,7 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
     new: Any
     try:
         new = built(type(config), placed(config, changes))
-    except Misfit as misfit:
+    except NotRepresentable as misfit:
         raise UsageError(str(misfit)) from None
     if "max_position_embeddings" in changes and not isinstance(new.positions, kinds.Learned):
         raise UsageError(
@@ -69,16 +69,16 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
 
 
 def built(kind: type[C], tree: Mapping[str, Any]) -> C:
-    """A config from its tree of plain values. Raises Misfit for a value of the wrong type."""
+    """A config from its tree of plain values. Raises NotRepresentable for a value of the wrong type."""
     try:
         adapter = ADAPTERS[kind] = ADAPTERS.get(kind) or TypeAdapter(kind)
         config: C = adapter.validate_json(json.dumps(tree), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         name = [part for part in first["loc"] if isinstance(part, str) and part in _names(kind)][-1]
-        raise Misfit(name, f"{name}: {first['msg']} (it is {repr(first['input'])[:80]}).") from None
+        raise NotRepresentable(name, f"{name}: {first['msg']} (it is {repr(first['input'])[:80]}).") from None
     except TypeError as error:
-        raise Misfit("", f"A setting is of a type that no file can hold: {error}.") from None
+        raise NotRepresentable("", f"A setting is of a type that no file can hold: {error}.") from None
     return config
 
 
@@ -86,7 +86,7 @@ def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) ->
     """The tree of a config with other values, by flat names, each put where it belongs.
 
     lenient: settings of kinds that the config does not have are left out, as a file may well hold them.
-    Raises Misfit for a name that there is not, or that does not go with the kinds.
+    Raises NotRepresentable for a name that there is not, or that does not go with the kinds.
     """
     tree = asdict(config)
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
@@ -106,12 +106,12 @@ def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) ->
         elif name in tree and name != "heads":
             tree[name] = value
         elif (part := _union_of(name)) is None:
-            raise Misfit(name, f"EncoderConfig has no field {name!r}. {nearest(name, _names(type(config)))}")
+            raise NotRepresentable(name, f"EncoderConfig has no field {name!r}. {nearest(name, _names(type(config)))}")
         elif name in _settings(next(member for member in UNIONS[part] if member.kind == tree[part]["kind"])):
             tree[part][name] = value
         elif not (lenient or value is None):
             owners = [member.kind for member in UNIONS[part] if name in _settings(member)]
-            raise Misfit(
+            raise NotRepresentable(
                 name,
                 f"{name} is a setting of {part}={' or '.join(owners)}; this model's {part} is {tree[part]['kind']}. "
                 f"Add {part}={owners[0]}, or leave it out.",
@@ -126,7 +126,7 @@ def _of_kind(union: str, value: Any, old: dict[str, Any]) -> dict[str, Any]:
     value = PUBLIC_KINDS.get(union, {}).get(value, value) if isinstance(value, str) else value
     known = [member.kind for member in UNIONS[union]]
     if value not in known:
-        raise Misfit(union, f"There is no {union}={value!r}. {nearest(str(value), known)}")
+        raise NotRepresentable(union, f"There is no {union}={value!r}. {nearest(str(value), known)}")
     return old if old["kind"] == value else {"kind": value}
 
 

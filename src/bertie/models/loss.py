@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Part:
+class LossTerm:
     """One part of a loss: `total` is the sum over `count` predictions, in nats; `correct` of them were right.
 
     weight: of this part among the others; figures of a part are told without it.
@@ -22,5 +22,5 @@ class Part:
     weight: float = 1.0
 
 
-LossReport = Mapping[str, Part]
-"""Part name -> Part. The loss of a step is the sum over parts of weight * sum of totals / sum of counts."""
+LossReport = Mapping[str, LossTerm]
+"""Loss name -> LossTerm. The loss of a step is the sum over parts of weight * sum of totals / sum of counts."""

@@ -51,11 +51,11 @@ class _AddKept(torch.autograd.Function):
 
 def keep_mask(x: Tensor, p: float) -> Tensor:
     """0 with probability p, else 1 / (1 - p), in x's shape and dtype; p is kept to 1 / 65,536."""
-    keep = Keep(p)
+    keep = DropoutMask(p)
     return keep.draw(x.shape, x.dtype, keep.scale)
 
 
-class Keep:
+class DropoutMask:
     """Which elements dropout keeps, drawn a tensor at a time, each with probability 1 - p.
 
     The seed of its numpy generator is drawn from torch's default one, so that torch.manual_seed decides. scale: what

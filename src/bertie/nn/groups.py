@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from bertie.nn.dropout import Keep
+from bertie.nn.dropout import DropoutMask
 from bertie.nn.layout import Layout, Packed
 
 WIDTH = 32  # of bf16 numbers in a register of 512 bits
@@ -136,7 +136,7 @@ class _GroupedAttention(torch.autograd.Function):
         size = qkv.shape[1] // (3 * heads)
         cells = qkv.reshape(-1, size).index_select(0, groups.qkv_cells)
         probs, work = qkv.new_empty(groups.scores), qkv.new_empty(groups.largest)
-        keep = Keep(dropout_p) if dropout_p else None
+        keep = DropoutMask(dropout_p) if dropout_p else None
         masks = []
         context = qkv.new_empty(groups.cells, size)
         done = 0

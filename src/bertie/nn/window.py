@@ -26,7 +26,7 @@ from bertie.nn.linear import Linear
 
 
 @dataclass(frozen=True)
-class Sight:
+class WindowMask:
     """Which tokens there are, and which of them are global.
 
     mask_BS bool: real tokens. global_BS bool: those of them that are global. at_BG int64: positions of global tokens
@@ -42,7 +42,7 @@ class Sight:
 
 def sight(
     layout: Layout, global_attention_mask: Tensor | None, *, causal: bool = False, cache: Cache | None = None
-) -> Sight:
+) -> WindowMask:
     """global_attention_mask: as input_ids, true or 1 on global tokens; None: there are none.
 
     With a cache (whose mask has the new tokens already) S are the tokens before too. Raises UsageError for global
@@ -51,13 +51,13 @@ def sight(
     mask_BS = layout.mask() if cache is None else cache.mask()
     if global_attention_mask is None:
         none_B0 = mask_BS[:, :0]
-        return Sight(mask_BS, torch.zeros_like(mask_BS), none_B0.long(), none_B0, causal)
+        return WindowMask(mask_BS, torch.zeros_like(mask_BS), none_B0.long(), none_B0, causal)
     if cache is not None:
         raise UsageError("A cache keeps windows alone. Leave out the global_attention_mask, or the cache.")
     global_BS = layout.rectangle(global_attention_mask).bool() & mask_BS
     most = int(global_BS.sum(1).max())
     at_BG = global_BS.long().argsort(dim=1, descending=True, stable=True)[:, :most]
-    return Sight(mask_BS, global_BS, at_BG, global_BS.gather(1, at_BG), causal)
+    return WindowMask(mask_BS, global_BS, at_BG, global_BS.gather(1, at_BG), causal)
 
 
 class WindowProbs(NamedTuple):
@@ -95,7 +95,7 @@ class WindowAttention(SelfAttention):
         self,
         hidden: Tensor,
         layout: Layout,
-        bias: Sight,
+        bias: WindowMask,
         *,
         cache: LayerCache | None = None,
         output_attentions: bool = False,
@@ -131,7 +131,7 @@ class WindowAttention(SelfAttention):
             shown = WindowProbs(probs.masked_fill((bias.global_BS | ~bias.mask_BS)[:, None, :, None], 0), of_global)
         return self.output(layout.flat(context_BSH)), shown
 
-    def _near(self, seen: Sight, queries: int) -> Tensor:
+    def _near(self, seen: WindowMask, queries: int) -> Tensor:
         """Which of all tokens the last `queries` of a row see: the window as a mask. -> (B, 1, Q, K) bool"""
         place_BK = seen.mask_BS.cumsum(1)
         ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]
@@ -140,7 +140,7 @@ class WindowAttention(SelfAttention):
         return (near & seen.mask_BS[:, None])[:, None]
 
     def _put_global(
-        self, context_BSH: Tensor, hidden: Tensor, layout: Layout, seen: Sight, dropout_p: float, show: bool
+        self, context_BSH: Tensor, hidden: Tensor, layout: Layout, seen: WindowMask, dropout_p: float, show: bool
     ) -> tuple[Tensor, Tensor | None]:
         """What the global tokens see in place of what stands at them, and the probabilities (B, N, G, S)."""
         size = context_BSH.shape[-1]
@@ -170,7 +170,7 @@ def window_attention(
     q_BNSD: Tensor,
     k_BNSD: Tensor,
     v_BNSD: Tensor,
-    seen: Sight,
+    seen: WindowMask,
     *,
     radius: int,
     dilation: int = 1,

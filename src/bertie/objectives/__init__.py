@@ -9,7 +9,7 @@ from typing import Any, Literal, get_origin, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from bertie.errors import UsageError, nearest
-from bertie.objectives.base import LossReport, Objective, Part, Sum
+from bertie.objectives.base import LossReport, LossTerm, Objective, Sum
 from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.distil import Distillation
 from bertie.objectives.ltr import LeftToRight
@@ -27,10 +27,10 @@ __all__ = [
     "Distillation",
     "LeftToRight",
     "LossReport",
+    "LossTerm",
     "MaskedLM",
     "NextSentence",
     "Objective",
-    "Part",
     "PermutationLM",
     "ReplacedTokens",
     "SentenceOrder",

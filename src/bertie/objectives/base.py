@@ -17,13 +17,13 @@ from bertie.data.masking import Vocabulary
 from bertie.data.plans import Pairing, Sentences
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.loss import LossReport, Part
+from bertie.models.loss import LossReport, LossTerm
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import Model
 
-__all__ = ["LossReport", "Objective", "Part", "Sum"]
+__all__ = ["LossReport", "LossTerm", "Objective", "Sum"]
 
 
 class Objective(ABC):
@@ -43,7 +43,7 @@ class Objective(ABC):
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Part name -> number of predictions in this corrupted batch, known before the model runs."""
+        """Loss name -> number of predictions in this corrupted batch, known before the model runs."""
 
     @abstractmethod
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:

@@ -20,7 +20,7 @@ from bertie.data.masking import Vocabulary
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, BiLMHead
 from bertie.nn.layout import where
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -57,4 +57,4 @@ class BiLanguageModel(Objective):
         head = model.heads["bilm"]
         assert isinstance(head, BiLMHead)
         total, correct = head.loss(states_NP, targets_N)
-        return {"bilm": Part(total, len(targets_N), correct)}
+        return {"bilm": LossTerm(total, len(targets_N), correct)}

@@ -31,7 +31,7 @@ from bertie.models.model import Model
 from bertie.models.surgery import take_layers
 from bertie.nn.layout import where
 from bertie.nn.soft_targets import Decoder, soft_targets_loss
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 
 NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given with its layers
 
@@ -153,11 +153,11 @@ class Distillation(Objective):
             theirs = decoder(teacher, teacher_NH)
         soft, agreed = soft_targets_loss(decoder(model, student_NH), theirs, temperature=self.temperature)
         counts = self.counts(batch.host)
-        report = {"distil": Part(soft, counts["distil"], agreed, self.weight)}
+        report = {"distil": LossTerm(soft, counts["distil"], agreed, self.weight)}
         if self.cosine:
             ours, seen = (x.float() if real is None else x[real].float() for x in (ours, seen))
             apart = 1 - F.cosine_similarity(ours, seen, dim=-1)
-            report["cosine"] = Part(apart.sum(), counts["cosine"], weight=self.cosine)
+            report["cosine"] = LossTerm(apart.sum(), counts["cosine"], weight=self.cosine)
         return report
 
     @property

@@ -22,7 +22,7 @@ from bertie.data.masking import Vocabulary
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -65,4 +65,4 @@ class LeftToRight(Objective):
         head = model.heads["lm"]
         assert isinstance(head, VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
-        return {"ltr": Part(total, len(targets_N), correct)}
+        return {"ltr": LossTerm(total, len(targets_N), correct)}

@@ -26,7 +26,7 @@ from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.nn.layout import Packed
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -113,7 +113,7 @@ class MaskedLM(Objective):
         head = model.heads["mlm"]
         assert isinstance(head, VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
-        return {"mlm": Part(total, len(targets_N), correct, self.weight)}
+        return {"mlm": LossTerm(total, len(targets_N), correct, self.weight)}
 
 
 def flat(batch: Batch) -> tuple[NDArray[np.int64], Ragged]:

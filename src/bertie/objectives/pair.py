@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.nn.loss import right
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 
 if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
@@ -80,4 +80,4 @@ class TextPair(Objective):
         logits_B2 = model.logits("pair", output).float()
         labels_B = batch.labels[self.label]
         total = nn.functional.cross_entropy(logits_B2, labels_B, reduction="sum")
-        return {self.name: Part(total, len(labels_B), right(logits_B2, labels_B).sum())}
+        return {self.name: LossTerm(total, len(labels_B), right(logits_B2, labels_B).sum())}

@@ -27,7 +27,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.xlnet import XLNetConfig
 from bertie.nn.layout import where
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 from bertie.objectives.mlm import flat
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class PermutationLM(Objective):
         head = model.heads["plm"]
         assert isinstance(head, VocabularyHead)
         total, correct = head.loss(hidden_NH, model.word_embeddings, targets_N)
-        return {"plm": Part(total, len(targets_N), correct)}
+        return {"plm": LossTerm(total, len(targets_N), correct)}
 
     def _asked(self, batch: Batch) -> Tensor:
         """How many tokens of each sequence are predicted. -> (B,), in main memory"""

@@ -34,7 +34,7 @@ from bertie.models.heads import HEADS, MaskedLMHead, VocabularyHead
 from bertie.models.model import Model
 from bertie.nn.init import initialize
 from bertie.nn.loss import CHUNK_LOGITS
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 from bertie.objectives.mlm import MaskedLM, flat
 
 DRAWN = 4  # stream of draws (data/masking.py lists them)
@@ -148,7 +148,7 @@ class ReplacedTokens(Objective):
         output = model.encode(replace(batch, input_ids=filled))
         return Detection(
             **{field.name: getattr(output, field.name) for field in fields(output)},
-            generator=Part(total, len(targets_N), correct),
+            generator=LossTerm(total, len(targets_N), correct),
             replaced=replaced.view(filled.shape),
         )
 
@@ -163,7 +163,7 @@ class ReplacedTokens(Objective):
         if logits.ndim == 2:  # padded
             mask_BS = batch.layout.mask()
             losses, right = losses * mask_BS, right & mask_BS
-        return {"generator": output.generator, "rtd": Part(losses.sum(), batch.tokens, right.sum(), self.weight)}
+        return {"generator": output.generator, "rtd": LossTerm(losses.sum(), batch.tokens, right.sum(), self.weight)}
 
     def kept(self, model: Model) -> dict[str, Model]:
         """The discriminator, and the generator in a folder of its own."""
@@ -178,7 +178,7 @@ class ReplacedTokens(Objective):
 class Detection(EncoderOutput):
     """What the discriminator found, the generator's loss, and which tokens (as input_ids) are not the text's own."""
 
-    generator: Part | None = None
+    generator: LossTerm | None = None
     replaced: Tensor | None = None
 
 

@@ -29,7 +29,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, VocabularyHead
 from bertie.models.seq2seq import Seq2Seq
 from bertie.nn.layout import Packed, Padded
-from bertie.objectives.base import LossReport, Objective, Part
+from bertie.objectives.base import LossReport, LossTerm, Objective
 from bertie.objectives.mlm import flat
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class SpanCorruption(Objective):
         head = model.heads["lm"]
         assert isinstance(head, VocabularyHead)
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)
-        return {"span": Part(total, len(targets_Q), correct)}
+        return {"span": LossTerm(total, len(targets_Q), correct)}
 
 
 def noise_mask(lengths_B: Int, rng: Draws, *, rate: float, mean_length: float) -> Bool:

@@ -1,7 +1,7 @@
 """A report: one self-contained HTML file of sections, numbers, charts and tables, light or dark as the reader likes.
 
     report = Report("Pre-training", "bert-tiny on 2.1 M words")
-    report.tiles([Tile("accuracy", "0.61", "5 seeds")])
+    report.tiles([StatCard("accuracy", "0.61", "5 seeds")])
     report.section("Loss", "Nats per masked token.").chart(line_chart(...), "Lower is better.")
     report.table(["stage", "seconds"], [["corpus", 12.1]])
     report.footer(made="2026-11-22", docs="docs/training.md")
@@ -28,7 +28,7 @@ NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]
 
 
 @dataclass(frozen=True)
-class Tile:
+class StatCard:
     """A number that sums something up: what it is, the number, and a few words on how to take it."""
 
     label: str
@@ -118,7 +118,7 @@ class Report:
         items = "".join(f"<li>{escape(line)}</li>" for line in lines)
         return self.section("Notes").html(f"<ul>{items}</ul>") if items else self
 
-    def tiles(self, tiles: Iterable[Tile]) -> Self:
+    def tiles(self, tiles: Iterable[StatCard]) -> Self:
         """Add a row of numbers that sum up."""
         cells = "".join(
             f'<div class="tile"><div class="label">{escape(tile.label)}</div>'

@@ -10,7 +10,7 @@ from html import escape
 from typing import Any
 
 from bertie.report.charts import Line, line_chart, scatter_chart
-from bertie.report.page import Html, Report, Tile, bars, interval, scale
+from bertie.report.page import Html, Report, StatCard, bars, interval, scale
 from bertie.report.values import interval as between
 from bertie.report.values import metric_name, number, probability
 
@@ -19,13 +19,13 @@ LABELS = 30  # of more, the weakest are shown
 NEITHER = "(none)"  # an entity that only one side has
 
 
-def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[Tile]:
+def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[StatCard]:
     """The main metrics, each with its interval."""
     unknown = scores.get("undefined", ())
     return [
-        Tile(metric_name(name), "–", "not defined for these examples")
+        StatCard(metric_name(name), "–", "not defined for these examples")
         if name in unknown
-        else Tile(metric_name(name), number(scores[name]), _interval_note(scores, name))
+        else StatCard(metric_name(name), number(scores[name]), _interval_note(scores, name))
         for name in metrics
     ]
 
@@ -42,7 +42,7 @@ def page(
 ) -> Report:
     """The page of a model on a labelled file. source: the file's name, for the lines of the worst answers."""
     left = scores["left_out"]["total"]
-    counted = Tile("examples", f"{scores['examples']:,}", f"{left:,} left out" if left else "")
+    counted = StatCard("examples", f"{scores['examples']:,}", f"{left:,} left out" if left else "")
     report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
     report.notes([*notes, *unknown_labels(scores)])
     answers(report, scores, findings, source=source)

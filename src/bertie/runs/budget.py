@@ -20,9 +20,9 @@ from bertie.nn import machine
 from bertie.objectives import Objective
 from bertie.report.values import count, duration, size
 from bertie.runs.config import PretrainConfig
-from bertie.runs.reading import Reading
+from bertie.runs.reading import RunData
 from bertie.train import precision
-from bertie.train.optim import Updates
+from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
 
 PROBES = 3  # timed passes, after one that is not
@@ -33,12 +33,12 @@ WASTED = 0.3  # share of a corpus that an epoch may leave out unsaid: held-out d
 COPIES = 3  # float32 numbers a parameter in a checkpoint: the weight and AdamW's two moments
 
 
-class Ready(Protocol):
+class PreparedRun(Protocol):
     """A pre-training run that has not begun."""
 
     config: PretrainConfig
     objective: Objective
-    reading: Reading
+    reading: RunData
 
     def model(self) -> Model:
         """The model as training begins."""
@@ -62,7 +62,7 @@ class Pace:
         return float(planned["flops"] / self.flops_per_s + planned["steps"] * self.update_s)
 
 
-def pace(ready: Ready, planned: Mapping[str, Any]) -> Pace:
+def pace(ready: PreparedRun, planned: Mapping[str, Any]) -> Pace:
     """Time some forward and backward passes, and an update, on the first batches of a run. The run stays as it is."""
     device = precision.choose_device(ready.config.train.device)
     dtype = precision.choose_dtype(ready.config.train.precision, device)
@@ -72,7 +72,7 @@ def pace(ready: Ready, planned: Mapping[str, Any]) -> Pace:
     for batch in batches:
         counts.update(ready.objective.counts(batch))
     model = ready.model().to(device).train()
-    updates = Updates(model, ready.config.optim)
+    updates = OptimizerGroup(model, ready.config.optim)
     with torch.random.fork_rng([device] if device.type == "cuda" else []), precision.computing_in(model, dtype):
         taken = []
         for _ in range(1 + PROBES):
@@ -91,7 +91,7 @@ def pace(ready: Ready, planned: Mapping[str, Any]) -> Pace:
     return Pace(per_token * tokens / pass_s, tokens / pass_s, update_s)
 
 
-def steps_within(ready: Ready, minutes: float) -> int:
+def steps_within(ready: PreparedRun, minutes: float) -> int:
     """How many steps the minutes allow here."""
     planned = ready.plan(ready.model())
     step_s = pace(ready, planned).seconds(planned) / planned["steps"]
@@ -99,7 +99,7 @@ def steps_within(ready: Ready, minutes: float) -> int:
 
 
 def with_minutes(
-    config: PretrainConfig, minutes: float, run: Path | None, ready: Callable[[PretrainConfig], Ready]
+    config: PretrainConfig, minutes: float, run: Path | None, ready: Callable[[PretrainConfig], PreparedRun]
 ) -> PretrainConfig:
     """The config with the steps that the minutes allow; those that were chosen before where the run has begun."""
     from bertie.runs.verify import run_config

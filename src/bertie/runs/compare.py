@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.compare import Seeds, over_seeds
+from bertie.evaluate.compare import SeedSummary, over_seeds
 from bertie.files import read_json
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files
@@ -33,7 +33,7 @@ SEED = "train.seed"
 
 
 @dataclass(frozen=True)
-class Compared:
+class RunComparison:
     """A run, or the runs of several seeds, by the name that the tables show."""
 
     name: str
@@ -54,7 +54,7 @@ class Compared:
         return [line for line in self.lines[0] if line["kind"] == name]
 
     @property
-    def figures(self) -> dict[str, Seeds]:
+    def figures(self) -> dict[str, SeedSummary]:
         """The final figures, each over the seeds: a finished fine-tuning's of its dev set, else of the last line."""
         found = [_final(folder, lines) for folder, lines in zip(self.folders, self.lines, strict=True)]
         return {
@@ -86,7 +86,7 @@ class Compared:
         }
 
 
-def gather(paths: Sequence[Path]) -> list[Compared]:
+def gather(paths: Sequence[Path]) -> list[RunComparison]:
     """The runs that paths name.
 
     Raises UsageError: fewer than two, or of several kinds; DataError: a run without metrics.
@@ -102,13 +102,13 @@ def gather(paths: Sequence[Path]) -> list[Compared]:
     return runs
 
 
-def compare(runs: Sequence[Compared]) -> dict[str, Any]:
+def compare(runs: Sequence[RunComparison]) -> dict[str, Any]:
     """{"differing": settings, "runs": [{"run", "seeds", "settings", "figures", "cost"}]}"""
     differing = _differing(runs)
     return {"differing": differing, "runs": [run.as_json(differing) for run in runs]}
 
 
-def page(runs: Sequence[Compared], command: str) -> Report:
+def page(runs: Sequence[RunComparison], command: str) -> Report:
     """All of it as one page."""
     found = compare(runs)
     report = Report("Comparison", f"{len(runs)} runs")
@@ -157,13 +157,13 @@ def _parameters(folder: Path) -> int:
     return total
 
 
-def _runs(path: Path) -> Iterator[Compared]:
+def _runs(path: Path) -> Iterator[RunComparison]:
     if (path / CONFIG).is_file():
-        yield Compared(str(path), (path,))
+        yield RunComparison(str(path), (path,))
     elif seeds := sorted(inner.parent for inner in path.glob(f"seed-*/{CONFIG}")):
-        yield Compared(str(path), tuple(seeds))
+        yield RunComparison(str(path), tuple(seeds))
     elif trials := sorted(inner.parent for inner in path.glob(f"*=*/{CONFIG}")):
-        yield from (Compared(str(trial), (trial,)) for trial in trials if log.read(trial))
+        yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read(trial))
     else:
         raise DataError(f"{path} is not a run: there is no {CONFIG}. Name a folder of pretrain, finetune or tune.")
 
@@ -176,7 +176,7 @@ def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]
     return {name: value for name, value in last.items() if name.endswith(("loss", "accuracy", "f1"))}
 
 
-def _differing(runs: Sequence[Compared]) -> list[str]:
+def _differing(runs: Sequence[RunComparison]) -> list[str]:
     flat = [flatten(run.config.model_dump(mode="json")) for run in runs]
     keys = {key: None for one in flat for key in one}
     return [key for key in keys if len({setting(one.get(key)) for one in flat}) > 1 and key != SEED]
@@ -187,7 +187,7 @@ def _seeds(one: Mapping[str, Any]) -> str:
     return number(one["mean"]) + between
 
 
-def _curves(runs: Sequence[Compared]) -> Iterator[Curve]:
+def _curves(runs: Sequence[RunComparison]) -> Iterator[Curve]:
     """A chart for each figure that every run has at its validations, and for the training loss; a line a run."""
     for name in ("loss", *_common(runs)):
         kind = "train" if name == "loss" else "valid"
@@ -200,7 +200,7 @@ def _curves(runs: Sequence[Compared]) -> Iterator[Curve]:
         yield Curve(lines, name.replace("_", " "), f"{name.replace('_', ' ')} on {where}, first seed.")
 
 
-def _common(runs: Sequence[Compared]) -> list[str]:
+def _common(runs: Sequence[RunComparison]) -> list[str]:
     every = [run.kind("valid") for run in runs]
     if not all(every):
         return []

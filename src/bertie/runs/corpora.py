@@ -7,7 +7,7 @@ from pathlib import Path
 from bertie.console import warn
 from bertie.data.decontaminate import texts_of
 from bertie.data.prepare import CorpusConfig
-from bertie.data.tables import Bad
+from bertie.data.tables import InvalidRow
 from bertie.errors import DataError, UsageError, nearest
 
 
@@ -51,4 +51,4 @@ def _texts(name: str, folders: list[Path]) -> Iterator[str]:
         places = ", ".join(map(str, folders))
         raise DataError(f"None of the files of {name} is in {places}. Name their folder: --data-dir FOLDER.")
     rows = (row for path, format in tables for row in TASKS[dataset.task].rows(path, format))
-    return (text for row in rows if not isinstance(row, Bad) for text in row.texts)
+    return (text for row in rows if not isinstance(row, InvalidRow) for text in row.texts)

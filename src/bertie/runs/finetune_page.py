@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.compare import Seeds, over_seeds
+from bertie.evaluate.compare import SeedSummary, over_seeds
 from bertie.files import read_json
 from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals
 from bertie.report import sections
 from bertie.report.charts import Line, interval_chart, smooth
-from bertie.report.page import Report, Tile, link
+from bertie.report.page import Report, StatCard, link
 from bertie.report.training import Curve, curves
 from bertie.report.values import duration, metric_name, number
 from bertie.report.values import interval as between
@@ -58,8 +58,8 @@ def page(run: Path | str) -> Report:
     scores = with_intervals(results["dev"]) if results else {}
     if results:
         train = [line for line in lines if line["kind"] == "train"]
-        more = [Tile("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
-        more += [Tile("time", duration(train[-1]["elapsed_s"]), "training, all resumes included")] if train else []
+        more = [StatCard("dev examples", f"{scores['examples']:,}", f"{results['train_examples']:,} training examples")]
+        more += [StatCard("time", duration(train[-1]["elapsed_s"]), "training, all resumes included")] if train else []
         report.banner(*sections.failed(scores)).tiles([*sections.tiles(scores, results["metrics"]), *more])
         worth = [sentence for sentence in (verdict(scores, results["metrics"][0])[0],) if sentence]
         report.notes([*worth, *results["notes"], *undefined(scores), *sections.unknown_labels(scores)])
@@ -101,7 +101,7 @@ def _curves(report: Report, lines: Sequence[Mapping[str, Any]], metrics: Sequenc
 def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     seeds, metrics, degenerate = results["seeds"], results["metrics"], results["degenerate"]
     report = Report(f"Fine-tuning: {run.resolve().name}", f"{len(seeds)} seeds, measured on the same examples")
-    summed = {name: Seeds(**results["over_seeds"][name]) for name in metrics}
+    summed = {name: SeedSummary(**results["over_seeds"][name]) for name in metrics}
     failed = f"{len(degenerate)} of {len(seeds)} seeds failed" if degenerate else ""
     if degenerate:
         each = "; ".join(f"seed {seed}: {answer!r}" for seed, answer in degenerate.items())
@@ -109,7 +109,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
             f"{failed}: the model predicts one label for every dev example ({each}). "
             "Try more epochs or a higher learning rate (optim.lr)."
         )
-    report.tiles(Tile(metric_name(name), number(one.mean), failed or _spread(one)) for name, one in summed.items())
+    report.tiles(StatCard(metric_name(name), number(one.mean), failed or _spread(one)) for name, one in summed.items())
     report.notes([*filter(None, [results.get("worth")]), *undefined(results)])
     groups = {
         metric_name(name): (
@@ -142,7 +142,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
     return report.footer(made=made(first), command=command, docs=DOCS)
 
 
-def _spread(one: Seeds) -> str:
+def _spread(one: SeedSummary) -> str:
     if one.sd is None or one.low is None or one.high is None:
         return "one seed"
     return f"± {number(one.sd)} over seeds; 95% interval of the mean {between(one.low, one.high)}"

@@ -13,7 +13,7 @@ from bertie.data import card
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.files import read_json
 from bertie.report.charts import Line, smooth
-from bertie.report.page import Report, Tile
+from bertie.report.page import Report, StatCard
 from bertie.report.training import Curve, curves, masked_tokens
 from bertie.report.values import count, duration, flops, number
 from bertie.runs.config import PretrainConfig
@@ -83,13 +83,15 @@ def _failed(train: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Tile]:
+def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[StatCard]:
     last, where = (valid[-1], "held-out text") if valid else (train[-1], "training text")
-    tiles = [Tile("loss", number(last["loss"]), f"{where}, step {last['step']:,}")]
-    tiles += [Tile(f"accuracy, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")]
+    tiles = [StatCard("loss", number(last["loss"]), f"{where}, step {last['step']:,}")]
+    tiles += [
+        StatCard(f"accuracy, {_name(key)}", f"{last[key]:.1%}", where) for key in last if key.endswith("_accuracy")
+    ]
     tokens, seconds = sum(line["tokens"] for line in train), train[-1]["elapsed_s"]
-    tiles.append(Tile("tokens read", count(tokens), f"{tokens / max(seconds, 1e-9):,.0f} per second"))
-    return [*tiles, Tile("time", duration(seconds), "all resumes and validation included")]
+    tiles.append(StatCard("tokens read", count(tokens), f"{tokens / max(seconds, 1e-9):,.0f} per second"))
+    return [*tiles, StatCard("time", duration(seconds), "all resumes and validation included")]
 
 
 def _losses(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Curve]:

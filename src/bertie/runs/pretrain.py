@@ -28,7 +28,7 @@ from bertie.runs.folder import REPORT, RunFolder
 from bertie.runs.guesses import look
 from bertie.runs.models import MODEL
 from bertie.runs.page import page
-from bertie.runs.pretraining import Ready
+from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data
 from bertie.train.loop import fit
 from bertie.train.meeting import is_main
@@ -60,7 +60,7 @@ def pretrain(
     folder = RunFolder(run)
     if is_main():
         folder.check(overwrite=overwrite)  # say so now, not after the corpus is read
-    ready = Ready(config)
+    ready = PreparedRun(config)
     if like is not None:
         same_data(like, ready.contents)
     with ExitStack() as stack:
@@ -72,7 +72,7 @@ def pretrain(
 
 
 def _go(
-    ready: "Ready",
+    ready: "PreparedRun",
     folder: RunFolder,
     *,
     resume: str,
@@ -147,14 +147,14 @@ def plan(config: PretrainConfig) -> dict[str, Any]:
 
     The corpus is encoded for it, which the run then need not do.
     """
-    ready = Ready(config)
+    ready = PreparedRun(config)
     planned = ready.plan(ready.model())
     pace = budget.pace(ready, planned)
     rates = {"tokens_per_s": round(pace.tokens_per_s), "seconds": round(pace.seconds(planned))}
     return {**planned, **rates, "examples": ready.examples()}
 
 
-def _show(ready: Ready, planned: dict[str, Any]) -> None:
+def _show(ready: PreparedRun, planned: dict[str, Any]) -> None:
     """What the model will read, and the plan, before hours are spent on it."""
     console.say(summary({**planned, "examples": ready.examples()}), markup=True)
     for warning in planned["warnings"]:

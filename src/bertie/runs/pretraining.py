@@ -19,7 +19,7 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.phases import phases
-from bertie.runs.reading import Reading, is_folder, models_named
+from bertie.runs.reading import RunData, is_folder, models_named
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
 from bertie.train.figures import measure
@@ -29,7 +29,7 @@ EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is see
 ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "bilm", "distil")  # parts of a loss that ask the model's vocabulary head
 
 
-class Ready:
+class PreparedRun:
     """Everything a run needs, made before its folder is touched, so that bad input leaves no trace there."""
 
     def __init__(self, config: PretrainConfig) -> None:
@@ -53,7 +53,7 @@ class Ready:
                 f"The rate rises for optim.warmup={config.optim.warmup:,.0f} steps and the run has "
                 f"{config.train.steps:,}: it never gets to {config.optim.lr:g}."
             )
-        self.reading = Reading(config, self.tokenizer)
+        self.reading = RunData(config, self.tokenizer)
         if config.pseudo_perplexity:  # better now than when the training is done
             for folder, ids in self.reading.folders.values():
                 held_out_sentences(folder, ids, config.pseudo_perplexity)

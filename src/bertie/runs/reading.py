@@ -22,10 +22,10 @@ from bertie.runs.models import model_folder
 from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.meeting import world_size
-from bertie.train.phases import Phased
+from bertie.train.phases import PhasedSource
 
 
-class Reading:
+class RunData:
     """The corpora of a run and its phases. Raises DataError: a corpus that is missing, damaged or too small."""
 
     def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
@@ -40,7 +40,9 @@ class Reading:
         weights = [corpus.weight for corpus in corpora.values()]
         self.shares = dict(zip(corpora, shares(weights, sizes, config.corpus_exponent), strict=True))
         self.sources = [self._source(phase) for phase in self.phases]
-        self.source = Phased([(phase.steps, source) for phase, source in zip(self.phases, self.sources, strict=True)])
+        self.source = PhasedSource(
+            [(phase.steps, source) for phase, source in zip(self.phases, self.sources, strict=True)]
+        )
 
     @property
     def folders(self) -> dict[str, tuple[Path, Shards]]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertie.report.charts import Line, line_chart
-from bertie.report.page import Report, Tile
+from bertie.report.page import Report, StatCard
 from bertie.report.values import duration, setting
 
 
@@ -15,9 +15,9 @@ def page(results: Mapping[str, Any]) -> Report:
     report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
     report.tiles(
         [
-            Tile(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
-            Tile("trials", f"{results['done']}", f"{results['given up']} given up, {results['failed']} failed"),
-            Tile("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
+            StatCard(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
+            StatCard("trials", f"{results['done']}", f"{results['given up']} given up, {results['failed']} failed"),
+            StatCard("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
         ]
     )
     ended = sorted((row for row in rows if row[metric] is not None), key=lambda row: row["trial"])

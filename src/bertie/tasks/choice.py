@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.data.tables import LABELS, Bad, Columns, Example, Fields, TableFormat
+from bertie.data.tables import LABELS, Columns, Example, Fields, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.ranking import Accuracy
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
-from bertie.tasks.shown import GIVEN, TRUE, Shown, Stretch, plain
+from bertie.tasks.shown import GIVEN, TRUE, RenderedExample, TextSpan, plain
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -72,7 +72,7 @@ class ChoiceTask(Task):
         return Columns(context, label if format.labelled else None, choices)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """The label is the right choice's number from 0, its letter from A, or the name of its column."""
         values: list[Any] = [fields.get(name) for name in columns.choices]
         context: list[Any] = [fields.get(name) for name in columns.text]
@@ -81,11 +81,11 @@ class ChoiceTask(Task):
             choices.pop()
         for name, value in itertools.chain(zip(columns.text, context, strict=True), enumerate(choices)):
             if not isinstance(value, str):
-                return Bad(line, f"no {name}" if isinstance(name, str) else "a choice is missing")
+                return InvalidRow(line, f"no {name}" if isinstance(name, str) else "a choice is missing")
         if not context[0].strip() or not all(choice.strip() for choice in choices):
-            return Bad(line, "empty text")
+            return InvalidRow(line, "empty text")
         if len(choices) < 2:
-            return Bad(line, "fewer than two choices")
+            return InvalidRow(line, "fewer than two choices")
         if columns.text in BEGUN:
             context, choices = context[:1], [f"{context[1]} {choice}".strip() for choice in choices]
         texts = (" ".join(context), *choices)
@@ -95,7 +95,7 @@ class ChoiceTask(Task):
         right = int(value) if value.isdecimal() else LETTERS.find(value) if len(value) == 1 else -1
         right = columns.choices.index(value) if value in columns.choices else right
         found = 0 <= right < len(choices)
-        return Example(texts, str(right), line) if found else Bad(line, f"{columns.label} is no choice")
+        return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is no choice")
 
     @classmethod
     def stratum(cls, example: Example) -> Hashable:
@@ -129,7 +129,7 @@ class ChoiceTask(Task):
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Cross-entropy over each question's choices. logits (B,); reads labels "choice" and "right"."""
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
 
         choice_B, right_B = batch.labels["choice"], batch.labels["right"]
         question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question stand together
@@ -138,7 +138,7 @@ class ChoiceTask(Task):
         loss_B = table_GC.logsumexp(-1)[question_B] - logits
         above_B = (table_GC[question_B] >= logits[:, None]).sum(-1) == 1  # all the question's other choices
         correct = (right_B * above_B).sum()
-        return {"choice": Part((right_B * loss_B).sum(), self.counts(batch.host)["choice"], correct.detach())}
+        return {"choice": LossTerm((right_B * loss_B).sum(), self.counts(batch.host)["choice"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The most probable choice; among equals the first."""
@@ -154,12 +154,12 @@ class ChoiceTask(Task):
         """A context and two choices."""
         return json.dumps({"context": "It began to rain, so she", "ending0": "took a coat.", "ending1": "ate a pear."})
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The choices with their numbers, the right one and the one that was given marked."""
         choices = []
         for number, choice in enumerate(map(str, range(len(example.texts) - 1))):
             kinds = [kind for kind, label in ((TRUE, example.label), (GIVEN, prediction.label)) if label == choice]
-            choices.append((Stretch(f"{choice}: "), Stretch(example.texts[1 + number], " ".join(kinds))))
+            choices.append((TextSpan(f"{choice}: "), TextSpan(example.texts[1 + number], " ".join(kinds))))
         return replace(super().shown(example, prediction), texts=(plain(example.texts[0]), *choices))
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:

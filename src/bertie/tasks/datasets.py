@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertie.data.tables import Bad, Skipped
+from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import DataError
 from bertie.registry import Registry
 from bertie.tasks import TASKS
@@ -25,7 +25,7 @@ class Checked:
     split: str
     expected: int | None
     rows: int | None = None
-    skipped: Skipped | None = None
+    skipped: SkipReport | None = None
     problem: str = ""
 
     @property
@@ -37,13 +37,13 @@ class Checked:
 def check(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
     """Read the splits of a set from a folder, one after another, and count."""
     for name, split in dataset.splits.items():
-        skipped, known = Skipped(), set(dataset.labels)
+        skipped, known = SkipReport(), set(dataset.labels)
         odd: set[str] = set()
         try:
             for path, format in dataset.tables(name, data_dir):
                 for row in TASKS[dataset.task].rows(path, format):
                     skipped.rows += 1
-                    if isinstance(row, Bad):
+                    if isinstance(row, InvalidRow):
                         skipped.add(row)
                     elif known and isinstance(row.label, str) and row.label not in known:
                         odd.add(row.label)

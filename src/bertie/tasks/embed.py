@@ -27,7 +27,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import unit
 from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
-from bertie.tasks.shown import Shown, numbers
+from bertie.tasks.shown import RenderedExample, numbers
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -117,22 +117,22 @@ class EmbedTask(Task):
         import torch
         from torch import nn
 
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
         from bertie.nn.loss import right
 
         if len(logits) == 0:
-            return {self.loss_kind: Part(logits.sum(), 0)}
+            return {self.loss_kind: LossTerm(logits.sum(), 0)}
         first_PH, second_PH = nn.functional.normalize(logits, dim=-1).view(-1, 2, logits.shape[-1]).unbind(1)
         alike_P, count = batch.labels["alike"][::2], self.counts(batch.host)[self.loss_kind]
         if self.loss_kind == "cosine":
             error_P = ((first_PH * second_PH).sum(-1) - alike_P) ** 2
-            return {"cosine": Part(error_P.sum(), count)}
+            return {"cosine": LossTerm(error_P.sum(), count)}
         scores_PP = self.scale * first_PH @ second_PH.T
         own_P = torch.arange(len(scores_PP), device=logits.device)
         loss_P = nn.functional.cross_entropy(scores_PP, own_P, reduction="none")
         together_P = (alike_P >= 0.8).float()
         correct = (together_P * right(scores_PP, own_P)).sum()
-        return {"contrastive": Part((together_P * loss_P).sum(), count, correct.detach())}
+        return {"contrastive": LossTerm((together_P * loss_P).sum(), count, correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The cosine of each pair; of a single text its vector."""
@@ -157,7 +157,7 @@ class EmbedTask(Task):
         """One text: what pairs teach are the vectors of single texts."""
         return super().sample(1)
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The label and the cosine."""
         return numbers(example.texts, float(example.label), prediction.label, self.wrongness(example, prediction))
 

@@ -48,7 +48,7 @@ class Learner(ABC):
 
     @abstractmethod
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Part name -> number of predictions in this batch, known before the model runs."""
+        """Loss name -> number of predictions in this batch, known before the model runs."""
 
     def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
         """What the encoder finds in a batch."""

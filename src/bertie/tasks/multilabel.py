@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertie.data.tables import Bad, Columns, Example, Fields, TableFormat, example, find_columns
+from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns
 from bertie.errors import DataError, nearest
 from bertie.metrics.label_sets import LabelSets, best_threshold
 from bertie.metrics.resample import Reservoir
@@ -20,7 +20,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid, vote
 from bertie.tasks.base import Task
 from bertie.tasks.sequence import KEPT, label_names
-from bertie.tasks.shown import Shown, nats
+from bertie.tasks.shown import RenderedExample, nats
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
@@ -68,22 +68,22 @@ class MultiLabelTask(Task):
         return Columns(text, ",".join(several) if format.labelled else None)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """Labels as a JSON list, as "a, b" (none: an empty field), or as a 1 in each label's column."""
         found = example(fields, Columns(columns.text, None), line)
-        if isinstance(found, Bad) or columns.label is None:
+        if isinstance(found, InvalidRow) or columns.label is None:
             return found
         names: list[str] = []
         if columns.label in fields:
             value = fields[columns.label]
             if value is None:
-                return Bad(line, f"no {columns.label}")
+                return InvalidRow(line, f"no {columns.label}")
             names = [str(name).strip() for name in (value if isinstance(value, list) else value.split(","))]
         else:
             for name in columns.label.split(","):
                 value = str(fields.get(name) or "").strip().lower()
                 if value not in YES | NO:
-                    return Bad(line, f"{name} is neither 0 nor 1")
+                    return InvalidRow(line, f"{name} is neither 0 nor 1")
                 names += [name] if value in YES else []
         return replace(found, label=tuple(sorted(set(filter(None, names)))))
 
@@ -121,10 +121,10 @@ class MultiLabelTask(Task):
         """Binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
         from torch.nn.functional import binary_cross_entropy_with_logits
 
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
 
         loss_BL = binary_cross_entropy_with_logits(logits, batch.labels["has"], reduction="none")
-        return {"label": Part((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch.host)["label"])}
+        return {"label": LossTerm((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch.host)["label"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Windows of one text vote with their probabilities' mean."""
@@ -157,7 +157,7 @@ class MultiLabelTask(Task):
         """The losses of all decisions."""
         return sum(nats(p if label in example.label else 1 - p) for label, p in prediction.scores.items())
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Labels as lists."""
         truth, given = (", ".join(labels) or "none" for labels in (example.label, prediction.label))
         return replace(super().shown(example, prediction), truth=truth, given=given)

@@ -20,7 +20,7 @@ from pydantic import Field
 
 from bertie.data.ids import Int
 from bertie.data.parsed import FORMATS, is_tree, trees
-from bertie.data.tables import Bad, Columns, Example, TableFormat
+from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
 from bertie.data.tagged import Span
 from bertie.errors import DataError, UsageError
 from bertie.metrics.parsing import Arc, ParseScores
@@ -28,7 +28,7 @@ from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL, encode_places
-from bertie.tasks.shown import GIVEN, MOST, Shown, marked
+from bertie.tasks.shown import GIVEN, MOST, RenderedExample, marked
 from bertie.tasks.source import Encoded, Targets, TooLong
 from bertie.tasks.tagging import cut, words_of
 from bertie.text.tokenizer import Tokenizer
@@ -84,7 +84,7 @@ class ParseTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | Bad]:
+    ) -> Iterator[Example | InvalidRow]:
         """Parsed sentences (data/parsed.py); to be parsed also texts from tables, lines and standard input."""
         if not format.labelled and format.kind not in FORMATS and Path(path).suffix.lower() != ".conllu":
             yield from super().rows(path, format, on_columns=on_columns)
@@ -164,7 +164,7 @@ class ParseTask(Task):
         """Cross-entropy of heads among a sentence's words, and of relations to the true heads. logits (T, F)"""
         import torch
 
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
         from bertie.nn.layout import where
         from bertie.nn.loss import right
 
@@ -187,7 +187,7 @@ class ParseTask(Task):
             taught = where(host.layout.rectangle(host.labels[weight]) > 0, logits.device)
             scores_NX, target_N = scores.flatten(0, 1)[taught], target_BS.flatten()[taught]
             loss = torch.nn.functional.cross_entropy(scores_NX, target_N, reduction="sum")
-            parts[name] = Part(loss, counts[name], right(scores_NX, target_N).sum().detach())
+            parts[name] = LossTerm(loss, counts[name], right(scores_NX, target_N).sum().detach())
         return parts
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
@@ -216,7 +216,7 @@ class ParseTask(Task):
         """The words with another head or relation."""
         return float(sum(true != given for true, given in zip(example.label, prediction.label, strict=True)))
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The sentence with the words marked that have another head or relation, and those arcs."""
         assert isinstance(prediction, ParsePrediction)
         text, spans = prediction.text, prediction.spans
@@ -231,7 +231,7 @@ class ParseTask(Task):
         truth = ", ".join(written(span, arc) for span, arc, _ in wrong)[:MOST]
         given = ", ".join(written(span, arc) for span, _, arc in wrong)[:MOST]
         note = f"{len(wrong):,} of {len(spans):,} words"
-        return Shown((marked(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
+        return RenderedExample((marked(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
 
     def scores(self) -> ParseScores:
         """True and predicted arcs, sentence by sentence."""

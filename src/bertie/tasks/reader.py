@@ -1,12 +1,12 @@
 """`Reader`: how a task's examples are read from files, and which of them belong together.
 
-rows -> Example, or Bad
+rows -> Example, or `InvalidRow`
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from pathlib import Path
 
-from bertie.data.tables import Bad, Columns, Example, Fields, TableFormat, example, find_columns, stream
+from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat, example, find_columns, stream
 
 
 class Reader:
@@ -15,8 +15,8 @@ class Reader:
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | Bad]:
-        """The examples of a file, or of standard input ("-"), in order; a row that cannot be used as `Bad`.
+    ) -> Iterator[Example | InvalidRow]:
+        """The examples of a file, or of standard input ("-"), in order; a row that cannot be used as `InvalidRow`.
 
         `on_columns` is told which columns are read. By default the file is a table (data/tables.py).
         """
@@ -28,7 +28,7 @@ class Reader:
         return find_columns(names, format, where)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """The example of one row of a table."""
         return example(fields, columns, line)
 

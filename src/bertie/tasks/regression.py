@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from bertie.data.tables import Bad, Columns, Example, Fields, example
+from bertie.data.tables import Columns, Example, Fields, InvalidRow, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import vote
 from bertie.tasks.base import Task
-from bertie.tasks.shown import Shown, numbers
+from bertie.tasks.shown import RenderedExample, numbers
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
@@ -40,16 +40,18 @@ class RegressionTask(Task):
     csv_columns = ("label",)
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """As of any table, with the label read as a number."""
         found = example(fields, columns, line)
-        if isinstance(found, Bad) or found.label is None:
+        if isinstance(found, InvalidRow) or found.label is None:
             return found
         try:
             number = float(found.label)
         except ValueError:
             number = math.nan
-        return replace(found, label=number) if math.isfinite(number) else Bad(line, f"{columns.label} is no number")
+        return (
+            replace(found, label=number) if math.isfinite(number) else InvalidRow(line, f"{columns.label} is no number")
+        )
 
     @classmethod
     def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
@@ -71,10 +73,10 @@ class RegressionTask(Task):
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Squared error. logits (B, 1); reads labels "number" and "weight"."""
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
 
         error_B = (logits[:, 0] - batch.labels["number"]) ** 2
-        return {"number": Part((batch.labels["weight"] * error_B).sum(), self.counts(batch.host)["number"])}
+        return {"number": LossTerm((batch.labels["weight"] * error_B).sum(), self.counts(batch.host)["number"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The mean over windows."""
@@ -88,7 +90,7 @@ class RegressionTask(Task):
         """By how much it is off."""
         return abs(float(prediction.label) - float(example.label))
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Numbers, and by how much they differ."""
         return numbers(example.texts, example.label, prediction.label, self.wrongness(example, prediction))
 

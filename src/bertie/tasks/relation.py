@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from bertie.data.tables import Bad, Columns, Example, Fields
+from bertie.data.tables import Columns, Example, Fields, InvalidRow
 from bertie.data.tables import example as table_example
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
 from bertie.tasks.sequence import SHOWN, SequenceTask
-from bertie.tasks.shown import ASKED, Shown, noted
+from bertie.tasks.shown import ASKED, RenderedExample, noted
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -40,7 +40,7 @@ class Entity:
 
 
 @dataclass(frozen=True)
-class Related(Example):
+class RelationExample(Example):
     """An example of one text with the names whose relation is asked, subject and object."""
 
     entities: tuple[Entity, ...] = ()
@@ -60,24 +60,24 @@ class RelationTask(SequenceTask):
     most_labels = SHOWN  # auprc asks for all probabilities
 
     @classmethod
-    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | Bad:
+    def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """The text with its two names, each from start_idx to end_idx, that character too."""
         found = table_example(fields, columns, line)
-        if isinstance(found, Bad) or not any(f"{role}.start_idx" in fields for role in ROLES):
+        if isinstance(found, InvalidRow) or not any(f"{role}.start_idx" in fields for role in ROLES):
             return found
         text, entities = found.texts[0], []
         for role in ROLES:
             word, kind, *ends = (fields.get(f"{role}.{name}") for name in ("word", "type", "start_idx", "end_idx"))
             if not all(isinstance(end, str) and end.isdecimal() for end in ends):
-                return Bad(line, f"no {role} with start_idx and end_idx")
+                return InvalidRow(line, f"no {role} with start_idx and end_idx")
             start, end = int(str(ends[0])), int(str(ends[1])) + 1
             if not start < end <= len(text) or word not in (None, text[start:end]):
-                return Bad(line, f"the {role} does not stand where the file says")
+                return InvalidRow(line, f"the {role} does not stand where the file says")
             entities.append(Entity(start, end, str(kind or "")))
         first, second = sorted(entities, key=lambda entity: entity.start)
         if second.start < first.end:
-            return Bad(line, "the two entities overlap")
-        return Related(found.texts, found.label, line, str(fields.get("guid") or ""), tuple(entities))
+            return InvalidRow(line, "the two entities overlap")
+        return RelationExample(found.texts, found.label, line, str(fields.get("guid") or ""), tuple(entities))
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
@@ -89,7 +89,7 @@ class RelationTask(SequenceTask):
     def marked(self, example: Example) -> str:
         """The text with marks around its names."""
         text = example.texts[0]
-        if not isinstance(example, Related):
+        if not isinstance(example, RelationExample):
             return text
         pairs = zip(example.entities, MARKS[self.markers], strict=True)
         for entity, mark in sorted(pairs, key=lambda pair: -pair[0].start):
@@ -104,10 +104,10 @@ class RelationTask(SequenceTask):
         names = {role: {"start_idx": a, "end_idx": b} for role, (a, b) in zip(ROLES, ends, strict=True)}
         return json.dumps({"text": text, **names})
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The text with its two names marked."""
         shown = super().shown(example, prediction)
-        if not isinstance(example, Related):
+        if not isinstance(example, RelationExample):
             return shown
         named = zip(example.entities, ("subject", "object"), strict=True)
         spans = [(name.start, name.end, ASKED, f"{role} {name.type}".rstrip()) for name, role in named]

@@ -97,13 +97,13 @@ class SequenceTask(Task):
         """Cross-entropy. logits (B, L); reads labels "label" and "weight"."""
         from torch.nn.functional import cross_entropy
 
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
         from bertie.nn.loss import right
 
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
         loss_B = cross_entropy(logits, target_B, reduction="none")
         correct = (weight_B * right(logits, target_B)).sum()
-        return {"label": Part((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
+        return {"label": LossTerm((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Windows of one text vote with their probabilities' mean; among equals the label that comes first."""

@@ -13,7 +13,7 @@ LEAST = 1e-9  # a probability taken for this is wrong without bound
 
 
 @dataclass(frozen=True)
-class Stretch:
+class TextSpan:
     """Some characters of a text. kind: PLAIN, TRUE (the right answer), GIVEN (the model's) or both, with a space;
     ASKED (what the question is about).
 
@@ -26,10 +26,10 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Shown:
+class RenderedExample:
     """An answer for people. texts: each cut into stretches; scores: the most probable answers; note: how far off."""
 
-    texts: tuple[tuple[Stretch, ...], ...]
+    texts: tuple[tuple[TextSpan, ...], ...]
     truth: str
     given: str
     probability: float | None = None
@@ -41,17 +41,17 @@ class Shown:
         return {**asdict(self), "texts": [[asdict(part) for part in clipped(text)] for text in self.texts]}
 
 
-def numbers(texts: tuple[str, ...], truth: float, given: float, off: float) -> Shown:
+def numbers(texts: tuple[str, ...], truth: float, given: float, off: float) -> RenderedExample:
     """An answer that is a number. off: by how much it is."""
-    return Shown(tuple(map(plain, texts)), f"{truth:.4g}", f"{given:.4g}", note=f"off by {off:.3g}")
+    return RenderedExample(tuple(map(plain, texts)), f"{truth:.4g}", f"{given:.4g}", note=f"off by {off:.3g}")
 
 
-def plain(text: str) -> tuple[Stretch, ...]:
+def plain(text: str) -> tuple[TextSpan, ...]:
     """A text without marks."""
-    return (Stretch(text),)
+    return (TextSpan(text),)
 
 
-def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[Stretch, ...]:
+def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[TextSpan, ...]:
     """A text with marks from (start, end, kind), which may overlap."""
     found = [(max(0, start), min(end, len(text)), kind) for start, end, kind in spans]
     found = [span for span in found if span[0] < span[1]]
@@ -60,19 +60,19 @@ def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[Stretch, .
         " ".join(dict.fromkeys(kind for start, end, kind in found if start <= a and b <= end))
         for a, b in itertools.pairwise(cuts)
     ]
-    return tuple(Stretch(text[a:b], kind) for (a, b), kind in zip(itertools.pairwise(cuts), kinds, strict=True))
+    return tuple(TextSpan(text[a:b], kind) for (a, b), kind in zip(itertools.pairwise(cuts), kinds, strict=True))
 
 
-def noted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> tuple[Stretch, ...]:
+def noted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> tuple[TextSpan, ...]:
     """A text with marks from (start, end, kind, note), in their order and none over another."""
     stretches, at = [], 0
     for start, end, kind, note in spans:
-        stretches += [Stretch(text[at:start]), Stretch(text[start:end], kind, note)]
+        stretches += [TextSpan(text[at:start]), TextSpan(text[start:end], kind, note)]
         at = end
-    return (*stretches, Stretch(text[at:]))
+    return (*stretches, TextSpan(text[at:]))
 
 
-def clipped(text: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
+def clipped(text: tuple[TextSpan, ...]) -> tuple[TextSpan, ...]:
     """A long text cut down: what stands around its marks, or its beginning where it has none."""
     if not any(part.kind for part in text):
         whole = "".join(part.text for part in text)
@@ -81,9 +81,9 @@ def clipped(text: tuple[Stretch, ...]) -> tuple[Stretch, ...]:
     for number, part in enumerate(text):
         before, after = AROUND * (number > 0), AROUND * (number < len(text) - 1)
         if not part.kind and len(part.text) > before + after:
-            part = Stretch(f"{part.text[:before]} … {part.text[len(part.text) - after :]}")
+            part = TextSpan(f"{part.text[:before]} … {part.text[len(part.text) - after :]}")
         elif len(part.text) > MOST:
-            part = Stretch(f"{part.text[:MOST]} …", part.kind, part.note)
+            part = TextSpan(f"{part.text[:MOST]} …", part.kind, part.note)
         kept.append(part)
     return tuple(kept)
 

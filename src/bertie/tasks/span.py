@@ -22,14 +22,14 @@ from pydantic import Field
 
 from bertie.data.questions import MISPLACED, questions
 from bertie.data.rows import kind_of
-from bertie.data.tables import Bad, Columns, Example, TableFormat, find_columns
+from bertie.data.tables import Columns, Example, InvalidRow, TableFormat, find_columns
 from bertie.errors import DataError, UsageError
-from bertie.metrics.answers import SCRIPTS, AnswerScores, Given, best_threshold
+from bertie.metrics.answers import SCRIPTS, AnswerScores, QaPrediction, best_threshold
 from bertie.metrics.base import Scores
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.shown import GIVEN, TRUE, Shown, marked, plain
+from bertie.tasks.shown import GIVEN, TRUE, RenderedExample, marked, plain
 from bertie.tasks.source import Encoded, Targets, TooLong
 from bertie.tasks.view import length_slice
 from bertie.text.tokenizer import Tokenizer
@@ -68,8 +68,10 @@ class Span:
 
 @dataclass(frozen=True)
 class SpanPrediction(Prediction):
-    """label: a `Given`. spans: the best ones, none of which overlap, best first. threshold: what decided whether there
-    is an answer; None: there always is.
+    """A prediction of extractive question answering, whose `label` is a `QaPrediction`.
+
+    spans: the best spans, none of which overlap, best first. threshold: of the no-answer score; None: every question is
+    answered.
     """
 
     spans: tuple[Span, ...] = ()
@@ -118,7 +120,7 @@ class SpanTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | Bad]:
+    ) -> Iterator[Example | InvalidRow]:
         """Questions in SQuAD's frame (.json), one a line (.jsonl); without answers also from other tables."""
         named = bool(format.text or format.columns) and not format.labelled  # columns of a table
         if named or ((format.kind or kind_of(path)) not in FRAMES and Path(path).suffix.lower() != ".json"):
@@ -129,7 +131,7 @@ class SpanTask(Task):
         on_columns(Columns(("question", "context"), "answers" if format.labelled else None))
         for row in questions(path, format):
             unlabelled = format.labelled and isinstance(row, Example) and row.label is None
-            yield Bad(row.line, "no answers") if unlabelled else row
+            yield InvalidRow(row.line, "no answers") if unlabelled else row
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
@@ -214,7 +216,7 @@ class SpanTask(Task):
         """Half of each cross-entropy, of the start's place and of the end's. logits (T, 2)"""
         import torch
 
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
         from bertie.nn.loss import right
 
         mask_BS = batch.layout.mask()
@@ -226,7 +228,7 @@ class SpanTask(Task):
             total_B = total_B + torch.nn.functional.cross_entropy(scores_BS, target_B, reduction="none") / 2
             right_B = right_B & right(scores_BS, target_B)
         correct = (weight_B * right_B).sum()
-        return {"span": Part((weight_B * total_B).sum(), self.counts(batch.host)["span"], correct.detach())}
+        return {"span": LossTerm((weight_B * total_B).sum(), self.counts(batch.host)["span"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The best spans of each example over all its windows, or no answer. logits (T, 2)"""
@@ -271,10 +273,10 @@ class SpanTask(Task):
             if text:
                 spans.append(Span(text, start, start + len(text), score, float(np.exp(score - highest)) / mass))
         if not spans:
-            return SpanPrediction(Given("", "", float("inf")), threshold=self.threshold)
+            return SpanPrediction(QaPrediction("", "", float("inf")), threshold=self.threshold)
         odds = none - spans[0].score
         silent = self.threshold is not None and odds > self.threshold
-        given = Given("" if silent else spans[0].text, spans[0].text, odds)
+        given = QaPrediction("" if silent else spans[0].text, spans[0].text, odds)
         sure = None if silent else spans[0].probability
         return SpanPrediction(given, sure, spans=tuple(spans), threshold=self.threshold)
 
@@ -319,7 +321,7 @@ class SpanTask(Task):
         """A question and its context."""
         return json.dumps({"question": "Where is the library?", "context": "The library is in the old town hall."})
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The context with the true answers and the given one marked."""
         assert isinstance(prediction, SpanPrediction)
         question, context = example.texts
@@ -327,7 +329,7 @@ class SpanTask(Task):
         spans = [(start, start + len(text), TRUE) for text, start in example.label or () if start != MISPLACED]
         if prediction.label.text:
             spans.append((prediction.spans[0].start, prediction.spans[0].end, GIVEN))
-        return Shown(
+        return RenderedExample(
             (plain(question), marked(context, spans)),
             " / ".join(texts) or SILENT,
             prediction.label.text or SILENT,

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.data.ids import Int, ranges, token_budget
-from bertie.data.tables import Bad, Columns, Example, TableFormat
-from bertie.data.tagged import FORMATS, Span, Tagged, sentences
+from bertie.data.tables import Columns, Example, InvalidRow, TableFormat
+from bertie.data.tagged import FORMATS, Span, TaggedExample, sentences
 from bertie.errors import DataError
 from bertie.metrics.tags import OUTSIDE, Entity, Scheme, TagScores, entities, inside, rewrite
 from bertie.models.facts import Facts
@@ -32,7 +32,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.shown import GIVEN, MOST, Shown, noted
+from bertie.tasks.shown import GIVEN, MOST, RenderedExample, noted
 from bertie.tasks.source import Arrays, Encoded, Targets, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -108,7 +108,7 @@ class TaggingTask(Task):
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
-    ) -> Iterator[Example | Bad]:
+    ) -> Iterator[Example | InvalidRow]:
         """Tagged sentences (data/tagged.py); to be tagged also texts from tables, lines and standard input."""
         known = format.kind in FORMATS or Path(path).suffix.lower() in (".conll", ".conllu", ".jsonl")
         if not format.labelled and not known:
@@ -117,7 +117,7 @@ class TaggingTask(Task):
         on_columns(Columns(("text",), "tags" if format.labelled else None))
         for row in sentences(path, format):
             unlabelled = format.labelled and isinstance(row, Example) and row.label is None
-            yield Bad(row.line, "no tags") if unlabelled else row
+            yield InvalidRow(row.line, "no tags") if unlabelled else row
 
     @classmethod
     def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
@@ -193,13 +193,13 @@ class TaggingTask(Task):
         """Cross-entropy of the tokens that are asked. logits (T, L)"""
         from torch.nn.functional import cross_entropy
 
-        from bertie.models.loss import Part
+        from bertie.models.loss import LossTerm
         from bertie.nn.loss import right
 
         target_T, weight_T = batch.labels["tag"], batch.labels["weight"]
         loss_T = cross_entropy(logits, target_T, reduction="none")
         correct = (weight_T * right(logits, target_T)).sum()
-        return {"tag": Part((weight_T * loss_T).sum(), self.counts(batch.host)["tag"], correct.detach())}
+        return {"tag": LossTerm((weight_T * loss_T).sum(), self.counts(batch.host)["tag"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """The most probable tag of each word. logits (T, L)"""
@@ -231,7 +231,7 @@ class TaggingTask(Task):
         answers = zip(truth, prediction.label, prediction.probabilities, strict=True)
         return sum(p for true, given, p in answers if true != given)
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The sentence with the words marked that have another tag, and the entities that differ."""
         assert isinstance(prediction, TagPrediction)
         text, truth = example.texts[0], rewrite(example.label, self.scheme)
@@ -243,7 +243,7 @@ class TaggingTask(Task):
             for a, b in (both, both[::-1])
         )
         note = f"{len(wrong):,} of {len(truth):,} words"
-        return Shown((noted(text, wrong),), missed[:MOST], made_up[:MOST], note=note)
+        return RenderedExample((noted(text, wrong),), missed[:MOST], made_up[:MOST], note=note)
 
     def scores(self) -> TagScores:
         """True and predicted tags, sentence by sentence."""
@@ -261,7 +261,7 @@ class TaggingTask(Task):
 
 def words_of(example: Example, unit: str) -> tuple[Span, ...]:
     """The characters of each word: those given, else as the text is cut."""
-    if isinstance(example, Tagged):
+    if isinstance(example, TaggedExample):
         return example.spans
     return cut(example.texts[0], unit)
 

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from bertie.data.tables import Example
 from bertie.tasks.answerer import Prediction
-from bertie.tasks.shown import Shown, nats, plain, top
+from bertie.tasks.shown import RenderedExample, nats, plain, top
 
 
 class View:
@@ -29,11 +29,11 @@ class View:
         told = (1 - left) if right else left
         return nats(prediction.scores.get(example.label, told) if prediction.scores else told)
 
-    def shown(self, example: Example, prediction: Prediction) -> Shown:
+    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
         """An answer for people."""
         texts = tuple(map(plain, example.texts))
         scores = top(prediction.scores, example.label)
-        return Shown(texts, str(example.label), str(prediction.label), prediction.probability, scores)
+        return RenderedExample(texts, str(example.label), str(prediction.label), prediction.probability, scores)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """What an example is one of, by kind: each slice has the main metric of its own, so that a weak one shows.

@@ -37,7 +37,7 @@ class Encoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class Tokens:
     """The pieces of one text, without special tokens; offsets as an `Encoding` has them."""
 
     ids: list[int]
@@ -45,11 +45,11 @@ class Pieces:
     offsets: list[tuple[int, int]]
     word_ids: list[int | None]
 
-    def __getitem__(self, part: slice) -> "Pieces":
-        return Pieces(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
+    def __getitem__(self, part: slice) -> "Tokens":
+        return Tokens(self.ids[part], self.tokens[part], self.offsets[part], self.word_ids[part])
 
 
-def framed(parts: Sequence[Pieces], frame: Frame, token: Callable[[int], str], overflow: int = 0) -> Encoding:
+def framed(parts: Sequence[Tokens], frame: Frame, token: Callable[[int], str], overflow: int = 0) -> Encoding:
     """The pieces of one text or two with the special tokens around them; `token` is the text of a special one's id."""
     special = [[token(i) for i in gap] for gap in frame.gaps]
     places = [[(0, 0)] * len(gap) for gap in frame.gaps]

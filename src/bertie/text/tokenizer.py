@@ -23,7 +23,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder
-from bertie.text.encoding import Encoding, Pieces, Truncation, framed, kept, whole_characters
+from bertie.text.encoding import Encoding, Tokens, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
     MAX_FILE_BYTES,
     check_same,
@@ -345,7 +345,7 @@ class Tokenizer:
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
         return [self._morphemes(text)[0] for text in texts] if self._morphemes else texts
 
-    def pieces(self, texts: Sequence[str]) -> list[Pieces]:
+    def pieces(self, texts: Sequence[str]) -> list[Tokens]:
         """The pieces of each text alone, on all cores."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
         read = [SURROGATE.sub("\ufffd", text) for text in texts]
@@ -363,10 +363,10 @@ class Tokenizer:
                     (int(origin[start]), int(origin[end - 1]) + 1 if end > start else int(origin[start]))
                     for start, end in offsets
                 ]
-            result.append(Pieces(found.ids, found.tokens, offsets, found.word_ids))
+            result.append(Tokens(found.ids, found.tokens, offsets, found.word_ids))
         return result
 
-    def _framed(self, a: Pieces, b: Pieces | None, overflow: int) -> Encoding:
+    def _framed(self, a: Tokens, b: Tokens | None, overflow: int) -> Encoding:
         parts = [a] if b is None else [a, b]
         return framed(parts, self.frames[len(parts) - 1], self.id_to_token, overflow)
 

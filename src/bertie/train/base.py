@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from bertie.models.encoder import EncoderOutput
 
 
-class Learns(Protocol):
+class Trainable(Protocol):
     """An objective or a task, as `fit` sees it."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Part name -> number of predictions in this batch, known before the model runs."""
+        """Loss name -> number of predictions in this batch, known before the model runs."""
         ...
 
     def forward(self, model: Model, batch: Batch) -> "EncoderOutput":

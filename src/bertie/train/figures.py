@@ -16,8 +16,8 @@ from torch import Tensor
 from bertie.data.batch import Batch
 from bertie.errors import BertieError
 from bertie.models.model import Model
-from bertie.train.base import Learns
-from bertie.train.step import StepSums
+from bertie.train.base import Trainable
+from bertie.train.step import StepTotals
 
 
 class Diverged(BertieError):
@@ -36,7 +36,7 @@ class Window:
     counts: dict[str, int] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
 
-    def add(self, sums: StepSums, values: list[float], counts: Mapping[str, int], tokens: int = 0) -> None:
+    def add(self, sums: StepTotals, values: list[float], counts: Mapping[str, int], tokens: int = 0) -> None:
         """Add one step: its sums, `values` being their numbers; counts: predictions by part."""
         totals, correct = sums.read(values)
         self.steps += 1
@@ -62,27 +62,27 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Unseen:
+class PendingStep:
     """A step that has run. figures: its sums over all ranks, then the gradients' norm, still on the device."""
 
     step: int
-    sums: StepSums
+    sums: StepTotals
     figures: Tensor
     counts: Mapping[str, int]
     tokens: int
     samples: list[int]
 
 
-class Figures:
+class MetricAccumulator:
     """The figures of a run as they come in; those of the last `lag` steps are not read yet."""
 
     def __init__(self, lag: int) -> None:
         self.window = Window()
         self.tokens, self.loss, self.grad_norm = 0, 0.0, 0.0  # all tokens so far; loss and norm of the last step read
         self._lag = lag
-        self._unseen: deque[Unseen] = deque()
+        self._unseen: deque[PendingStep] = deque()
 
-    def add(self, unseen: Unseen) -> None:
+    def add(self, unseen: PendingStep) -> None:
         """Take in a step, and read the one `lag` steps before. Raises Diverged for a figure that is not finite."""
         self._unseen.append(unseen)
         self._read(self._lag)
@@ -109,7 +109,7 @@ class Figures:
         return taken
 
 
-def _check_finite(step: Unseen, totals: Mapping[str, float], grad_norm: float) -> None:
+def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: float) -> None:
     wrong = [f"the {name} loss" for name, total in totals.items() if not math.isfinite(total)]
     if not wrong and not math.isfinite(grad_norm):
         wrong = ["the gradients' norm"]
@@ -123,14 +123,14 @@ def _check_finite(step: Unseen, totals: Mapping[str, float], grad_norm: float) -
 
 
 @torch.no_grad()
-def measure(model: Model, objective: Learns, batches: Iterable[Batch]) -> dict[str, float]:
+def measure(model: Model, objective: Trainable, batches: Iterable[Batch]) -> dict[str, float]:
     """loss, and per part <name>_loss and <name>_accuracy, over all predictions of the batches. Sets no mode."""
     window = Window()
     device = next(model.parameters()).device
     for batch in batches:
         batch = batch.to(device)
         report = objective.loss(model, objective.forward(model, batch), batch)
-        sums = StepSums()
+        sums = StepTotals()
         sums.add(report)
         window.add(sums, sums.tensor().tolist(), {name: part.count for name, part in report.items()})
     return window.means()

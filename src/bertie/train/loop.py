@@ -33,19 +33,19 @@ from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config
 from bertie.train import checkpoint, log, meeting, precision, sharding
-from bertie.train.base import Learns, Source
+from bertie.train.base import Source, Trainable
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.distributed import Replicated
-from bertie.train.figures import Figures, Unseen, Window
+from bertie.train.figures import MetricAccumulator, PendingStep, Window
 from bertie.train.log import MetricsLog
-from bertie.train.optim import Updates
+from bertie.train.optim import OptimizerGroup
 from bertie.train.prefetch import ahead
 from bertie.train.resume import FREE, check_identity, find, flatten
 from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
-from bertie.train.step import Share, backward, share
+from bertie.train.step import RankBatch, backward, share
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
 TOKENS, STOP = "/tokens", "/stop"  # beside the names of parts, which have no slash
@@ -62,7 +62,7 @@ class Result:
 
 def fit(
     model: Model,
-    objective: Learns,
+    objective: Trainable,
     source: Source,
     *,
     train: TrainConfig,
@@ -140,7 +140,7 @@ class _Loop:
     def __init__(
         self,
         model: Model,
-        objective: Learns,
+        objective: Trainable,
         source: Source,
         train: TrainConfig,
         optim_config: OptimConfig,
@@ -156,7 +156,7 @@ class _Loop:
         self.ranks, self.request, self.evaluate, self.identity = ranks, request, evaluate, identity
         self.world = ranks.world
         self.borders = borders
-        self.updates = Updates(model, optim_config)
+        self.updates = OptimizerGroup(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if train.compile:
             if ranks.together:
@@ -164,7 +164,7 @@ class _Loop:
             model.encoder.compile(dynamic=True)
         # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
         # a CPU has nothing to wait for.
-        self.figures = Figures(lag=0 if self.world.device.type == "cpu" else 1)
+        self.figures = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
 
     def start(self, found: Checkpoint | None, allow_change: Collection[str]) -> int:
@@ -208,7 +208,7 @@ class _Loop:
                 advance(1, **self._shown())
                 self._now_and_then(step)
 
-    def _step(self, step: int, part: Share, counts: dict[str, int], tokens: int) -> None:
+    def _step(self, step: int, part: RankBatch, counts: dict[str, int], tokens: int) -> None:
         """One update. counts, tokens: over all ranks."""
         self.model.zero_grad(set_to_none=True)
         seed = (self.train.seed, step, self.world.rank)
@@ -224,7 +224,7 @@ class _Loop:
         )
         figures = sums.tensor()
         norm = self.ranks.add_up(self.parameters, figures, max_norm=self.optim.max_grad_norm)
-        self.figures.add(Unseen(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
+        self.figures.add(PendingStep(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
         self.lr = lr_at(step, self.train.steps, self.optim)
         self.updates.step(self.lr)
 

@@ -2,7 +2,7 @@
 
 In all of them matrices decay, and biases and norms do not (Devlin et al. 2018, A.2; release file optimization.py,
 exclude_from_weight_decay). Vectors are biases and norms; a module whose biases have more axes names them in `biases`.
-`Updates` is what a loop holds.
+`OptimizerGroup` is what a loop holds.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ FOREVER = 1e9  # a step so late that the moments' correction for their start fro
 
 
 @dataclass(frozen=True)
-class Piece:
+class ParamSlice:
     """What an optimizer updates as one: a parameter, one of the matrices that stand on top of each other in it, or this
     rank's part of one that is cut."""
 
@@ -46,7 +46,7 @@ class Piece:
         return not self.bias
 
 
-class Updates:
+class OptimizerGroup:
     """The optimizer of a model, or several, each with its own part of the trainable parameters."""
 
     def __init__(self, model: nn.Module, config: OptimConfig) -> None:
@@ -103,7 +103,7 @@ class Updates:
             owners[ours].state[ours][what] = torch.empty_like(part, device=ours.device).copy_(part)
 
 
-def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[Piece]:
+def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlice]:
     """The trainable parameters in the model's order; apart: each matrix of a fused projection by itself, as a view."""
     modules = dict(model.named_modules())
     layers = 1 + max((layer_of(name) for name, _ in model.named_parameters()), default=-1)
@@ -119,21 +119,21 @@ def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[Piece]:
         if parts == 1:
             tensor = nn.Parameter(own(parameter)) if is_cut(parameter) else parameter
             bias = tensor.ndim < 2 or name.rpartition(".")[2] in getattr(module, "biases", ())
-            yield Piece(name, tensor, parameter, slice(None), hidden, below, bias)
+            yield ParamSlice(name, tensor, parameter, slice(None), hidden, below, bias)
             continue
         size = len(parameter) // parts
         for i in range(parts):
             rows = slice(i * size, (i + 1) * size)
-            yield Piece(f"{name}[{i}]", nn.Parameter(parameter.detach()[rows]), parameter, rows, hidden, below)
+            yield ParamSlice(f"{name}[{i}]", nn.Parameter(parameter.detach()[rows]), parameter, rows, hidden, below)
 
 
-def adamw(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def adamw(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """Fused AdamW (Loshchilov and Hutter 2019, algorithm 2), which corrects the moments for their start from zero."""
     groups = _groups(pieces, config)
     return [torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)] if groups else []
 
 
-def bert_adam(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def bert_adam(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """Adam as BERT's release has it (optimization.py, AdamWeightDecayOptimizer): the moments are not corrected.
 
     So its first update is (1 - beta1) / sqrt(1 - beta2) times AdamW's, three times with the usual rates. What corrects
@@ -150,12 +150,12 @@ def bert_adam(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.
     return optimizers
 
 
-def lamb(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def lamb(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """LAMB, for batches of tens of thousands."""
     return [Lamb(_groups(pieces, config), lr=config.lr, betas=config.betas, eps=config.eps)]
 
 
-def muon(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def muon(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """Muon for hidden matrices, AdamW for embeddings, classifiers, biases and norms (Jordan et al. 2024).
 
     Updates of a matrix are scaled to the size AdamW's have, so that both share a learning rate (Liu et al. 2025, 2.2).
@@ -170,7 +170,7 @@ def muon(pieces: Iterable[Piece], config: OptimConfig) -> list[torch.optim.Optim
     return [Muon(groups, lr=config.lr, momentum=config.momentum, dtype=dtype), *rest]
 
 
-def _groups(pieces: Iterable[Piece], config: OptimConfig) -> list[dict[str, Any]]:
+def _groups(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[dict[str, Any]]:
     """Those that decay, then those that do not; with config.layer_decay, of each layer apart.
 
     A group's `share` of the learning rate is layer_decay to the power of how far below the heads it lies: Howard and
@@ -217,19 +217,19 @@ class Lamb(torch.optim.Optimizer):
 
 
 @dataclass(frozen=True)
-class Row:
+class OptimizerSpec:
     """How an optimizer is made; apart: whether it looks at whole matrices, so that fused ones must be taken apart."""
 
-    make: Callable[[Iterable[Piece], OptimConfig], list[torch.optim.Optimizer]]
+    make: Callable[[Iterable[ParamSlice], OptimConfig], list[torch.optim.Optimizer]]
     apart: bool = False
 
 
-OPTIMIZERS: Registry[Row] = Registry(
+OPTIMIZERS: Registry[OptimizerSpec] = Registry(
     "optimizer",
     [
-        ("adamw", Row(adamw)),
-        ("bert_adam", Row(bert_adam)),
-        ("lamb", Row(lamb, apart=True)),
-        ("muon", Row(muon, apart=True)),
+        ("adamw", OptimizerSpec(adamw)),
+        ("bert_adam", OptimizerSpec(bert_adam)),
+        ("lamb", OptimizerSpec(lamb, apart=True)),
+        ("muon", OptimizerSpec(muon, apart=True)),
     ],
 )

@@ -14,7 +14,7 @@ from bertie.data.batch import Batch
 from bertie.train.base import Source
 
 
-class Phased:
+class PhasedSource:
     """`parts`: each source with its steps, in turn. What lies behind the last goes on with it."""
 
     def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:

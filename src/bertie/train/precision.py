@@ -71,14 +71,14 @@ def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
     return f"{chosen}: {device.type} {able}."
 
 
-class Computes(Protocol):
+class HasComputeDtype(Protocol):
     """A model whose compute precision can be set; its weights stay float32."""
 
     compute_dtype: torch.dtype | None
 
 
 @contextmanager
-def computing_in(model: Computes, dtype: torch.dtype) -> Iterator[None]:
+def computing_in(model: HasComputeDtype, dtype: torch.dtype) -> Iterator[None]:
     """Compute in `dtype` while the block runs."""
     before = model.compute_dtype
     model.compute_dtype = None if dtype == torch.float32 else dtype

@@ -16,14 +16,14 @@ from bertie.data.batch import Batch
 from bertie.data.draws import key
 from bertie.models.loss import LossReport
 from bertie.models.model import Model
-from bertie.train.base import Learns, Source
+from bertie.train.base import Source, Trainable
 from bertie.train.distributed import World
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Share:
+class RankBatch:
     """A rank's part of a step: its micro-batches, the predictions in them by part of the loss, the real tokens."""
 
     batches: list[Batch]
@@ -36,16 +36,16 @@ class Share:
         return [i for batch in self.batches for i in batch.sample_ids.tolist()]
 
 
-def share(source: Source, objective: Learns, step: int, world: World) -> Share:
+def share(source: Source, objective: Trainable, step: int, world: World) -> RankBatch:
     """This rank's part of step `step`, from 0. Touches no device: it is called ahead, from other threads."""
     batches = source.batches(step, rank=world.rank, world=world.size)
     counts: Counter[str] = Counter()
     for batch in batches:
         counts.update(objective.counts(batch))
-    return Share(batches, dict(counts), sum(batch.tokens for batch in batches))
+    return RankBatch(batches, dict(counts), sum(batch.tokens for batch in batches))
 
 
-class StepSums:
+class StepTotals:
     """What the micro-batches of a step come to, added up on their device."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
     sums[name] = sums[name] + value if name in sums else value
 
 
-class Runs(Protocol):
+class ForwardRunner(Protocol):
     """What a forward pass is run by."""
 
     def __call__(self, forward: Callable[[], T], /) -> T:
@@ -86,22 +86,22 @@ class Runs(Protocol):
 
 def backward(
     model: Model,
-    objective: Learns,
+    objective: Trainable,
     batches: list[Batch],
     counts: Mapping[str, int],
     *,
     seed: tuple[int, ...],
     device: torch.device,
     passes: int = 0,
-    run: Runs = lambda forward: forward(),
-) -> StepSums:
+    run: ForwardRunner = lambda forward: forward(),
+) -> StepTotals:
     """Add the gradients of a step's loss to the parameters' `.grad`, a micro-batch at a time.
 
     counts: predictions by part over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so that it
     is the same in a step that is run again after a resume. passes: how many to make at the least, for ranks that must
     keep step; those beyond the last micro-batch repeat it and count for nothing. run: what calls a forward pass.
     """
-    sums = StepSums()
+    sums = StepTotals()
     for micro in range(max(passes, len(batches))):
         torch.manual_seed(int(key(*seed, micro)))
         batch = batches[min(micro, len(batches) - 1)].to(device)

@@ -37,6 +37,7 @@ __all__ = [
     "Decoder",
     "FeatureHead",
     "Head",
+    "HeadSpec",
     "MaskedLMHead",
     "Needs",
     "NextTokenHead",
@@ -44,7 +45,6 @@ __all__ = [
     "ParseHead",
     "PermutationLMHead",
     "ReplacedTokenHead",
-    "Row",
     "SequenceHead",
     "SpanHead",
     "TokenHead",
@@ -55,7 +55,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Row:
+class HeadSpec:
     """A head of the table."""
 
     make: Callable[[EncoderConfig, int], nn.Module]  # a `Head`, but for the decoder
@@ -68,25 +68,25 @@ class Row:
         return self.make(config, num_labels)
 
 
-HEADS: Registry[Row] = Registry(
+HEADS: Registry[HeadSpec] = Registry(
     "head",
     [  # of the heads a model has, the first in this order says what the model is for
-        ("sequence", Row(sequence_head, labelled=True, pipeline="text-classification")),
-        ("token", Row(TokenHead, labelled=True, pipeline="token-classification")),
-        ("span", Row(SpanHead, pipeline="question-answering")),
-        ("choice", Row(ChoiceHead, pipeline="multiple-choice")),
-        ("mlm", Row(MaskedLMHead, pipeline="fill-mask")),
-        ("decoder", Row(Decoder, pipeline="text2text-generation")),
-        ("lm", Row(next_token_head, pipeline="text-generation")),
-        ("plm", Row(PermutationLMHead, pipeline="text-generation")),
-        ("bilm", Row(BiLMHead)),
-        ("rtd", Row(ReplacedTokenHead)),
-        ("pair", Row(PairHead)),
-        ("parse", Row(ParseHead, labelled=True, own_class="BertieParser")),
+        ("sequence", HeadSpec(sequence_head, labelled=True, pipeline="text-classification")),
+        ("token", HeadSpec(TokenHead, labelled=True, pipeline="token-classification")),
+        ("span", HeadSpec(SpanHead, pipeline="question-answering")),
+        ("choice", HeadSpec(ChoiceHead, pipeline="multiple-choice")),
+        ("mlm", HeadSpec(MaskedLMHead, pipeline="fill-mask")),
+        ("decoder", HeadSpec(Decoder, pipeline="text2text-generation")),
+        ("lm", HeadSpec(next_token_head, pipeline="text-generation")),
+        ("plm", HeadSpec(PermutationLMHead, pipeline="text-generation")),
+        ("bilm", HeadSpec(BiLMHead)),
+        ("rtd", HeadSpec(ReplacedTokenHead)),
+        ("pair", HeadSpec(PairHead)),
+        ("parse", HeadSpec(ParseHead, labelled=True, own_class="BertieParser")),
         *(
             (
                 f"{PREFIX}{kind}",
-                Row(partial(FeatureHead, kind=kind), labelled=True, own_class=f"BertieFeatures:{kind}"),
+                HeadSpec(partial(FeatureHead, kind=kind), labelled=True, own_class=f"BertieFeatures:{kind}"),
             )
             for kind in FEATURES
         ),
