@@ -30,8 +30,8 @@ from bertie.models.model import Model
 from bertie.objectives import Objective, build
 from bertie.train import distributed
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.figures import measure
 from bertie.train.loop import Result, fit
+from bertie.train.step_metrics import measure
 
 VOCAB, LENGTH, SAMPLES = 1000, 64, 100
 SHAPE = EncoderConfig(

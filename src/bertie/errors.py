@@ -1,43 +1,49 @@
-"""What a user meets when something is wrong: what happened, what was expected, what to do next.
+"""Exceptions for user errors. Each message states what happened, what was expected, and what to do next.
 
-Every error that bad input can cause is a `BertieError`; the command line prints its message and exits with its
-`exit_code`. So it does, with 1, when the system refuses a path. Anything else that escapes is a defect of Bertie's and
-keeps its traceback.
+Every error that bad input can cause is a `BertieError`. The command line prints its message and exits with its
+`exit_code`. When the system refuses a path, the exit code is 1. Any other exception is a defect of Bertie and keeps its
+traceback.
 """
 
 import difflib
-from collections.abc import Iterable
+import functools
+import warnings
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class BertieError(Exception):
-    """A failure with a message that finishes the user's thought. Exit code 1."""
+    """The base class of all user errors. Exit code 1."""
 
     exit_code = 1
 
 
 class UsageError(BertieError):
-    """The call itself is wrong: an unknown name, key or flag. Exit code 2."""
+    """An argument is wrong: an unknown name, key or flag, or a value out of range. Exit code 2."""
 
     exit_code = 2
 
 
 class DataError(BertieError):
-    """The input is wrong: a file, an encoding, a label, a damaged shard or checkpoint. Exit code 3."""
+    """The input data is wrong: a file, an encoding, a label, a damaged shard or checkpoint. Exit code 3."""
 
     exit_code = 3
 
 
 class Stopped(BertieError):
-    """Stopped before the end, with everything needed to go on saved: SIGTERM, a full disk. Exit code 75."""
+    """The run was stopped early (SIGTERM, a full disk) and can be resumed. Exit code 75."""
 
     exit_code = 75
 
 
-MANY = 30  # choices; of more, an error lists those that resemble what was given
+MANY = 30  # choices: of more, an error lists only similar names
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
-    """Say which choice `name` was probably meant to be, and what the choices are, as the end of an error message."""
+    """Returns the end of an error message: the most similar choice to `name`, and the list of choices."""
     names = sorted(choices)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}? " if close else ""
@@ -45,3 +51,24 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         alike = difflib.get_close_matches(name, names, n=6, cutoff=0.4)
         names = [*(alike or names[:6]), f"... ({len(names)} in all)"]
     return f"{hint}Choices: {', '.join(names) if names else '(none)'}."
+
+
+def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorator: accepts old names of keyword arguments until version 0.3.0, with a DeprecationWarning.
+
+    Args:
+        names: Old name -> new name.
+    """
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            for old in names.keys() & kwargs.keys():
+                message = f"{function.__name__}({old}=...) is now {names[old]}=...; {old} goes in version 0.3.0."
+                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                kwargs[names[old]] = kwargs.pop(old)
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate

@@ -111,7 +111,7 @@ CASES = [(kind, options) for kind in TASKS for options in OPTIONS.get(kind, [{}]
 @pytest.mark.parametrize(("kind", "options"), CASES, ids=str)
 def test_no_task_waits(kind: str, options: dict[str, Any], tokenizer: Tokenizer) -> None:  # noqa: F811
     examples = EXAMPLES[kind]
-    task = TASKS[kind].of(examples, (), options)
+    task = TASKS[kind].from_examples(examples, (), options)
     encoded = task.encode(examples, tokenizer, max_length=32, too_long="truncate")
     batch = encoded.batch(np.arange(len(encoded.lengths)), task.targets(examples, encoded))
     model = families.build(families.config("bert-tiny", **NANO | DROPOUT), heads=task.heads)

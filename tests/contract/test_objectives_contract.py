@@ -15,8 +15,8 @@ from bertie.nn.layout import Padded
 from bertie.objectives import OBJECTIVES, MaskedLM, Objective
 from bertie.objectives.source import PretrainingSource
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.figures import measure
 from bertie.train.step import backward
+from bertie.train.step_metrics import measure
 
 WORDS = [f"w{i}" for i in range(60)] + [f"##p{i}" for i in range(20)]
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"[unused{i}]" for i in range(5)), *WORDS]
@@ -91,7 +91,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 
 
 def objective_of(name: str) -> Objective:
-    return objectives.build({name: CASES[name].options}).ready(teacher)
+    return objectives.build({name: CASES[name].options}).load_dependencies(teacher)
 
 
 def teacher(folder: str) -> Model:

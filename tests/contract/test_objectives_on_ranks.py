@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from test_objectives_contract import CASES, VOCAB, Tokenizer, model_of, objective_of, source_of
 
 from bertie.models.elmo import ElmoEncoder
-from bertie.train import meeting
+from bertie.train import rendezvous
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.figures import measure
 from bertie.train.loop import fit
 from bertie.train.phases import PhasedSource
 from bertie.train.sharding import own
+from bertie.train.step_metrics import measure
 from nano import NanoSource, nano_fit, one_thread, timeless
 from ranks import finish, start_ranks
 
@@ -51,7 +51,7 @@ def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
     model = model_of(name, objective)
     if isinstance(model.encoder, ElmoEncoder):
         model.encoder.spell(VOCAB)
-    parts = meeting.world_size() if shard == "full" else 1
+    parts = rendezvous.world_size() if shard == "full" else 1
 
     def check(step: int) -> None:
         here, all_ = (sum(f(p).numel() for p in model.parameters()) for f in (own, lambda p: p))
@@ -67,7 +67,7 @@ def train(name: str, run: Path, tokenizer: Tokenizer, *, shard: str) -> None:
         evaluate=lambda: measure(model, objective, source.validation_batches()),
         on_step=check,
     )
-    saved = load_file(run / f"checkpoint-{STEPS}" / "model.safetensors") if meeting.is_main() else {}
+    saved = load_file(run / f"checkpoint-{STEPS}" / "model.safetensors") if rendezvous.is_main() else {}
     trained = dict(model.named_parameters())
     assert all(torch.equal(trained[key], saved[key]) for key in saved), f"{name}: another model is left than was saved"
 
@@ -77,7 +77,7 @@ def train_in_phases(run: Path, **options: Any) -> None:
     parts = [NanoSource(batch_size=8, micro_batch_size=3), NanoSource(batch_size=5, micro_batch_size=2, seed=1)]
     source: Any = PhasedSource([(BORDER, parts[0]), (STEPS - BORDER, parts[1])])
     source.batch, source.objective = parts[0].batch, parts[0].objective
-    options |= {"source": source, "borders": source.borders, "optimizer": "bert_adam"}
+    options |= {"source": source, "borders": source.boundaries, "optimizer": "bert_adam"}
     nano_fit(run, steps=STEPS, dropout=0.0, keep=9, log_every=3, **options)
 
 
@@ -124,5 +124,5 @@ def test_what_is_due_at_the_end_is_due_at_the_border(two_ranks: Path) -> None:
 
 
 if __name__ == "__main__":
-    with meeting.world(torch.device("cpu")):  # once for all of them
+    with rendezvous.world(torch.device("cpu")):  # once for all of them
         train_all(Path(sys.argv[1]), **json.loads(sys.argv[2]))

@@ -85,7 +85,7 @@ def finetuning(kind: str, folder: Path) -> tuple[Model, Trainable, Source]:
         examples.append(
             Example((text,), "ab"[i % 2]) if kind == "sequence" else TaggedExample((text,), tags, spans=spans)
         )
-    task = TASKS[kind].of(examples, (), {})
+    task = TASKS[kind].from_examples(examples, (), {})
     encoded = task.encode(examples, tokenizer(folder), max_length=32, too_long="truncate")
     model = families.build(families.config("bert-tiny", **SIZES), heads=task.heads)
     targets = task.targets(examples, encoded)

@@ -17,7 +17,7 @@ from bertie.nn.blocks import BlockSparseAttention, _lists, random_blocks
 from bertie.nn.cache import Cache
 from bertie.nn.init import initialize
 from bertie.nn.layout import Packed, Padded
-from bertie.nn.window import WindowAttention, sight
+from bertie.nn.window import WindowAttention, window_mask
 
 SMALL = EncoderConfig(
     vocab_size=60,
@@ -132,7 +132,7 @@ def test_a_window_is_a_band_in_a_mask(causal: bool, radius: int, dilation: int, 
     )
     real_BS = layout.mask()
     is_global_BS = (torch.rand(3, 19) < 0.2) & real_BS & with_global
-    found, _ = module(x, layout, sight(layout, is_global_BS if with_global else None, causal=causal))
+    found, _ = module(x, layout, window_mask(layout, is_global_BS if with_global else None, causal=causal))
 
     ahead_QK = torch.arange(19)[None] - torch.arange(19)[:, None]
     order_QK = (ahead_QK <= 0) if causal else torch.ones(19, 19, dtype=torch.bool)

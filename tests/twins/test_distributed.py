@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch.distributed import HashStore
 
 from bertie.errors import Stopped, UsageError
-from bertie.train import checkpoint, distributed, meeting
+from bertie.train import checkpoint, distributed, rendezvous
 from bertie.train.distributed import World
 from nano import nano_fit, timeless
 from ranks import finish, start_ranks
@@ -153,7 +153,7 @@ def test_variables_that_make_no_sense_are_named(variables, said, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(UsageError, match=said), meeting.world(torch.device("cpu")):
+    with pytest.raises(UsageError, match=said), rendezvous.world(torch.device("cpu")):
         pass
 
 
@@ -164,20 +164,20 @@ def alone_of(size, rank, monkeypatch):
         port = free.getsockname()[1]
     for name, value in {"RANK": rank, "WORLD_SIZE": size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items():
         monkeypatch.setenv(name, str(value))
-    monkeypatch.setattr(meeting, "SAY_AFTER_S", 0.2)
-    monkeypatch.setattr(meeting, "GIVE_UP_S", 1.5)
+    monkeypatch.setattr(rendezvous, "SAY_AFTER_S", 0.2)
+    monkeypatch.setattr(rendezvous, "GIVE_UP_S", 1.5)
 
 
 def test_who_does_not_come_is_waited_for_aloud_and_not_for_ever(monkeypatch, capsys):
     alone_of(3, 0, monkeypatch)
-    with pytest.raises(Stopped, match="2 of 3 processes did not come"), meeting.world(torch.device("cpu")):
+    with pytest.raises(Stopped, match="2 of 3 processes did not come"), rendezvous.world(torch.device("cpu")):
         pass
     assert "Waiting for 2 more of 3 processes" in capsys.readouterr().err
 
 
 def test_a_rank_0_that_does_not_come_is_waited_for_aloud(monkeypatch, capsys):
     alone_of(2, 1, monkeypatch)
-    with pytest.raises(Stopped, match="could not reach rank 0"), meeting.world(torch.device("cpu")):
+    with pytest.raises(Stopped, match="could not reach rank 0"), rendezvous.world(torch.device("cpu")):
         pass
     assert "Rank 1 is waiting for rank 0" in capsys.readouterr().err
 

@@ -149,6 +149,6 @@ def test_what_is_not_known_is_refused(base: Path, tmp_path: Path):
     with pytest.raises(DataError, match="lasttoken"):
         of_folder(tmp_path)
     with pytest.raises(DataError, match="pairs"):
-        EmbedTask.of([Example(("a",), 1.0)], (), {})
+        EmbedTask.from_examples([Example(("a",), 1.0)], (), {})
     with pytest.raises(UsageError, match="windows"):
         EmbedTask().encode([Example(("a",))], Tokenizer.load(base), max_length=16, too_long="window")

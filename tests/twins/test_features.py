@@ -59,7 +59,7 @@ def test_computed_once_as_on_the_fly(tokenizer, kind):
     model = make(task, tokenizer).train()
     encoded = task.encode(EXAMPLES, tokenizer, max_length=20, too_long="window")
     plain = TaskSource(encoded, task.targets(EXAMPLES, encoded), batch_size=3, micro_batch_size=2, seed=0)
-    once = plain.beside(task.computed(model, encoded))
+    once = plain.with_computed(task.computed(model, encoded))
     assert once.fingerprint == plain.fingerprint
     gradients = []
     for source in (plain, once):

@@ -16,7 +16,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.nn.layout import Packed, Padded
-from bertie.nn.window import WindowAttention, sight
+from bertie.nn.window import WindowAttention, window_mask
 
 TINY: dict[str, Any] = {
     **parity.TINY,
@@ -74,7 +74,7 @@ def test_windows_are_full_attention_with_a_band_mask(radius: int, dilation: int,
         return module.output(context.transpose(1, 2).flatten(2))
 
     results = []
-    for run in (lambda: module(hidden, layout, sight(layout, is_global))[0], twin):
+    for run in (lambda: module(hidden, layout, window_mask(layout, is_global))[0], twin):
         module.zero_grad()
         hidden.grad = None
         out = run()[real]
@@ -90,7 +90,7 @@ def test_what_is_shown_adds_up_to_one() -> None:
     is_global = torch.zeros(2, 13, dtype=torch.bool)
     is_global[0, 4] = is_global[0, 7] = True
     module = WindowAttention(16, 4, radius=2, dilation=2)
-    _, probs = module(torch.randn(2, 13, 16), layout, sight(layout, is_global), output_attentions=True)
+    _, probs = module(torch.randn(2, 13, 16), layout, window_mask(layout, is_global), output_attentions=True)
     assert probs.window.shape == (2, 4, 13, 2 + 5)
     assert probs.of_global.shape == (2, 4, 13, 2)
     torch.testing.assert_close(probs.window.sum(-1), (~is_global).float()[:, None].expand(2, 4, 13))

@@ -58,7 +58,7 @@ def model(objective) -> Model:
 
 
 def test_losses_and_gradients_are_those_of_transformers(objective, batch, model, tmp_path: Path) -> None:
-    kept = objective.kept(model)
+    kept = objective.models_to_save(model)
     assert set(kept) == {"model", "generator"}
     for name, each in kept.items():
         each.save_pretrained(tmp_path / name)

@@ -126,7 +126,7 @@ def test_added_tokens_count_on_every_path(file, added, texts, split):
         return  # the engine alone would choose the special pieces of such a vocabulary: the test below
     expected = [judge.encode(text, add_special_tokens=False).ids for text in texts]
     assert tokenizer.ids(texts) == expected
-    assert [pieces.ids for pieces in tokenizer.pieces(texts)] == expected
+    assert [pieces.ids for pieces in tokenizer.tokenize(texts)] == expected
     frame = tokenizer.frames[0]
     assert [found.ids for found in tokenizer.encode_batch(texts)] == [frame.ids([ids]) for ids in expected]
     values, starts = tokenizer.flat_ids(texts)
@@ -153,7 +153,7 @@ def test_special_tokens_in_a_text_are_characters_where_the_folder_says_so(tmp_pa
         structure = read.special_ids - {read.unk_id}
         assert set(read.ids([text])[0]) >= structure
         assert not set(spelled.ids([text])[0]) & structure
-        assert not set(spelled.pieces([text])[0].ids) & structure
+        assert not set(spelled.tokenize([text])[0].ids) & structure
         assert spelled.ids(["the cat"]) == read.ids(["the cat"])
         assert spelled.fingerprint != read.fingerprint
         spelled.save(tmp_path / family.model_types[0])

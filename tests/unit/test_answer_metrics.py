@@ -134,7 +134,7 @@ def test_official_predictions_get_their_official_scores(data, predictions, scrip
     rows = list(questions(DATA / data))
     scores = AnswerScores(script)
     scores.add((row.label for row in rows), (QaPrediction(text := given.get(row.id, ""), text) for row in rows))
-    assert [round(100 * value, 2) for value in scores.figures().values()] == list(expected)
+    assert [round(100 * value, 2) for value in scores.compute().values()] == list(expected)
 
 
 def test_a_model_that_learnt_nothing_is_told_so():

@@ -35,12 +35,12 @@ def pairs(n: int, seed: int) -> list[tuple[tuple[str, str], bool]]:
 
 
 def scored(name: str, train: list[Example], dev: list[Example], metric: str) -> dict[str, float]:
-    task = TASKS[name].of(train, (), {})
+    task = TASKS[name].from_examples(train, (), {})
     found = {}
     for title, answers in baselines(task, train, dev).items():
         scores = task.scores()
         task.count(scores, dev, answers)
-        found[title] = scores.figures()[metric]
+        found[title] = scores.compute()[metric]
     return found
 
 
@@ -100,15 +100,15 @@ def test_tags_by_word():
 
 def test_the_work_is_bounded():
     train = [Example(("word " * 400,), str(i % 2)) for i in range(CHARACTERS // 1000)]
-    (_, *names) = baselines(TASKS["sequence"].of(train, (), {}), train, train[:10])
+    (_, *names) = baselines(TASKS["sequence"].from_examples(train, (), {}), train, train[:10])
     assert f"from 1,000 of {len(train):,} examples" in names[0]
     dev = [Example(("x",), "0")] * 5000
-    assert len(compared(TASKS["sequence"].of(train, (), {}), dev)) == module.COMPARED
+    assert len(compared(TASKS["sequence"].from_examples(train, (), {}), dev)) == module.COMPARED
 
 
 def test_the_sentence():
     train, dev = ([Example((text,), kind) for text, kind in sentences(200, seed)] for seed in (0, 1))
-    task = TASKS["sequence"].of(train, (), {})
+    task = TASKS["sequence"].from_examples(train, (), {})
     scores = task.scores()
     answers = [Prediction("good", 0.5, {"good": 0.5, "bad": 0.5})] * 200
     task.count(scores, dev, answers)

@@ -34,7 +34,9 @@ def test_a_run_that_the_disk_cannot_hold_is_refused_before_it_begins(home, tmp_p
 def test_the_disk_that_is_foreseen_is_enough(home, tmp_path):
     sizes = []
     run = tmp_path / "run"
-    pretrain(settings(home), run, watch=lambda *_: sizes.append(sum(f.stat().st_size for f in run.glob("*/*.safe*"))))
+    pretrain(
+        settings(home), run, callback=lambda *_: sizes.append(sum(f.stat().st_size for f in run.glob("*/*.safe*")))
+    )
     assert max(sizes) <= plan(settings(home))["disk_bytes"]["most"] * 1.1  # headers of files
 
 
@@ -67,7 +69,7 @@ def test_the_speed_shown_is_that_of_the_last_seconds():
     now = time.monotonic()
     loop = SimpleNamespace(
         recent=deque([(now - 100, 0), (now - RECENT_S - 1, 1_000_000), (now - RECENT_S + 1, 1_000_000)]),
-        figures=SimpleNamespace(tokens=1_000_900, loss=1.0),
+        metrics=SimpleNamespace(tokens=1_000_900, loss=1.0),
     )
     rate = _Loop._shown(loop)["tokens/s"]  # type: ignore[arg-type]
     assert 60 < float(rate.replace(",", "")) < 110  # of the whole time: 10,000

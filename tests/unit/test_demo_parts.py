@@ -10,7 +10,7 @@ import pytest
 from bertie.data.pydocs import Module, Passage
 from bertie.demo import headline, libraries, masked, pairs, settings
 from bertie.demo.page import page
-from bertie.demo.road import demo
+from bertie.demo.pipeline import demo
 from bertie.errors import DataError, UsageError
 from bertie.runs.config import PretrainConfig
 
@@ -106,7 +106,7 @@ def test_a_slow_machine_fine_tunes_fewer_seeds_and_reads_more():
 
 
 def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
-    from bertie.demo import road
+    from bertie.demo import pipeline
 
     task = json.loads((run / "task.json").read_text()) | {
         "seeds": [0, 1, 2, 3, 4],
@@ -121,10 +121,10 @@ def test_seeds_that_would_not_fit_are_not_begun(run: Path, monkeypatch):
         clock[0] += 20.0
         return {"dev": {"accuracy": 0.5}}
 
-    monkeypatch.setattr(road, "finetune", finetune)
-    monkeypatch.setattr(road, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(road.DemoPipeline, "predictions", lambda self, seed: None)
-    walk = road.DemoPipeline(run, text=None, minutes=3.5)
+    monkeypatch.setattr(pipeline, "finetune", finetune)
+    monkeypatch.setattr(pipeline, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(pipeline.DemoPipeline, "predictions", lambda self, seed: None)
+    walk = pipeline.DemoPipeline(run, text=None, minutes=3.5)
     with walk.clock("fine-tuning"):  # 147.5 s are left: three seeds of 40 s fit, a fourth does not
         walk.finetuning()
     task = json.loads((run / "task.json").read_text())

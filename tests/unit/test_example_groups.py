@@ -42,32 +42,32 @@ def scored(examples: list[Example], seed: int, gain: float = 0.0) -> list[Predic
 
 def test_random_scores_are_worth_chance_on_held_out_passages():
     """Torn questions had few wrong passages left, so that random scores looked like 0.86."""
-    train, dev = hold_out(passages(), by=RankTask.stratum, group=RankTask.group)
+    train, dev = hold_out(passages(), by=RankTask.stratify_by, group=RankTask.group)
     asked = {example.texts[0] for example in dev}
     assert not asked & {example.texts[0] for example in train}
     assert (len(asked), len(dev)) == (QUESTIONS // 10, QUESTIONS)
     scores = RANK.scores()
     RANK.count(scores, dev, scored(dev, seed=0))
     # four standard errors of the mean over the held-out questions
-    assert scores.figures()["mrr@10"] == pytest.approx(CHANCE, abs=4 * CHANCE_SD / math.sqrt(len(asked)))
+    assert scores.compute()["mrr@10"] == pytest.approx(CHANCE, abs=4 * CHANCE_SD / math.sqrt(len(asked)))
 
 
 def test_questions_about_a_context_stay_on_one_side():
     examples = [
         Example((f"question {q}", f"context {q // 5}"), (("context", 0),) if q % 3 else (), q + 1) for q in range(500)
     ]
-    train, dev = hold_out(examples, by=SpanTask.stratum, group=SpanTask.group)
+    train, dev = hold_out(examples, by=SpanTask.stratify_by, group=SpanTask.group)
     assert not {e.texts[1] for e in train} & {e.texts[1] for e in dev}
     assert 40 <= len(dev) <= 60
     assert sorted(e.line for e in train + dev) == list(range(1, 501))
     with pytest.raises(DataError, match="--dev FILE"):
-        hold_out(examples[:5], by=SpanTask.stratum, group=SpanTask.group)  # one context
+        hold_out(examples[:5], by=SpanTask.stratify_by, group=SpanTask.group)  # one context
 
 
 def test_groups_of_different_kinds_can_be_held_out():
     """Three questions, no two with the same set of labels."""
     pairs = [("a", "0"), ("a", "1"), ("b", "0"), ("c", "1")]
-    train, dev = hold_out([Example((q, "x"), y) for q, y in pairs], by=RankTask.stratum, group=RankTask.group)
+    train, dev = hold_out([Example((q, "x"), y) for q, y in pairs], by=RankTask.stratify_by, group=RankTask.group)
     assert len(train) + len(dev) == 4
     assert not {e.texts[0] for e in train} & {e.texts[0] for e in dev}
 

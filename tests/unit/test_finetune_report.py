@@ -29,8 +29,8 @@ from bertie.tasks import Prediction, TaggingTask
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.regression import RegressionTask
+from bertie.tasks.render import AROUND, MOST, clipped, marked
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.shown import AROUND, MOST, clipped, marked
 from bertie.tasks.span import Span, SpanPrediction, SpanTask
 from bertie.tasks.tagging import TagPrediction
 
@@ -193,7 +193,7 @@ def test_findings_of_a_stream_are_those_of_all_at_once():
         findings.add(*(part[start : start + 64] for part in data))
     found = findings.as_json()
     examples, predictions, tokens, fits = data
-    wrong = [task.wrongness(e, p) for e, p in zip(examples, predictions, strict=True)]
+    wrong = [task.error_score(e, p) for e, p in zip(examples, predictions, strict=True)]
     assert [row["line"] for row in found["worst"]] == [i + 1 for i in np.argsort(wrong)[::-1][:WORST]]
     assert wrong[3] == pytest.approx(-np.log(predictions[3].scores[examples[3].label]))
     assert set(found["slices"]) == {"tokens", "too long", "texts"}
@@ -208,7 +208,7 @@ def test_findings_of_a_stream_are_those_of_all_at_once():
         task.count(scores, *part)
         (slice_,) = [one for one in found["slices"][kind[0]] if one["name"] == kind[1]]
         low, high = scores.report()["interval_95"]["accuracy"]
-        expected = {"examples": sum(chosen), "value": scores.figures()["accuracy"], "low": low, "high": high}
+        expected = {"examples": sum(chosen), "value": scores.compute()["accuracy"], "low": low, "high": high}
         assert slice_ == {"name": kind[1], **expected}
     assert [one["name"] for one in found["slices"]["tokens"]] == [
         "1 to 16",
@@ -225,7 +225,7 @@ def test_what_is_kept_is_bounded():
         def slices(self, example, prediction, tokens, long):
             return {"line": str(example.line)}
 
-        def point(self, example, prediction):
+        def scatter_point(self, example, prediction):
             return float(example.line), 0.0
 
     findings = Findings(Many(("a", "b")))
@@ -259,7 +259,7 @@ def test_a_task_with_nothing_to_choose_leaves_the_stream_alone():
         yield
 
     for task in (SequenceTask(("a", "b")), SpanTask(), MultiLabelTask(("a",), threshold=0.5)):
-        assert task.tuned(answers()) is task
+        assert task.tune_on_dev(answers()) is task
 
 
 def test_evaluation_forgets_answers_as_it_goes(model, train, tmp_path, monkeypatch):
@@ -303,11 +303,11 @@ def test_words_with_another_tag_are_marked():
     spans = ((0, 3), (4, 9), (10, 12), (13, 16))
     example = TaggedExample((text,), ("B-PER", "O", "O", "B-LOC"), 4, spans=spans)
     answer = TagPrediction(("B-PER", "O", "O", "B-PER"), None, {}, text, spans, (0.9, 0.8, 0.9, 0.7))
-    shown = task.shown(example, answer)
+    shown = task.render(example, answer)
     assert "".join(part.text for part in shown.texts[0]) == text
     assert [(part.text, part.note) for part in shown.texts[0] if part.kind] == [("Ely", "B-PER, not B-LOC")]
     assert (shown.truth, shown.given, shown.note) == ("LOC Ely", "PER Ely", "1 of 4 words")
-    assert task.wrongness(example, answer) == pytest.approx(0.7)
+    assert task.error_score(example, answer) == pytest.approx(0.7)
 
 
 def test_entities_are_confused_where_they_share_words():
@@ -330,16 +330,16 @@ def test_answers_in_a_context_are_marked_and_cut_to_what_matters():
     given = SpanPrediction(
         QaPrediction("by Ada", "by Ada", -3.0), 0.8, spans=(Span("by Ada", start + 5, start + 11, 2.0, 0.8),)
     )
-    shown = task.shown(example, given)
+    shown = task.render(example, given)
     assert [(p.text, p.kind) for p in shown.texts[1] if p.kind] == [("1843", "true"), ("by Ada", "given")]
     told = "".join(part["text"] for part in shown.as_json()["texts"][1])
     assert len(told) < 3 * AROUND
     assert "in 1843 by Ada" in told
     assert (shown.truth, shown.given) == ("1843", "by Ada")
-    assert task.wrongness(example, given) == pytest.approx(0.8)
+    assert task.error_score(example, given) == pytest.approx(0.8)
     silent = SpanPrediction(QaPrediction("", "by Ada", 2.0), None, spans=given.spans)
-    assert task.wrongness(example, silent) == pytest.approx(1 / (1 + np.exp(-2)))
-    assert task.wrongness(Example(("When?", context), (), 3), silent) == 0
+    assert task.error_score(example, silent) == pytest.approx(1 / (1 + np.exp(-2)))
+    assert task.error_score(Example(("When?", context), (), 3), silent) == 0
     slices = task.slices(example, given, 300, True)
     assert (slices["question word"], slices["words of the answer"]) == ("when", "1")
     assert task.slices(Example(("그 책은 누가 썼나?", context), (), 1), silent, 9, False)["question word"] == "누가"
@@ -352,19 +352,19 @@ def test_overlapping_marks_are_cut_where_they_begin_and_end():
 
 
 def test_choices_label_sets_and_numbers_are_shown_as_what_they_are():
-    choice = ChoiceTask().shown(Example(("It rained.", "wet", "dry"), "0"), Prediction("1", 0.9, {"0": 0.1, "1": 0.9}))
+    choice = ChoiceTask().render(Example(("It rained.", "wet", "dry"), "0"), Prediction("1", 0.9, {"0": 0.1, "1": 0.9}))
     assert [[(p.text, p.kind) for p in text] for text in choice.texts[1:]] == [
         [("0: ", ""), ("wet", "true")],
         [("1: ", ""), ("dry", "given")],
     ]
     sets = MultiLabelTask(("a", "b"))
     example, answer = Example(("text",), ("b",)), Prediction((), None, {"a": 0.1, "b": 0.4})
-    assert (sets.shown(example, answer).truth, sets.shown(example, answer).given) == ("b", "none")
-    assert sets.wrongness(example, answer) == pytest.approx(-np.log(0.9) - np.log(0.4))
+    assert (sets.render(example, answer).truth, sets.render(example, answer).given) == ("b", "none")
+    assert sets.error_score(example, answer) == pytest.approx(-np.log(0.9) - np.log(0.4))
     number = RegressionTask()
-    assert number.wrongness(Example(("text",), 4.0), Prediction(1.5)) == 2.5
-    assert number.point(Example(("text",), 4.0), Prediction(1.5)) == (4.0, 1.5)
-    assert number.shown(Example(("text",), 4.0), Prediction(1.5)).note == "off by 2.5"
+    assert number.error_score(Example(("text",), 4.0), Prediction(1.5)) == 2.5
+    assert number.scatter_point(Example(("text",), 4.0), Prediction(1.5)) == (4.0, 1.5)
+    assert number.render(Example(("text",), 4.0), Prediction(1.5)).note == "off by 2.5"
 
 
 # Many labels, intervals ----------------------------------------------------------------------------------------------

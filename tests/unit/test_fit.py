@@ -14,8 +14,8 @@ from filelock import FileLock
 
 from bertie.errors import DataError, Stopped, UsageError
 from bertie.train import log
-from bertie.train.figures import Diverged
 from bertie.train.prefetch import ahead
+from bertie.train.step_metrics import Diverged
 from nano import NanoSource, assert_same_run, nano_fit, nano_model
 
 

@@ -15,6 +15,6 @@ def test_every_command_has_its_place_in_the_order():
 
 def test_help_lists_the_commands_in_the_order_they_are_used(bertie):
     lines = bertie.good("--help").splitlines()
-    road = ("corpus", "tokenizer", "pretrain", "finetune", "evaluate", "predict", "embed", "convert", "bench")
-    at = [next(i for i, line in enumerate(lines) if re.match(rf"\W*{name}\b", line)) for name in road]
+    order = ("corpus", "tokenizer", "pretrain", "finetune", "evaluate", "predict", "embed", "convert", "bench")
+    at = [next(i for i, line in enumerate(lines) if re.match(rf"\W*{name}\b", line)) for name in order]
     assert at == sorted(at)

@@ -22,7 +22,7 @@ def tokenizer_of(algorithm: str) -> Tokenizer:
 
 def words_by_offsets(tokenizer: Tokenizer, text: str) -> list[int]:
     """For each piece of a text, which of its words, as spaces divide it, the piece is in."""
-    return [text[:end].count(" ") for _, end in tokenizer.pieces([text])[0].offsets]
+    return [text[:end].count(" ") for _, end in tokenizer.tokenize([text])[0].offsets]
 
 
 def masked_words(tokenizer: Tokenizer, texts: list[str]) -> Iterator[tuple[list[int], list[bool]]]:
@@ -63,6 +63,6 @@ def test_morphemes_are_the_words_of_a_tokenizer_that_cuts_at_them() -> None:
     pytest.importorskip("kiwipiepy")
     words = count_words(TEXTS * 3, morphemes=True)
     tokenizer = train(words, size=160, min_frequency=1, morphemes=True)
-    pieces = tokenizer.pieces(["학교에서"])[0]
+    pieces = tokenizer.tokenize(["학교에서"])[0]
     begins = ~Vocabulary.of(tokenizer).continues[pieces.ids]
     assert [start for (start, _), begin in zip(pieces.offsets, begins, strict=True) if begin] == [0, 2]  # 학교 에서

@@ -8,7 +8,7 @@ from test_pretrain import documents, home, make_corpus, settings, thread
 from bertie.errors import UsageError
 from bertie.objectives.mixture import BLOCK, Mixture, quotas, shares
 from bertie.runs.pretrain import plan, pretrain
-from bertie.runs.reading import RunData
+from bertie.runs.run_data import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
 

@@ -1,4 +1,4 @@
-"""No network unless asked: nothing in the source can speak to it, and nothing tries on the whole road."""
+"""No network unless asked: the source cannot open a connection, and the whole pipeline never tries to."""
 
 import ast
 import json

@@ -95,7 +95,7 @@ def test_rankings_against_scikit_learn_and_by_hand():
     assert report["questions_without_answer"] == 20 - len(precisions)
     tied = Ranking()  # a right passage that ties with a wrong one stands behind it
     tied.add([("q", True), ("q", False)], [0.5, 0.5])
-    assert tied.figures()["mrr"] == 0.5
+    assert tied.compute()["mrr"] == 0.5
 
 
 def test_accuracy_of_choices():

@@ -121,7 +121,7 @@ def test_metrics_are_klues_and_a_plain_count(seed: int) -> None:
     truth, answers = drawn(60, seed)
     scores = ParseScores(labels, frequent=15)
     scores.add(truth, answers)
-    found = scores.figures()
+    found = scores.compute()
     uas, las = klue_baseline(truth, answers, labels, 15)
     assert found["uas_macro_f1"] == pytest.approx(uas, abs=1e-12)
     assert found["las_macro_f1"] == pytest.approx(las, abs=1e-12)
@@ -138,7 +138,7 @@ def test_metrics_are_klues_and_a_plain_count(seed: int) -> None:
 def test_words_that_were_not_read_and_relations_never_learnt_are_errors() -> None:
     scores = ParseScores(("a", "b"))
     scores.add([[(0, "a"), (1, "c")]], [[(0, "a"), (None, None)]])
-    assert scores.figures()["uas"] == scores.figures()["las"] == 0.5
+    assert scores.compute()["uas"] == scores.compute()["las"] == 0.5
     assert scores.report()["unknown_labels"] == {"c": 1}
 
 
@@ -196,8 +196,8 @@ def test_a_sentence_that_does_not_fit_teaches_what_is_there(folder: Path) -> Non
 def test_wrong_arcs_are_shown() -> None:
     task, example = ParseTask(("x", "y")), spaced(["ab", "cd"], [(2, "x"), (0, "y")], 1)
     answer = ParsePrediction(((0, "x"), (0, "y")), None, {}, "ab cd", example.spans)
-    shown = task.shown(example, answer)
-    assert task.wrongness(example, answer) == 1
+    shown = task.render(example, answer)
+    assert task.error_score(example, answer) == 1
     assert (shown.truth, shown.given, shown.note) == ("ab → cd (x)", "ab → root (x)", "1 of 2 words")
     assert [(part.text, bool(part.kind)) for part in shown.texts[0]] == [("ab", True), (" cd", False)]
 

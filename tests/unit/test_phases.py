@@ -9,7 +9,7 @@ from test_pretrain import home, settings, thread
 from bertie.errors import Stopped, UsageError
 from bertie.runs.phases import phases
 from bertie.runs.pretrain import plan, pretrain
-from bertie.runs.reading import RunData
+from bertie.runs.run_data import RunData
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import log
 from bertie.train.phases import PhasedSource
@@ -26,7 +26,7 @@ def ids(source, step, **options):
 def test_a_phase_s_steps_are_those_of_its_source():
     parts = [NanoSource(batch_size=8), NanoSource(batch_size=4, seed=1), NanoSource(batch_size=6, seed=2)]
     source = PhasedSource([(3, parts[0]), (1, parts[1]), (5, parts[2])])
-    assert source.borders == [3, 4]
+    assert source.boundaries == [3, 4]
     where = [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 4)]
     for step, (number, inside) in zip([0, 1, 2, 3, 4, 5, 8], where, strict=True):
         assert source.phase(step) == number
@@ -43,7 +43,7 @@ def test_a_phase_s_steps_are_those_of_its_source():
 def test_a_run_stopped_around_a_border_is_unbroken(tmp_path, stops):
     source = PhasedSource([(7, NanoSource(batch_size=8, micro_batch_size=3)), (5, NanoSource(batch_size=12, seed=1))])
     source.batch, source.objective = source.sources[0].batch, source.sources[0].objective
-    options = {"source": source, "borders": source.borders, "log_every": 4, "keep": 9}
+    options = {"source": source, "borders": source.boundaries, "log_every": 4, "keep": 9}
     nano_fit(tmp_path / "unbroken", **options)
     for at in stops:
         with pytest.raises(Stopped):

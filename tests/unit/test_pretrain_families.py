@@ -71,7 +71,7 @@ def test_a_rate_that_changes_is_resumed_as_it_was(home: Any, tmp_path: Path) -> 
         config = settings(home, "objectives.nsp=null", rate, "train.save_every=2", "train.log_every=1")
         results = pretrain(config, run)
         assert results["step"] == 6
-        source = PreparedRun(config).reading.source
+        source = PreparedRun(config).data.source
         for step in range(6):
             predicted.append(sum(len(batch.labels["mlm_targets"]) for batch in source.batches(step)))
         return predicted

@@ -12,7 +12,7 @@ from bertie.metrics.relations import RelationScores, mean_area
 from bertie.tasks.base import Prediction
 from bertie.tasks.datasets import DATASETS, check
 from bertie.tasks.relation import Entity, RelationExample, RelationTask
-from bertie.tasks.shown import TextSpan
+from bertie.tasks.render import TextSpan
 from toys import FAST, CommandLine, toy_model
 
 LABELS = ("no_relation", "org:founded_by", "per:origin")
@@ -66,14 +66,14 @@ def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> Non
     example = RelationExample((text,), "per:origin", 1, "", (person, place))
     answer = Prediction("no_relation", 0.7, {"no_relation": 0.7, "org:founded_by": 0.2, "per:origin": 0.1})
     task = RelationTask(LABELS)
-    (parts,) = task.shown(example, answer).as_json()["texts"]
+    (parts,) = task.render(example, answer).as_json()["texts"]
     named = [(part["text"], part["kind"], part["note"]) for part in parts if part["kind"]]
     assert named == [("Rome", "asked", "object LOC"), ("Ada", "asked", "subject PER")]
     assert len("".join(part["text"] for part in parts)) < 500
-    assert task.wrongness(example, answer) == pytest.approx(-np.log(0.1))
-    whole = "".join(part.text for part in task.shown(example, answer).texts[0])
+    assert task.error_score(example, answer) == pytest.approx(-np.log(0.1))
+    whole = "".join(part.text for part in task.render(example, answer).texts[0])
     assert whole == text
-    marked_already = task.shown(Example(("<subj>Ada</subj> ran.",), "per:origin"), answer)
+    marked_already = task.render(Example(("<subj>Ada</subj> ran.",), "per:origin"), answer)
     assert marked_already.texts == ((TextSpan("<subj>Ada</subj> ran."),),)
 
 
@@ -116,8 +116,10 @@ def test_metrics_are_the_official_ones(decimals: int) -> None:
     given = scores.argmax(1)
     counted = RelationScores(LABELS, "no_relation")
     counted.add([LABELS[i] for i in truth], [LABELS[i] for i in given])
-    counted.told([LABELS[i] for i in truth], [dict(zip(LABELS, row, strict=True)) for row in scores.tolist()])
-    found = counted.figures()
+    counted.add_probabilities(
+        [LABELS[i] for i in truth], [dict(zip(LABELS, row, strict=True)) for row in scores.tolist()]
+    )
+    found = counted.compute()
     assert found["micro_f1"] == pytest.approx(
         sklearn_metrics.f1_score(truth, given, average="micro", labels=[1, 2]), abs=1e-12
     )

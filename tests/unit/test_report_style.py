@@ -89,7 +89,7 @@ def test_text_on_a_tint_is_ink_and_can_be_read(scheme: str):
 
 
 def test_a_full_cell_of_the_matrix_mixes_in_a_half():
-    html = Report("t").heat(["a", "b"], [[7, 0], [0, 9]]).render()
+    html = Report("t").confusion_matrix(["a", "b"], [[7, 0], [0, 9]]).render()
     assert {int(share) for share in re.findall(r"--share:(\d+)%", html)} == {50}
 
 

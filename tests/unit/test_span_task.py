@@ -259,9 +259,9 @@ def test_a_context_without_a_single_piece_has_no_answer(tokenizer):
 
 def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     examples = random_examples(5, 40)
-    task = SpanTask.of(examples, (), {})
+    task = SpanTask.from_examples(examples, (), {})
     assert task.threshold == 0.0
-    assert SpanTask.of([e for e in examples if e.label], (), {}).threshold is None
+    assert SpanTask.from_examples([e for e in examples if e.label], (), {}).threshold is None
     found = encoded(task, examples, tokenizer, 64)
     targets = task.targets(examples, found).sequence
     logits = torch.randn(len(found.ids), 2, generator=torch.Generator().manual_seed(0))
@@ -269,13 +269,13 @@ def test_the_threshold_is_tuned_on_dev_and_saved(tokenizer):
     logits[found.starts[:-1] + targets["start"], 0] += 4.0
     logits[found.starts[:-1] + targets["end"], 1] += 4.0
     answers = task.decode(logits.numpy(), found, examples)
-    tuned = task.tuned(zip(examples, answers, strict=True))
+    tuned = task.tune_on_dev(zip(examples, answers, strict=True))
     assert tuned.threshold != 0.0
 
     def f1(chosen: SpanTask) -> float:
         scores = chosen.scores()
         scores.add([e.label for e in examples], [a.label for a in chosen.decode(logits.numpy(), found, examples)])
-        return scores.figures()["f1"]
+        return scores.compute()["f1"]
 
     best = max(f1(SpanTask(threshold=a.label.no_answer)) for a in answers)
     assert f1(tuned) == pytest.approx(max(best, f1(SpanTask(threshold=-1e9))))

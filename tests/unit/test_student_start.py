@@ -124,7 +124,7 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
         pretrain(whole, run, allow_change=("train.steps",))
     assert "objectives.distil.teacher: " in str(refused.value)
     with pytest.raises(DataError, match=r"objectives\.distil\.teacher is not the one"):
-        pretrain(short, tmp_path / "again", like=run)
+        pretrain(short, tmp_path / "again", reference_run=run)
     (bad,) = [check for check in verify(run)["checks"] if not check["ok"]]
     assert "holds another model now" in bad["found"]
     # the same teacher in another folder is the same run
@@ -147,16 +147,18 @@ def test_what_is_run_beside_the_model_is_counted(home, teacher):
     beside = taught["flops_beside"]["teacher"]
     assert taught["flops"] > alone["flops"] + beside
     assert not alone["flops_beside"]
-    sizes = objectives.build({"mlm": {}, "distil": {"teacher": str(teacher)}}).ready(lambda f: families.load(f)[0])
+    sizes = objectives.build({"mlm": {}, "distil": {"teacher": str(teacher)}}).load_dependencies(
+        lambda f: families.load(f)[0]
+    )
     config = families.config(teacher)
-    (per_token,) = sizes.beside(config, length=20.0, shares={"distil": 1.0}).values()
+    (per_token,) = sizes.extra_cost(config, length=20.0, shares={"distil": 1.0}).values()
     assert per_token == sum(forward_flops(config, length=20.0, predicted=1.0).values())
 
 
 def test_a_generator_is_counted(home):
     config = families.config("electra-small-discriminator")
     built = objectives.build({"rtd": {}})
-    cost = built.beside(config, length=128.0, shares={"generator": 0.15, "rtd": 1.0})
+    cost = built.extra_cost(config, length=128.0, shares={"generator": 0.15, "rtd": 1.0})
     once = forward_flops(built.smaller(config), length=128.0, predicted=0.15)
     assert cost["generator"] == pytest.approx(3 * sum(once.values()) + once["masked-LM head"])
     found = plan(

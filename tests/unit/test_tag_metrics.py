@@ -32,7 +32,7 @@ def test_figures_are_seqevals(seed):
     truth, given = sentences(seed, TAGS)
     scores = TagScores(tuple(TAGS))
     scores.add(truth, given)
-    found = scores.figures()
+    found = scores.compute()
     assert found["f1"] == pytest.approx(seqeval.f1_score(truth, given))
     assert found["precision"] == pytest.approx(seqeval.precision_score(truth, given))
     assert found["recall"] == pytest.approx(seqeval.recall_score(truth, given))
@@ -57,9 +57,9 @@ def test_strict_figures_are_those_of_klue(seed):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         theirs = seqeval.f1_score([row[0]], [row[1]], average="macro", mode="strict", scheme=IOB2)
-    assert scores.figures()["macro_f1"] == pytest.approx(theirs)
+    assert scores.compute()["macro_f1"] == pytest.approx(theirs)
     characters = f1_score(row[0], row[1], labels=BIO[1:], average="macro", zero_division=1.0)
-    assert scores.figures()["tag_macro_f1"] == pytest.approx(characters)
+    assert scores.compute()["tag_macro_f1"] == pytest.approx(characters)
 
 
 def test_parts_of_speech_are_entities_of_one_word():
@@ -99,5 +99,5 @@ def test_intervals_are_those_of_sentences_drawn_again():
         rows = rng.integers(60, size=60)
         twin = TagScores(tuple(BIO))
         twin.add([truth[i] for i in rows], [given[i] for i in rows])
-        twins.append(twin.figures()["f1"])
+        twins.append(twin.compute()["f1"])
     assert np.percentile(twins, [2.5, 97.5]) == pytest.approx([low, high], abs=0.03)

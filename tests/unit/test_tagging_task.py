@@ -105,7 +105,7 @@ def test_right_answers_are_right_for_every_word(tokenizer, max_length):
     assert [answer.label for answer in predicted] == [example.label for example in examples]
     scores = TASK.scores()
     scores.add([e.label for e in examples], [a.label for a in predicted])
-    assert scores.figures()["f1"] == 1.0
+    assert scores.compute()["f1"] == 1.0
 
 
 def test_characters_go_on_with_the_piece_they_are_in(tokenizer):
@@ -113,7 +113,7 @@ def test_characters_go_on_with_the_piece_they_are_in(tokenizer):
     text, tags = "한나가 왔다 XY!", ("B-PER", "I-PER", "O", "O", "O", "B-PER", "I-PER", "O")
     spans = tuple((i, i + 1) for i, character in enumerate(text) if character != " ")
     example = TaggedExample((text,), tags, spans=spans)
-    task = TaggingTask.of([example], TAGS, {})
+    task = TaggingTask.from_examples([example], TAGS, {})
     assert task.unit == "character"
     encoded = encode(task, [example], tokenizer)
     assert [tokenizer.id_to_token(i) for i in encoded.ids][1:-1] == ["한나", "##가", "왔", "##다", "x", "##y", "[UNK]"]
@@ -165,14 +165,14 @@ def test_tags_that_are_not_known_do_not_teach(tokenizer):
 
 def test_a_scheme_is_learnt_and_scored(tokenizer):
     example = spaced(["ab", "ab", "ab"], ("I-PER", "I-PER", "O"), 1)
-    task = TaggingTask.of([example], (), {"scheme": "bioes"})
+    task = TaggingTask.from_examples([example], (), {"scheme": "bioes"})
     assert task.labels == ("O", "B-PER", "E-PER")
     encoded = encode(task, [example], tokenizer)
     (answer,) = task.decode(answers_of(encoded, task.targets([example], encoded)).numpy(), encoded, [example])
     assert answer.label == ("B-PER", "E-PER", "O")
     scores = task.scores()
     scores.add([example.label], [answer.label])
-    assert scores.figures()["f1"] == scores.figures()["accuracy"] == 1.0
+    assert scores.compute()["f1"] == scores.compute()["accuracy"] == 1.0
 
 
 def test_what_is_told_of_a_text(tokenizer):
@@ -205,4 +205,4 @@ def test_rows_from_files(tmp_path: Path):
 
 def test_one_tag_alone_is_refused():
     with pytest.raises(DataError, match="two tags"):
-        TaggingTask.of([spaced(["ab"], ("O",), 1)], (), {})
+        TaggingTask.from_examples([spaced(["ab"], ("O",), 1)], (), {})

@@ -150,7 +150,7 @@ def test_label_sets_in_every_notation(tmp_path):
     with pytest.raises(DataError, match="no column 'c'"):
         rows_of("multilabel", "text\ta\tb\nt\t1\t0\n", tmp_path / "c.tsv", label="a,c")
     with pytest.raises(DataError, match="No example has a label"):
-        MultiLabelTask.of([Example(("t",), ())], (), {})
+        MultiLabelTask.from_examples([Example(("t",), ())], (), {})
 
 
 # Choices ------------------------------------------------------------------------------------------------------------
@@ -279,4 +279,4 @@ def test_options_a_task_does_not_have_are_refused(pretrained, tmp_path):
     with pytest.raises(UsageError, match=r"Task option threshold: .*'high'"):
         finetune(settings(pretrained, "multilabel", file, task_options={"threshold": "high"}), tmp_path / "run")
     examples, _ = collect(TASKS["multilabel"].rows(file, TableFormat()), "t")
-    assert MultiLabelTask.of(examples, (), {"threshold": 0.25}).threshold == 0.25
+    assert MultiLabelTask.from_examples(examples, (), {"threshold": 0.25}).threshold == 0.25

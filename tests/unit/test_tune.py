@@ -14,7 +14,7 @@ from bertie.runs.finetuning import Watch
 from bertie.runs.space import PAPER, Range, Space, grid, parse_space, varied
 from bertie.runs.tune import folder_name, tune
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.figures import Diverged
+from bertie.train.step_metrics import Diverged
 from toys import toy_model
 
 pytest.importorskip("optuna")

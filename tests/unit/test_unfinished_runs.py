@@ -23,7 +23,7 @@ def stopped(home, tmp_path_factory):
     """A run that SIGTERM stopped after 4 of 6 steps."""
     run = tmp_path_factory.mktemp("runs") / "stopped"
     with pytest.raises(Stopped):
-        pretrain(settings(home), run, watch=lambda model, step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
+        pretrain(settings(home), run, callback=lambda model, step: step == 3 and os.kill(os.getpid(), signal.SIGTERM))
     assert checkpoint.latest(run).step < 6
     return run
 
@@ -64,7 +64,7 @@ def test_finished_it_is_the_model_of_a_run_that_was_never_stopped(stopped, home,
     pretrain(settings(home), tmp_path / "whole")
     again = tmp_path / "again"
     with pytest.raises(Stopped):
-        pretrain(settings(home), again, watch=lambda model, step: step == 2 and os.kill(os.getpid(), signal.SIGTERM))
+        pretrain(settings(home), again, callback=lambda model, step: step == 2 and os.kill(os.getpid(), signal.SIGTERM))
     assert (again / "outline").is_dir()
     pretrain(settings(home), again)
     assert not (again / "outline").exists()

@@ -98,7 +98,7 @@ def test_another_corpus_in_its_place_is_found(home, tmp_path):
     make_corpus(corpus, documents(60, seed=9))
     config = settings(home, "train.steps=1", corpus=str(corpus))
     with pytest.raises(DataError, match="The corpus is not the one that"):
-        pretrain(config, tmp_path / "again", like=tmp_path / "run")
+        pretrain(config, tmp_path / "again", reference_run=tmp_path / "run")
     bad = [check for check in verify(tmp_path / "run")["checks"] if not check["ok"]]
     assert [check["name"] for check in bad] == ["corpus"]
     assert "another corpus" in bad[0]["found"]

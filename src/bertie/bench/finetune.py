@@ -82,10 +82,10 @@ class Prepared:
     def quality(self, logits: Array) -> float:
         """The set's main metric on dev, what is chosen on dev chosen. logits: float32, of all dev sequences"""
         task, dev = self.examples.task, self.examples.dev
-        task = task.tuned(zip(dev, task.decode(logits, self.dev, dev), strict=True))
+        task = task.tune_on_dev(zip(dev, task.decode(logits, self.dev, dev), strict=True))
         scores = task.scores()
         task.count(scores, dev, task.decode(logits, self.dev, dev))
-        return float(scores.figures()[self.examples.metrics[0]])
+        return float(scores.compute()[self.examples.metrics[0]])
 
 
 def prepare(config: FinetuneConfig, examples: Examples | None = None) -> Prepared:

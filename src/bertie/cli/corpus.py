@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Overwrite, app, emit
-from bertie.cli.options import Flag, QaPrediction, configured
+from bertie.cli.options import Flag, OptionValues, configured
 
 if TYPE_CHECKING:
     from bertie.data.corpus import CorpusConfig
@@ -42,7 +42,7 @@ _EXAMPLES = """Examples:
     data_dir="data_dirs",
 )
 def corpus(
-    given: QaPrediction,
+    given: OptionValues,
     inputs: Annotated[
         list[str],
         typer.Argument(

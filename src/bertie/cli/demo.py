@@ -36,7 +36,7 @@ def demo(
       bertie demo --corpus texts/ -o runs/mine --minutes 20
     """
     from bertie.demo.headline import accuracies, headline
-    from bertie.demo.road import demo as walk
+    from bertie.demo.pipeline import demo as walk
     from bertie.files import read_json
 
     report = walk(output, text=corpus, minutes=minutes, overwrite=overwrite)

@@ -9,7 +9,7 @@ import typer
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
 from bertie.cli.evaluate import show_details
-from bertie.cli.options import Flag, QaPrediction, configured
+from bertie.cli.options import Flag, OptionValues, configured
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained 
 @app.command()
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
 def finetune(
-    given: QaPrediction,
+    given: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,
     output: Output = None,
@@ -89,7 +89,7 @@ def finetune(
 
 
 def settings_of(
-    model: str | None, overrides: list[str] | None, config: Path | None, given: QaPrediction
+    model: str | None, overrides: list[str] | None, config: Path | None, given: OptionValues
 ) -> "FinetuneConfig":
     """The settings of a run: of a file or the set's recipe, of options, of key=value; the later wins."""
     from bertie import settings as configs

@@ -81,7 +81,7 @@ def describe(model: str, length: int) -> dict[str, Any]:
     total = sum(parts.values())
     length = min(length, config.max_length)
     asked = objectives.build(families.family(model).recipe["objectives"])
-    beside = asked.beside(config, length=length, shares={"generator": MASKED})
+    beside = asked.extra_cost(config, length=length, shares={"generator": MASKED})
     predicted = 0.0 if beside else count.predictions(config)
     flops = count.forward_flops(config, length=length, predicted=predicted)
     return facts | {

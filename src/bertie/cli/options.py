@@ -2,7 +2,7 @@
 
     @app.command()
     @configured("bertie.runs.config:PretrainConfig", corpus="corpus", seed="train.seed")
-    def pretrain(given: Given, overrides: Overrides = None, ...): ...
+    def pretrain(given: OptionValues, overrides: Overrides = None, ...): ...
 
 `given` holds what the user passed, by the dotted key of the setting. Fields are read from the source, since pydantic
 and what the configs import would make --help slow.
@@ -21,7 +21,7 @@ import typer
 import bertie
 from bertie.cli.app import Json, Quiet, Verbose
 
-QaPrediction = dict[str, Any]
+OptionValues = dict[str, Any]
 SHARED = {"json_": Json, "quiet": Quiet, "verbose": Verbose}  # of every command; their effect is their callbacks'
 TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 

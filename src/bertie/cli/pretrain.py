@@ -7,14 +7,14 @@ import typer
 
 from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
-from bertie.cli.options import QaPrediction, configured
+from bertie.cli.options import OptionValues, configured
 from bertie.errors import UsageError
 
 
 @app.command()
 @configured("bertie.runs.config:PretrainConfig", corpus="corpus", tokenizer="tokenizer", seed="train.seed")
 def pretrain(
-    given: QaPrediction,
+    given: OptionValues,
     overrides: Overrides = None,
     output: Output = None,
     config: ConfigFile = None,
@@ -58,7 +58,7 @@ def pretrain(
     from bertie.runs.domains import table
     from bertie.runs.pretraining import PreparedRun
     from bertie.text.tokenizer import Tokenizer
-    from bertie.train.meeting import is_main
+    from bertie.train.rendezvous import is_main
 
     if from_ is not None and config is not None:
         raise UsageError(
@@ -83,7 +83,12 @@ def pretrain(
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")
     results = run.pretrain(
-        settings, output, resume=resume, overwrite=overwrite, allow_change=tuple(allow_change or ()), like=from_
+        settings,
+        output,
+        resume=resume,
+        overwrite=overwrite,
+        allow_change=tuple(allow_change or ()),
+        reference_run=from_,
     )
     if not is_main():
         return

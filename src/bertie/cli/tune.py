@@ -8,14 +8,14 @@ import typer
 from bertie import console
 from bertie.cli.app import ConfigFile, Output, Overrides, Overwrite, app, emit
 from bertie.cli.finetune import SETTINGS, StartModel, settings_of
-from bertie.cli.options import QaPrediction, configured
+from bertie.cli.options import OptionValues, configured
 from bertie.errors import UsageError
 
 
 @app.command()
 @configured("bertie.runs.config:FinetuneConfig", **SETTINGS)
 def tune(
-    given: QaPrediction,
+    given: OptionValues,
     model: StartModel = None,
     overrides: Overrides = None,
     output: Output = None,

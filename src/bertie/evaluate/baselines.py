@@ -62,7 +62,7 @@ def measured(
     for name, given in found.items():
         scores = task.scores()
         task.count(scores, dev, given)
-        rows.append({"name": name, "figures": dict(scores.figures())})
+        rows.append({"name": name, "figures": dict(scores.compute())})
     if rows and answers:
         best = max(rows, key=lambda row: row["figures"][metric])
         pairs = [(dev[i], answer, found[best["name"]][i]) for i, answer in answers.items()]

@@ -149,7 +149,7 @@ def paired_rows(
                     examples.append(replace(row[0], group=draw) if kind == "group" else row[0])
                     answers.append(row[column])
             task.count(scores, examples, answers)
-            return scores.figures()
+            return scores.compute()
 
         return of
 

@@ -41,11 +41,11 @@ class Findings:
             slices = self.task.slices(example, prediction, tokens[number], not fits[number])
             for kind, name in slices.items():
                 parts.setdefault((kind, self._slice(kind, name)), []).append(number)
-            if (wrong := self.task.wrongness(example, prediction)) > 0:
+            if (wrong := self.task.error_score(example, prediction)) > 0:
                 heapq.heappush(self._worst, (wrong, -self.seen, example, prediction))  # of equals the first is kept
                 if len(self._worst) > self.worst:
                     heapq.heappop(self._worst)
-            if point := self.task.point(example, prediction):
+            if point := self.task.scatter_point(example, prediction):
                 self._points.add(point)
             self.seen += 1
         for (kind, name), numbers in parts.items():
@@ -73,7 +73,7 @@ class Findings:
                 if len(parts) > 1
             },
             "worst": [
-                {"line": example.line, "id": example.id, **self.task.shown(example, prediction).as_json()}
+                {"line": example.line, "id": example.id, **self.task.render(example, prediction).as_json()}
                 for _, _, example, prediction in sorted(self._worst, key=lambda entry: entry[:2], reverse=True)
             ],
             "points": sorted(self._points.items),

@@ -155,14 +155,14 @@ class AnswerScores:
             self.no_answer.append(given.no_answer)
             self.silent.append(not given.text)
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """exact_match and f1 (or rouge_w); with questions that have no answer also those of each kind apart."""
-        return {name: float(value) for name, value in self._figures(self._counts().sum(0)).items()}
+        return {name: float(value) for name, value in self._metrics_of(self._counts().sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
         """Every metric with its interval, and what the best threshold on the no-answer score would bring."""
-        found: dict[str, Any] = {"examples": self.total, **self.figures()}
-        found["interval_95"] = intervals(self._counts(), self._figures, groups=self.groups)
+        found: dict[str, Any] = {"examples": self.total, **self.compute()}
+        found["interval_95"] = intervals(self._counts(), self._metrics_of, groups=self.groups)
         found["answerable"] = sum(self.answerable)
         found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
         of_answers = [name for name in found if name.startswith("has_answer_")]
@@ -200,7 +200,7 @@ class AnswerScores:
         all_N3 = np.column_stack([np.ones(len(scores)), scores])
         return np.concatenate([all_N3, all_N3 * np.array(self.answerable, bool)[:, None]], 1)
 
-    def _figures(self, sums: Float) -> dict[str, Float]:
+    def _metrics_of(self, sums: Float) -> dict[str, Float]:
         names = ("exact_match", SCRIPTS[self.script].name)
         kinds = {"": sums[..., :3]}
         if not all(self.answerable):

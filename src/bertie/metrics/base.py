@@ -23,7 +23,7 @@ class Scores(Protocol):
         """Count more examples."""
         ...
 
-    def figures(self) -> Mapping[str, float]:
+    def compute(self) -> Mapping[str, float]:
         """Every metric, without intervals: quick enough for each look at the dev set."""
         ...
 

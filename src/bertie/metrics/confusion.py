@@ -74,12 +74,12 @@ class Confusion:
         given = {predicted for _, predicted in self.pairs}
         return next(iter(given)) if len(given) == 1 and len({truth for truth, _ in self.pairs}) > 1 else None
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """Every metric, without its interval."""
-        return {name: float(value) for name, value in self._figures(*self._sums()).items()}
+        return {name: float(value) for name, value in self._metrics_of(*self._sums()).items()}
 
-    def _figures(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
-        found = figures(right, truth, predicted, binary=len(self.labels) == 2)
+    def _metrics_of(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
+        found = metrics_of(right, truth, predicted, binary=len(self.labels) == 2)
         if self.outside is not None:
             inner = np.array([label != self.outside for label in self.all_labels])
             parts = (sums[..., inner].sum(-1) for sums in (right, truth, predicted))
@@ -98,9 +98,9 @@ class Confusion:
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
         return {
             "examples": self.total,
-            **self.figures(),
+            **self.compute(),
             **self.calibration.report(),
-            "interval_95": bootstrap(*cells, len(labels), self._figures, resamples=resamples, seed=seed),
+            "interval_95": bootstrap(*cells, len(labels), self._metrics_of, resamples=resamples, seed=seed),
             "per_label": {
                 label: {
                     "precision": float(precision[i]),
@@ -151,7 +151,7 @@ def sums(truth: Int, predicted: Int, counts: Int, labels: int) -> tuple[Float, F
     return per_label(truth[right], cells[right]), per_label(truth, cells), per_label(predicted, cells)
 
 
-def figures(right: Float, truth: Float, predicted: Float, *, binary: bool) -> dict[str, Float]:
+def metrics_of(right: Float, truth: Float, predicted: Float, *, binary: bool) -> dict[str, Float]:
     """The metrics of one sum over examples, or of many at once. right, truth, predicted (..., L) -> (...) each.
 
     accuracy; macro_f1, over the labels that occur; mcc (Matthews' correlation, Gorodkin 2004 for L > 2); and if binary
@@ -194,14 +194,14 @@ def bootstrap(
     predicted: Int,
     count: Int,
     labels: int,
-    figures: Callable[[Float, Float, Float], Mapping[str, Float]],
+    metrics_of: Callable[[Float, Float, Float], Mapping[str, Float]],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, list[float]]:
     """Percentile 95 % intervals of every metric over resampled test sets. truth, predicted, count (C,).
 
-    figures: the metrics of how often each label is right, true and predicted, 3 x (R, L) -> (R,) each.
+    metrics_of: the metrics of how often each label is right, true and predicted, 3 x (R, L) -> (R,) each.
     """
     total = int(count.sum())
     if not total:
@@ -210,7 +210,7 @@ def bootstrap(
     at_once = max(1, CELLS // max(labels, len(count)))
     for start in range(0, resamples, at_once):
         draws_RC = rng.multinomial(total, count / total, size=min(at_once, resamples - start))
-        for name, values in figures(*sums(truth, predicted, draws_RC, labels)).items():
+        for name, values in metrics_of(*sums(truth, predicted, draws_RC, labels)).items():
             found.setdefault(name, []).append(values)
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 

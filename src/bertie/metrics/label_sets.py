@@ -43,10 +43,10 @@ class LabelSets:
         found = sorted(frozenset().union(*self.truth) - set(self.labels))
         return {label: sum(label in labels for labels in self.truth) for label in found}
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """Every metric, without its interval."""
         names = (*self.labels, *self.unknown)
-        return {name: float(value) for name, value in figures(self._counts(names).sum(0), len(names)).items()}
+        return {name: float(value) for name, value in metrics_of(self._counts(names).sum(0), len(names)).items()}
 
     def report(self) -> dict[str, Any]:
         """Every metric with its 95 % interval, and figures per label, as JSON values."""
@@ -57,8 +57,8 @@ class LabelSets:
         given = set(self.predicted)
         return {
             "examples": self.total,
-            **self.figures(),
-            "interval_95": intervals(counts, partial(figures, labels=len(names))),
+            **self.compute(),
+            "interval_95": intervals(counts, partial(metrics_of, labels=len(names))),
             "per_label": {
                 name: {
                     "precision": float(precision[i]),
@@ -89,7 +89,7 @@ class LabelSets:
         return sparse.csr_array((np.ones(len(flat)), (rows, flat)), shape=(self.total, 3 * width + 2))
 
 
-def figures(sums: ArrayLike, labels: int) -> dict[str, Float]:
+def metrics_of(sums: ArrayLike, labels: int) -> dict[str, Float]:
     """micro_f1 over all decisions, macro_f1 over the labels, exact: whole sets. sums (..., 3 L + 2) -> (...)"""
     sums = np.asarray(sums, np.float64)
     right, truth, predicted = np.split(sums[..., :-2], 3, axis=-1)

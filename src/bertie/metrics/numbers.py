@@ -33,9 +33,9 @@ class Numbers:
         """Examples counted."""
         return len(self.truth)
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """Every metric, without its interval."""
-        found = figures(np.array(self.truth), np.array(self.predicted), self.threshold)
+        found = metrics_of(np.array(self.truth), np.array(self.predicted), self.threshold)
         return {name: float(value) for name, value in found.items()}
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
@@ -45,12 +45,12 @@ class Numbers:
         resamples = min(resamples, max(200, SORTED // max(1, self.total)))
         for _ in range(resamples if self.total else 0):
             rows = rng.integers(self.total, size=self.total)
-            for name, value in figures(truth_N[rows], predicted_N[rows], self.threshold).items():
+            for name, value in metrics_of(truth_N[rows], predicted_N[rows], self.threshold).items():
                 drawn.setdefault(name, []).append(value)
         flat = len(set(self.predicted)) == 1 < len(set(self.truth))
         return {
             "examples": self.total,
-            **self.figures(),
+            **self.compute(),
             "interval_95": {name: list(percent_points(np.array(values))) for name, values in drawn.items()},
             "all_given": str(self.predicted[0]) if flat else None,
             "undefined": self.undefined(),
@@ -66,7 +66,7 @@ class Numbers:
         return found
 
 
-def figures(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
+def metrics_of(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
     """truth, predicted (N,) -> each metric. A correlation with what does not vary is 0."""
     from scipy.stats import rankdata
 

@@ -65,10 +65,10 @@ class ParseScores:
     def _class(self, relation: str | None) -> str:
         return relation if relation in self._classes else RARE
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """uas, las, uas_macro_f1 and las_macro_f1."""
         keys = self._keys()
-        return {name: float(value) for name, value in _figures(triples(self.sentences, keys).sum(0), keys).items()}
+        return {name: float(value) for name, value in _metrics_of(triples(self.sentences, keys).sum(0), keys).items()}
 
     def report(self) -> dict[str, Any]:
         """Every metric with its interval over sentences drawn again, and the figures of each relation.
@@ -81,8 +81,8 @@ class ParseScores:
         relations = {name: sums_K3[i] for i, (kind, name) in enumerate(keys) if kind == "relation"}
         return {
             "examples": self.total,
-            **self.figures(),
-            "interval_95": intervals(counts_NK, lambda sums: _figures(sums, keys)),
+            **self.compute(),
+            "interval_95": intervals(counts_NK, lambda sums: _metrics_of(sums, keys)),
             "words": int(sums_K3[keys.index(WORDS), 2]) if self.total else 0,
             "labels": [name for name in relations if name != WRONG_HEAD],
             "per_label": {
@@ -108,7 +108,7 @@ def _count(counts: dict[tuple[str, str], list[int]], kind: str, true: str, given
     counts[kind, true][0] += true == given
 
 
-def _figures(sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
+def _metrics_of(sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
     """sums (..., 3 K) -> (...) each"""
     sums_K3 = sums.reshape(*sums.shape[:-1], len(keys), 3)
     kinds = np.array([kind for kind, _ in keys], str)

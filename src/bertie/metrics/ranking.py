@@ -36,7 +36,7 @@ class Accuracy:
         """Questions counted."""
         return len(self.right)
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """The accuracy, without its interval."""
         return {"accuracy": sum(self.right) / max(1, self.total)}
 
@@ -46,7 +46,7 @@ class Accuracy:
         same = len(self.answers) == 1 < len(self.truths)
         return {
             "examples": self.total,
-            **self.figures(),
+            **self.compute(),
             "interval_95": intervals(counts, lambda sums: {"accuracy": ratio(sums[..., 0], sums[..., 1])}),
             "all_given": next(iter(self.answers)) if same else None,
         }
@@ -68,7 +68,7 @@ class Ranking:
         """Passages counted."""
         return sum(map(len, self.questions.values()))
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """Every metric, without its interval."""
         return {name: float(value) for name, value in means(self._rows().sum(0)).items()}
 
@@ -79,9 +79,9 @@ class Ranking:
             "examples": self.total,
             "questions": len(rows_N4),
             "questions_without_answer": len(self.questions) - len(rows_N4),
-            **self.figures(),
+            **self.compute(),
             "interval_95": intervals(rows_N4, means),
-            "undefined": {} if len(rows_N4) else dict.fromkeys(self.figures(), "no question has an answer"),
+            "undefined": {} if len(rows_N4) else dict.fromkeys(self.compute(), "no question has an answer"),
         }
 
     def _rows(self) -> Float:

@@ -26,7 +26,7 @@ class RelationScores(Confusion):
     truth: list[int] = field(default_factory=list)
     probabilities: list[NDArray[np.float32]] = field(default_factory=list)
 
-    def told(self, truth: Iterable[str], probabilities: Iterable[Mapping[str, float]]) -> None:
+    def add_probabilities(self, truth: Iterable[str], probabilities: Iterable[Mapping[str, float]]) -> None:
         """Count more examples' probabilities. A label that is not told has 0."""
         number = {label: i for i, label in enumerate(self.labels)}
         self.truth += (number.get(label, -1) for label in truth)
@@ -34,9 +34,9 @@ class RelationScores(Confusion):
             np.array([scores.get(label, 0.0) for label in self.labels], np.float32) for scores in probabilities
         )
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """As of any labels, and auprc."""
-        return {**super().figures(), "auprc": float(self._areas(np.ones((1, len(self.truth))))[0])}
+        return {**super().compute(), "auprc": float(self._areas(np.ones((1, len(self.truth))))[0])}
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
         """As of any labels, and auprc with its interval."""

@@ -37,9 +37,9 @@ def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> I
 
 
 def intervals(
-    counts: Counts, figures: Callable[[Float], Mapping[str, Float]], *, groups: Sequence[Hashable] = ()
+    counts: Counts, metrics_of: Callable[[Float], Mapping[str, Float]], *, groups: Sequence[Hashable] = ()
 ) -> dict[str, list[float]]:
-    """The 95 % interval of every metric. counts (N, K); figures: sums (..., K) -> metrics (...) each
+    """The 95 % interval of every metric. counts (N, K); metrics_of: sums (..., K) -> metrics (...) each
 
     groups: what each example belongs to; those of a group are drawn together (the cluster bootstrap).
     """
@@ -49,7 +49,7 @@ def intervals(
         return {}
     found: dict[str, list[Float]] = {}
     for sums in resampled(counts):
-        for name, values in figures(sums).items():
+        for name, values in metrics_of(sums).items():
             found.setdefault(name, []).append(values)
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 

@@ -112,11 +112,13 @@ class TagScores:
                 counts["tag", g][0] += t == g
             self.sentences.append(counts)
 
-    def figures(self) -> dict[str, float]:
+    def compute(self) -> dict[str, float]:
         """precision, recall and f1 of all entities together; macro_f1, the mean of each type's; accuracy of tags;
         tag_macro_f1, the mean F1 of the tags but O, which for tags of characters is KLUE-NER's character F1."""
         keys = self._keys()
-        return {name: float(value) for name, value in self._figures(triples(self.sentences, keys).sum(0), keys).items()}
+        return {
+            name: float(value) for name, value in self._metrics_of(triples(self.sentences, keys).sum(0), keys).items()
+        }
 
     def report(self) -> dict[str, Any]:
         """Every metric with its interval over sentences drawn again, and the figures of each type of entity."""
@@ -128,8 +130,8 @@ class TagScores:
         given = [name for name, (_, predicted, _) in tags.items() if predicted]
         return {
             "examples": self.total,
-            **self.figures(),
-            "interval_95": intervals(counts, lambda sums: self._figures(sums, keys)),
+            **self.compute(),
+            "interval_95": intervals(counts, lambda sums: self._metrics_of(sums, keys)),
             "words": int(sum(true for _, _, true in tags.values())),
             "labels": (names := [keys[i][1] for i in types]),
             "confusion": [[self.confused[true, given] for given in (*names, "")] for true in (*names, "")]
@@ -155,7 +157,7 @@ class TagScores:
     def _keys(self) -> list[tuple[str, str]]:
         return sorted({key for counts in self.sentences for key in counts})
 
-    def _figures(self, sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
+    def _metrics_of(self, sums: Float, keys: Sequence[tuple[str, str]]) -> dict[str, Float]:
         sums_K3 = sums.reshape(*sums.shape[:-1], len(keys), 3)
         entity = np.array([kind == "entity" for kind, _ in keys], bool)
         inner = np.array([kind == "tag" and name != OUTSIDE for kind, name in keys], bool)

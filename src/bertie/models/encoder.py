@@ -25,7 +25,7 @@ from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.groups import grouped
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
-from bertie.nn.window import sight
+from bertie.nn.window import window_mask
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Encoder(nn.Module):
         plain = self.config.attends_to_all and cache is None and not output_attentions
         seen: object = grouped(layout, hidden, self.config.num_attention_heads) if plain else None
         if windowed:
-            seen = sight(given, global_attention_mask, causal=self.config.causal, cache=cache)
+            seen = window_mask(given, global_attention_mask, causal=self.config.causal, cache=cache)
         elif seen is None:
             seen = attention_bias(layout, hidden.dtype, causal=self.config.causal, cache=cache)
             if self.relative is not None:

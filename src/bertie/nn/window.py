@@ -40,7 +40,7 @@ class WindowMask:
     causal: bool = False
 
 
-def sight(
+def window_mask(
     layout: Layout, global_attention_mask: Tensor | None, *, causal: bool = False, cache: Cache | None = None
 ) -> WindowMask:
     """global_attention_mask: as input_ids, true or 1 on global tokens; None: there are none.

@@ -57,7 +57,7 @@ class Objective(ABC):
         """What the model should say of a corrupted batch, for a look at it: place in input_ids, flattened -> tokens."""
         return {}
 
-    def verdicts(self, batch: Batch) -> list[str]:
+    def describe_labels(self, batch: Batch) -> list[str]:
         """The same of whole sequences, in words."""
         return []
 
@@ -66,7 +66,7 @@ class Objective(ABC):
         """Model folders it reads beside the corpus, by option: {"distil.teacher": "models/base"}."""
         return {}
 
-    def ready(self, load: Callable[[str], "Model"]) -> "Objective":
+    def load_dependencies(self, load: Callable[[str], "Model"]) -> "Objective":
         """This objective with what it needs beside the corpus, such as a teacher; `load` opens a model folder."""
         return self
 
@@ -74,11 +74,11 @@ class Objective(ABC):
         """Add to a fresh or loaded model what is trained with it and is no head of its family."""
         return
 
-    def kept(self, model: "Model") -> "dict[str, Model]":
+    def models_to_save(self, model: "Model") -> "dict[str, Model]":
         """The models a run leaves, by folder: "model" and others. What only training needs is not in them."""
         return {"model": model}
 
-    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+    def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
         """Operations a token of a training step takes in what is run beside the encoder and its vocabulary head.
 
         length: as of `models.count.forward_flops`; shares: predictions a token, by part of the loss.
@@ -159,34 +159,34 @@ class Sum(Objective):
         """All answers."""
         return {place: answer for part in self.parts for place, answer in part.answers(batch).items()}
 
-    def verdicts(self, batch: Batch) -> list[str]:
+    def describe_labels(self, batch: Batch) -> list[str]:
         """All verdicts."""
-        return [verdict for part in self.parts for verdict in part.verdicts(batch)]
+        return [verdict for part in self.parts for verdict in part.describe_labels(batch)]
 
     @property
     def reads(self) -> dict[str, str]:
         """All folders."""
         return {option: folder for part in self.parts for option, folder in part.reads.items()}
 
-    def ready(self, load: Callable[[str], "Model"]) -> "Sum":
+    def load_dependencies(self, load: Callable[[str], "Model"]) -> "Sum":
         """All parts."""
-        return Sum(tuple(part.ready(load) for part in self.parts))
+        return Sum(tuple(part.load_dependencies(load) for part in self.parts))
 
     def prepare(self, model: "Model", seed: int) -> None:
         """All parts."""
         for part in self.parts:
             part.prepare(model, seed)
 
-    def kept(self, model: "Model") -> "dict[str, Model]":
+    def models_to_save(self, model: "Model") -> "dict[str, Model]":
         """What each part leaves of what the one before has left."""
         models = {"model": model}
         for part in self.parts:
-            models |= part.kept(models["model"])
+            models |= part.models_to_save(models["model"])
         return models
 
-    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+    def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
         """All parts."""
-        costs = [part.beside(config, length=length, shares=shares) for part in self.parts]
+        costs = [part.extra_cost(config, length=length, shares=shares) for part in self.parts]
         return {name: flops for each in costs for name, flops in each.items()}
 
     @property

@@ -68,7 +68,7 @@ class Distillation(Objective):
         """The teacher."""
         return {"distil.teacher": self.teacher}
 
-    def ready(self, load: Callable[[str], Model]) -> "Distillation":
+    def load_dependencies(self, load: Callable[[str], Model]) -> "Distillation":
         """With its teacher. Raises UsageError when none is named or it cannot say words."""
         if not self.teacher:
             raise UsageError("distil.teacher is missing: the folder of the model to learn from.")
@@ -128,7 +128,7 @@ class Distillation(Objective):
             raise UsageError("distil.positions=masked needs objectives.mlm, named before distil.")
         return batch
 
-    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+    def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
         """The teacher's forward pass; nothing is known of a teacher that is not loaded."""
         if self.loaded is None:
             return {}

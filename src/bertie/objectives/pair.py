@@ -71,7 +71,7 @@ class TextPair(Objective):
         """B"""
         return {self.name: len(batch.labels[self.label])}
 
-    def verdicts(self, batch: Batch) -> list[str]:
+    def describe_labels(self, batch: Batch) -> list[str]:
         """What each pair is."""
         return [self.verdict[label] for label in batch.labels[self.label].tolist()]
 

@@ -122,7 +122,7 @@ class ReplacedTokens(Objective):
         """N of the generator, T of the discriminator"""
         return {"generator": len(batch.labels["mlm_targets"]), "rtd": batch.tokens}
 
-    def beside(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+    def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
         """The generator, its vocabulary head once more to draw from it, and the discriminator's head at every token."""
         smaller, asked = self.smaller(config), shares["generator"]
         once = forward_flops(smaller, length=length, predicted=asked)
@@ -165,7 +165,7 @@ class ReplacedTokens(Objective):
             losses, right = losses * mask_BS, right & mask_BS
         return {"generator": output.generator, "rtd": LossTerm(losses.sum(), batch.tokens, right.sum(), self.weight)}
 
-    def kept(self, model: Model) -> dict[str, Model]:
+    def models_to_save(self, model: Model) -> dict[str, Model]:
         """The discriminator, and the generator in a folder of its own."""
         generator = _generator(model)
         return {

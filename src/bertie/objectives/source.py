@@ -263,4 +263,4 @@ def readable(batch: Batch, objective: Objective, tokenizer: Tokenizer) -> str:
     tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.flatten().tolist()]
     for place, answer in objective.answers(batch).items():
         tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"
-    return " ".join([*tokens, *(f"({verdict})" for verdict in objective.verdicts(batch))])
+    return " ".join([*tokens, *(f"({verdict})" for verdict in objective.describe_labels(batch))])

@@ -161,7 +161,7 @@ class Report:
         table = f"<table{kind}><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
         return self.html(f'<figure class="table"><div class="scroll">{table}</div>{below}</figure>')
 
-    def heat(self, names: Sequence[str], matrix: Sequence[Sequence[int]], caption: str = "") -> Self:
+    def confusion_matrix(self, names: Sequence[str], matrix: Sequence[Sequence[int]], caption: str = "") -> Self:
         """Add a matrix of counts, rows true and columns predicted, each cell as dark as its share of the row."""
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
         body = []

@@ -110,7 +110,7 @@ def _confusions(report: Report, scores: Mapping[str, Any]) -> None:
         names = [*scores["labels"], *[NEITHER] * (len(matrix) - len(scores["labels"]))]
         about = "Blue is right, orange is wrong. The darker a cell, the larger its share of the row."
         caption = "Rows: true label. Columns: predicted label."
-        report.section("Confusion matrix", about).heat(names, matrix, caption)
+        report.section("Confusion matrix", about).confusion_matrix(names, matrix, caption)
     elif pairs:
         of = {label: row["examples"] for label, row in scores["per_label"].items()}
         rows = [

@@ -20,7 +20,7 @@ from bertie.nn import machine
 from bertie.objectives import Objective
 from bertie.report.values import count, duration, size
 from bertie.runs.config import PretrainConfig
-from bertie.runs.reading import RunData
+from bertie.runs.run_data import RunData
 from bertie.train import precision
 from bertie.train.optim import OptimizerGroup
 from bertie.train.step import backward
@@ -38,7 +38,7 @@ class PreparedRun(Protocol):
 
     config: PretrainConfig
     objective: Objective
-    reading: RunData
+    data: RunData
 
     def model(self) -> Model:
         """The model as training begins."""
@@ -66,7 +66,7 @@ def pace(ready: PreparedRun, planned: Mapping[str, Any]) -> Pace:
     """Time some forward and backward passes, and an update, on the first batches of a run. The run stays as it is."""
     device = precision.choose_device(ready.config.train.device)
     dtype = precision.choose_dtype(ready.config.train.precision, device)
-    batches = ready.reading.sample(PROBED_TOKENS)
+    batches = ready.data.sample(PROBED_TOKENS)
     tokens = sum(batch.tokens for batch in batches)
     counts: Counter[str] = Counter()
     for batch in batches:

@@ -46,7 +46,7 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
     train, texts, notes = _read(kind, tables["train"])
     options = {**(dataset.options if dataset else {}), **config.task_options}
-    task = kind.of(train, dataset.labels if dataset else (), options)
+    task = kind.from_examples(train, dataset.labels if dataset else (), options)
     if "dev" in tables:
         dev, dev_texts, more = _read(kind, tables["dev"])
         notes += more
@@ -60,7 +60,7 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
             cut += 1  # what belongs together stays together
         train, dev = train[:cut], train[cut:]
     else:
-        train, dev = hold_out(train, by=kind.stratum, group=kind.group)
+        train, dev = hold_out(train, by=kind.stratify_by, group=kind.group)
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     if dataset and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
         shown = ", ".join(map(repr, odd[:10]))

@@ -21,7 +21,7 @@ from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import Run, Watch, Without, with_steps
 from bertie.runs.folder import CONFIG, RunFolder
 from bertie.tasks.datasets import DATASETS
-from bertie.train.meeting import world_size
+from bertie.train.rendezvous import world_size
 
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 

@@ -108,7 +108,7 @@ class Run:
         fit(
             self.model,
             self.task,
-            self.source.beside(self.task.computed(self.model, self.train)),
+            self.source.with_computed(self.task.computed(self.model, self.train)),
             train=config.train,
             optim=config.optim,
             run=self.run,
@@ -258,7 +258,7 @@ class Run:
                 counts[name] += part.count
             self.task.count(scores, examples, self.task.decode(logits, encoded, examples))
         self.model.train(was_training)
-        return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.figures()}
+        return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.compute()}
 
     def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Encoded, Array]]:
         """The (first) dev examples with what the head says of them, as many at once as predicting takes."""
@@ -316,7 +316,7 @@ class Run:
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
         untuned, before = self.task, self.task.scores()
-        self.task = self.predictor.task = untuned.tuned(self._answers(before))
+        self.task = self.predictor.task = untuned.tune_on_dev(self._answers(before))
         if self.task != untuned:
             self._set_facts(self.predictor.tokenizer)
             self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted

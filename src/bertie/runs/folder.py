@@ -24,7 +24,7 @@ from bertie.models.folder import MODEL_FOLDER
 from bertie.report.page import Report, draw
 from bertie.runs.models import MODEL, OUTLINE
 from bertie.train import checkpoint, log
-from bertie.train.meeting import is_main
+from bertie.train.rendezvous import is_main
 from bertie.train.resume import changes
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"

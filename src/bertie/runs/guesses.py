@@ -19,7 +19,7 @@ from bertie.models.model import Model
 from bertie.report.training import BLANK, MASKED, RANDOM
 from bertie.runs.folder import GUESSES
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.meeting import is_main
+from bertie.train.rendezvous import is_main
 
 EXAMPLES, TOP, AROUND = 6, 2, 10  # masked tokens looked at; predictions for each; tokens shown to either side
 

@@ -15,6 +15,7 @@ from typing import Any
 from rich.markup import escape
 
 from bertie import console
+from bertie.errors import renamed
 from bertie.files import file_hash
 from bertie.models.codec import only_here
 from bertie.models.model import Model
@@ -31,12 +32,13 @@ from bertie.runs.page import page
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data
 from bertie.train.loop import fit
-from bertie.train.meeting import is_main
+from bertie.train.rendezvous import is_main
 
 EXAMPLE_CHARACTERS = 400
 REDRAWN_S = 60.0  # the report is drawn anew at a validation when that has passed
 
 
+@renamed(like="reference_run", watch="callback")
 def pretrain(
     config: PretrainConfig,
     run: Path | str,
@@ -44,15 +46,29 @@ def pretrain(
     resume: str = "auto",
     overwrite: bool = False,
     allow_change: tuple[str, ...] = (),
-    like: Path | None = None,
-    watch: Callable[[Model, int], None] | None = None,
+    reference_run: Path | None = None,
+    callback: Callable[[Model, int], None] | None = None,
 ) -> dict[str, Any]:
-    """Pre-train and return what results.json holds; the same call goes on with a run that was stopped.
+    """Pre-trains a model. The same call resumes a run that was stopped.
 
-    like: a run that read the same corpus and tokenizer, which is checked; the results say whether its weights came out.
-    watch: called after every step with the model, which it must leave as it finds it, and the number of steps done.
-    Raises DataError: a missing, damaged or too small corpus, a vocabulary that is not the model's; UsageError: a run
-    folder that holds a run with other settings; Stopped: to be resumed by the same call.
+    Args:
+        config: All settings of the run.
+        run: The run folder, which is created.
+        resume: "auto" continues from the newest checkpoint, "never" refuses a folder with a run. A checkpoint's path
+            continues from that checkpoint.
+        overwrite: Whether to delete first what Bertie wrote in the folder.
+        allow_change: Settings that may differ from those of the interrupted run.
+        reference_run: A run on the same corpus and tokenizer, which is checked. The results report whether the weights
+            are identical.
+        callback: Called after every step as `callback(model, step)`. It must not modify the model.
+
+    Returns:
+        The contents of results.json.
+
+    Raises:
+        DataError: The corpus is missing, damaged or too small, or the vocabulary does not belong to the model.
+        UsageError: The folder contains a run with other settings.
+        Stopped: The run was interrupted. The same call resumes it.
     """
     run = Path(run)
     if not is_main():
@@ -61,14 +77,16 @@ def pretrain(
     if is_main():
         folder.check(overwrite=overwrite)  # say so now, not after the corpus is read
     ready = PreparedRun(config)
-    if like is not None:
-        same_data(like, ready.contents)
+    if reference_run is not None:
+        same_data(reference_run, ready.contents)
     with ExitStack() as stack:
         if is_main():  # the others wait for it where they meet, in fit
             stack.enter_context(folder.held(overwrite=overwrite))
         if not overwrite and (done := folder.finished(ready.identity, resume=resume, allow_change=allow_change)):
             return folder.answer(done, partial(page, run), keep=config.train.keep_checkpoints)
-        return _go(ready, folder, resume=resume, allow_change=allow_change, like=like, watch=watch)
+        return _go(
+            ready, folder, resume=resume, allow_change=allow_change, reference_run=reference_run, callback=callback
+        )
 
 
 def _go(
@@ -77,8 +95,8 @@ def _go(
     *,
     resume: str,
     allow_change: tuple[str, ...],
-    like: Path | None,
-    watch: Callable[[Model, int], None] | None,
+    reference_run: Path | None,
+    callback: Callable[[Model, int], None] | None,
 ) -> dict[str, Any]:
     """Train, measure, save."""
     config, run = ready.config, folder.path
@@ -88,16 +106,16 @@ def _go(
         budget.check_disk(planned, run)
         folder.begin(partial(ready.outline, model))
     _show(ready, planned)
-    source, now, drawn_s = ready.reading.source, 0, time.monotonic()
+    source, now, drawn_s = ready.data.source, 0, time.monotonic()
 
     def on_step(step: int) -> None:
         nonlocal now
         now = step
-        if watch:
-            watch(model, step)
+        if callback:
+            callback(model, step)
 
     def evaluate() -> dict[str, float]:
-        held = ready.reading.validation(now)
+        held = ready.data.validation(now)
         look(model, next(iter(held.values()))[0], ready.tokenizer, step=now, run=run)
         nonlocal drawn_s
         if is_main() and time.monotonic() - drawn_s > REDRAWN_S:
@@ -114,12 +132,12 @@ def _go(
         run=run,
         config=config,
         identity=ready.identity,
-        evaluate=evaluate if ready.reading.validates else None,
+        evaluate=evaluate if ready.data.validates else None,
         save_model=lambda folder: ready.save(model, folder.parent),
         resume=resume,
         allow_change=allow_change,
         on_step=on_step,
-        borders=source.borders,
+        boundaries=source.boundaries,
     )
     results = {
         "model": str(run / "model"),
@@ -131,13 +149,13 @@ def _go(
     }
     if is_main():
         if config.pseudo_perplexity:
-            corpora = ready.reading.folders
+            corpora = ready.data.folders
             results["pseudo_perplexity"] = before_and_after(
                 ready.measured_start(), model, ready.tokenizer, corpora, sentences=config.pseudo_perplexity
             )
-        if like is not None and (like / MODEL / WEIGHTS).exists():
-            same = file_hash(like / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
-            results["repeats"] = {"run": str(like), "same_weights": same}
+        if reference_run is not None and (reference_run / MODEL / WEIGHTS).exists():
+            same = file_hash(reference_run / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
+            results["repeats"] = {"run": str(reference_run), "same_weights": same}
         results = folder.finish(results, partial(page, run), keep=config.train.keep_checkpoints)
     return results
 

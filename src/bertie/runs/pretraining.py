@@ -19,11 +19,11 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.phases import phases
-from bertie.runs.reading import RunData, is_folder, models_named
+from bertie.runs.run_data import RunData, is_folder, models_named
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
-from bertie.train.figures import measure
 from bertie.train.resume import flatten
+from bertie.train.step_metrics import measure
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "bilm", "distil")  # parts of a loss that ask the model's vocabulary head
@@ -34,7 +34,7 @@ class PreparedRun:
 
     def __init__(self, config: PretrainConfig) -> None:
         self.config, self.start = config, model_folder(config.model)
-        self.objective = objectives.build(config.objectives).ready(
+        self.objective = objectives.build(config.objectives).load_dependencies(
             lambda folder: families.load(model_folder(folder))[0]
         )
         if not config.tokenizer and not self.is_folder:
@@ -53,9 +53,9 @@ class PreparedRun:
                 f"The rate rises for optim.warmup={config.optim.warmup:,.0f} steps and the run has "
                 f"{config.train.steps:,}: it never gets to {config.optim.lr:g}."
             )
-        self.reading = RunData(config, self.tokenizer)
+        self.data = RunData(config, self.tokenizer)
         if config.pseudo_perplexity:  # better now than when the training is done
-            for folder, ids in self.reading.folders.values():
+            for folder, ids in self.data.folders.values():
                 held_out_sentences(folder, ids, config.pseudo_perplexity)
 
     @cached_property
@@ -71,7 +71,7 @@ class PreparedRun:
             for name, model in models_named(self.config).items()
             if is_folder(model)
         }
-        return {"corpus": self.reading.fingerprint, "tokenizer": self.tokenizer.fingerprint, **models}
+        return {"corpus": self.data.fingerprint, "tokenizer": self.tokenizer.fingerprint, **models}
 
     def _shape(self) -> EncoderConfig:
         config = self.config
@@ -111,7 +111,7 @@ class PreparedRun:
             model = families.build(self.shape, heads=heads, seed=seed, variant=family)
         model.tokenizer = self.tokenizer
         self.objective.prepare(model, seed)
-        for kept in self.objective.kept(model).values():
+        for kept in self.objective.models_to_save(model).values():
             assert kept.variant is not None
             # raises now what saving would after the last step
             kept.variant.architecture(tuple(kept.heads), kept.public)
@@ -124,13 +124,13 @@ class PreparedRun:
 
     def save(self, model: Model, run: Path) -> None:
         """Write what is left of training: RUN/model, and what an objective keeps beside it."""
-        for name, kept in self.objective.kept(model).items():
+        for name, kept in self.objective.models_to_save(model).items():
             with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
                 families.save(kept, made, tokenizer=self.tokenizer)
 
     def outline(self, model: Model, folder: Path) -> None:
         """Write RUN/model but for its weights."""
-        families.save(self.objective.kept(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
+        families.save(self.objective.models_to_save(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
 
     def validate(self, model: Model, held: Mapping[str, list[Batch]]) -> dict[str, float]:
         """The figures of the held-out documents, by corpus; of several corpora those of each, too."""
@@ -144,12 +144,12 @@ class PreparedRun:
         """Sizes and costs. flops: of all steps, forward and backward, real tokens only; flops_beside: how many of them
         are not the model's own.
         """
-        config, reading = self.config, self.reading
+        config, data = self.config, self.data
         device = precision.choose_device(config.train.device)
-        phases = [self._phase_plan(number) for number in range(len(reading.phases))]
-        corpora = reading.facts()
+        phases = [self._phase_plan(number) for number in range(len(data.phases))]
+        corpora = data.facts()
         instances = sum(corpus["instances_per_epoch"] for corpus in corpora)
-        samples = sum(phase.steps * phase.batch_size for phase in reading.phases)
+        samples = sum(phase.steps * phase.batch_size for phase in data.phases)
         first, own = phases[0], families.family(config.model).own(self.shape)
         beside = [phase.pop("flops_beside") for phase in phases]
         planned = {
@@ -172,23 +172,23 @@ class PreparedRun:
             **({"phases": phases} if len(phases) > 1 else {}),
         }
         planned["disk_bytes"] = budget.disk(planned, config)
-        tokens = sum(shards.num_values for shards in reading.shards.values())
+        tokens = sum(shards.num_values for shards in data.shards.values())
         return {**planned, "warnings": budget.warnings(planned, config, tokens)}
 
     def examples(self) -> list[str]:
         """The first instances as the model will see them, with the answers."""
-        return self.reading.sources[0].examples(EXAMPLES)
+        return self.data.sources[0].examples(EXAMPLES)
 
     def _phase_plan(self, number: int) -> dict[str, Any]:
-        phase = self.reading.phases[number]
-        first = self.reading.sources[number].batches(0)
+        phase = self.data.phases[number]
+        first = self.data.sources[number].batches(0)
         tokens = sum(batch.tokens for batch in first)
         counts = [self.objective.counts(batch) for batch in first]
         shares = {part: sum(count[part] for count in counts) / tokens for part in counts[0]}
         length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens  # as a token sees it
         predicted = sum(shares.get(part, 0) for part in ON_VOCABULARY)
         flops = 3 * sum(forward_flops(self.shape, length=length, predicted=predicted).values())
-        beside = self.objective.beside(self.shape, length=length, shares=shares)
+        beside = self.objective.extra_cost(self.shape, length=length, shares=shares)
         return {
             "steps": phase.steps,
             "max_length": phase.max_length,

@@ -33,8 +33,8 @@ from bertie.runs.space import PAPER, Range, Space, grid, varied
 from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
 from bertie.train import log
-from bertie.train.figures import Diverged
 from bertie.train.resume import FREE, flatten
+from bertie.train.step_metrics import Diverged
 
 if TYPE_CHECKING:
     import optuna

@@ -27,7 +27,7 @@ from bertie.models.saving import check_vocabulary
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.folder import CONFIG, FORMAT, RESULTS, STUDY
 from bertie.runs.models import MODEL, model_folder
-from bertie.runs.reading import models_named
+from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log

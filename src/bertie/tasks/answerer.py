@@ -81,7 +81,7 @@ class Answerer(ABC):
         """Where answers go by their ids: what a file's name ends in -> which key of `Prediction.as_json` it holds."""
         return {"": self.csv_columns[0]}
 
-    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
+    def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """The same task with the settings that serve dev examples best (a threshold), once the model is trained.
 
         answers: a stream, made as it is read; a task that has nothing to choose leaves it alone.

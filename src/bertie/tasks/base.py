@@ -53,7 +53,7 @@ class Task(Reader, Learner, Answerer, View):
     # From training examples.
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The task that training examples pose. names: the data set's labels in its own order, if it has any.
 
         options: settings the user gave. Raises DataError: examples that pose none; UsageError: a bad option.

@@ -23,7 +23,7 @@ from bertie.metrics.ranking import Accuracy
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
-from bertie.tasks.shown import GIVEN, TRUE, RenderedExample, TextSpan, plain
+from bertie.tasks.render import GIVEN, TRUE, RenderedExample, TextSpan, plain
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -98,7 +98,7 @@ class ChoiceTask(Task):
         return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is no choice")
 
     @classmethod
-    def stratum(cls, example: Example) -> Hashable:
+    def stratify_by(cls, example: Example) -> Hashable:
         """Each position of the right answer gives its share of the dev set."""
         label: str | None = example.label
         return label
@@ -154,13 +154,13 @@ class ChoiceTask(Task):
         """A context and two choices."""
         return json.dumps({"context": "It began to rain, so she", "ending0": "took a coat.", "ending1": "ate a pear."})
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The choices with their numbers, the right one and the one that was given marked."""
         choices = []
         for number, choice in enumerate(map(str, range(len(example.texts) - 1))):
             kinds = [kind for kind, label in ((TRUE, example.label), (GIVEN, prediction.label)) if label == choice]
             choices.append((TextSpan(f"{choice}: "), TextSpan(example.texts[1 + number], " ".join(kinds))))
-        return replace(super().shown(example, prediction), texts=(plain(example.texts[0]), *choices))
+        return replace(super().render(example, prediction), texts=(plain(example.texts[0]), *choices))
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """By how many choices there are, and where the right one stands."""

@@ -27,7 +27,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import unit
 from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
-from bertie.tasks.shown import RenderedExample, numbers
+from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
 from bertie.text.tokenizer import Tokenizer
 
@@ -68,7 +68,7 @@ class EmbedTask(Task):
     example = RegressionTask.example
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The largest label says what counts as the same. Raises DataError: no pairs, or no label above 0."""
         if any(len(example.texts) != 2 for example in examples):
             raise DataError("Embeddings are learnt from pairs of texts; these are single ones. Name both with --text.")
@@ -148,7 +148,7 @@ class EmbedTask(Task):
         """Labels beside cosines."""
         return Numbers()
 
-    def wrongness(self, example: Example, prediction: Prediction) -> float:
+    def error_score(self, example: Example, prediction: Prediction) -> float:
         """How far the cosine is from the label, as a share of the highest."""
         return abs(float(prediction.label) - float(example.label) / self.highest)
 
@@ -157,11 +157,11 @@ class EmbedTask(Task):
         """One text: what pairs teach are the vectors of single texts."""
         return super().sample(1)
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The label and the cosine."""
-        return numbers(example.texts, float(example.label), prediction.label, self.wrongness(example, prediction))
+        return numbers(example.texts, float(example.label), prediction.label, self.error_score(example, prediction))
 
-    def point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
+    def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
         """The label as a share of the highest, and the cosine."""
         return float(example.label) / self.highest, float(prediction.label)
 

@@ -19,8 +19,8 @@ from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import sigmoid, vote
 from bertie.tasks.base import Task
+from bertie.tasks.render import RenderedExample, nats
 from bertie.tasks.sequence import KEPT, label_names
-from bertie.tasks.shown import RenderedExample, nats
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class MultiLabelTask(Task):
         return replace(found, label=tuple(sorted(set(filter(None, names)))))
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The data set's labels where they are all there are, else those that occur."""
         found = {label for example in examples for label in example.label}
         return cls.make(names if names and found <= set(names) else label_names(found), options)
@@ -139,7 +139,7 @@ class MultiLabelTask(Task):
         """True and predicted sets."""
         return LabelSets(self.labels)
 
-    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
+    def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """With the thresholds that are best on these examples, unless one was given."""
         if self.threshold is not None or self.thresholds:
             return self
@@ -153,14 +153,14 @@ class MultiLabelTask(Task):
         columns = zip(scores_EL.T, truth_EL.T, strict=True)
         return replace(self, thresholds=tuple(best_threshold(scores, truth) for scores, truth in columns))
 
-    def wrongness(self, example: Example, prediction: Prediction) -> float:
+    def error_score(self, example: Example, prediction: Prediction) -> float:
         """The losses of all decisions."""
         return sum(nats(p if label in example.label else 1 - p) for label, p in prediction.scores.items())
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Labels as lists."""
         truth, given = (", ".join(labels) or "none" for labels in (example.label, prediction.label))
-        return replace(super().shown(example, prediction), truth=truth, given=given)
+        return replace(super().render(example, prediction), truth=truth, given=given)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Also by how many labels are true."""

@@ -28,7 +28,7 @@ from bertie.models.biaffine import LAST, arc_scores, relation_scores
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import SPECIAL, encode_places
-from bertie.tasks.shown import GIVEN, MOST, RenderedExample, marked
+from bertie.tasks.render import GIVEN, MOST, RenderedExample, marked
 from bertie.tasks.source import Encoded, Targets, TooLong
 from bertie.tasks.tagging import cut, words_of
 from bertie.text.tokenizer import Tokenizer
@@ -93,7 +93,7 @@ class ParseTask(Task):
         yield from trees(path, format)
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The relations that occur, in the data set's order if they are all there are; where words are cut."""
         found = {relation for example in examples for _, relation in example.label}
         spaces = all(words_of(example, "space") == cut(example.texts[0], "space") for example in examples)
@@ -212,11 +212,11 @@ class ParseTask(Task):
             answers.append(ParsePrediction(tuple(arcs), None, {}, example.texts[0], spans))
         return answers
 
-    def wrongness(self, example: Example, prediction: Prediction) -> float:
+    def error_score(self, example: Example, prediction: Prediction) -> float:
         """The words with another head or relation."""
         return float(sum(true != given for true, given in zip(example.label, prediction.label, strict=True)))
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The sentence with the words marked that have another head or relation, and those arcs."""
         assert isinstance(prediction, ParsePrediction)
         text, spans = prediction.text, prediction.spans

@@ -78,7 +78,7 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[T
         unique = list(dict.fromkeys(text for example in chunk for text in example.texts))
         read = {
             text: (pieces.ids, np.array(pieces.offsets, np.int32).reshape(-1, 2))
-            for text, pieces in zip(unique, tokenizer.pieces(unique), strict=True)
+            for text, pieces in zip(unique, tokenizer.tokenize(unique), strict=True)
         }
         yield from ([read[text] for text in example.texts] for example in chunk)
 

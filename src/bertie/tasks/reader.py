@@ -33,7 +33,7 @@ class Reader:
         return example(fields, columns, line)
 
     @classmethod
-    def stratum(cls, example: Example) -> Hashable:
+    def stratify_by(cls, example: Example) -> Hashable:
         """Where dev examples are held out of training ones, each stratum gives its share; by default there is one."""
         return None
 

@@ -16,7 +16,7 @@ from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import vote
 from bertie.tasks.base import Task
-from bertie.tasks.shown import RenderedExample, numbers
+from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Encoded, Targets
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class RegressionTask(Task):
         )
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The one output is called score."""
         return cls.make(("score",), options)
 
@@ -86,15 +86,15 @@ class RegressionTask(Task):
         """True and predicted numbers."""
         return Numbers(self.threshold)
 
-    def wrongness(self, example: Example, prediction: Prediction) -> float:
+    def error_score(self, example: Example, prediction: Prediction) -> float:
         """By how much it is off."""
         return abs(float(prediction.label) - float(example.label))
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """Numbers, and by how much they differ."""
-        return numbers(example.texts, example.label, prediction.label, self.wrongness(example, prediction))
+        return numbers(example.texts, example.label, prediction.label, self.error_score(example, prediction))
 
-    def point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
+    def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
         """The label and the answer."""
         return float(example.label), float(prediction.label)
 

@@ -18,8 +18,8 @@ from bertie.data.tables import example as table_example
 from bertie.metrics.base import Scores
 from bertie.metrics.relations import RelationScores
 from bertie.tasks.answerer import Prediction
+from bertie.tasks.render import ASKED, RenderedExample, noted
 from bertie.tasks.sequence import SHOWN, SequenceTask
-from bertie.tasks.shown import ASKED, RenderedExample, noted
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -104,9 +104,9 @@ class RelationTask(SequenceTask):
         names = {role: {"start_idx": a, "end_idx": b} for role, (a, b) in zip(ROLES, ends, strict=True)}
         return json.dumps({"text": text, **names})
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The text with its two names marked."""
-        shown = super().shown(example, prediction)
+        shown = super().render(example, prediction)
         if not isinstance(example, RelationExample):
             return shown
         named = zip(example.entities, ("subject", "object"), strict=True)
@@ -121,4 +121,6 @@ class RelationTask(SequenceTask):
         """The labels, and how probable every label was."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, RelationScores)
-        scores.told((str(example.label) for example in examples), (answer.scores for answer in predictions))
+        scores.add_probabilities(
+            (str(example.label) for example in examples), (answer.scores for answer in predictions)
+        )

@@ -57,13 +57,13 @@ class SequenceTask(Task):
             raise DataError(f"The examples hold {have}; telling apart needs two labels or more.")
 
     @classmethod
-    def stratum(cls, example: Example) -> Hashable:
+    def stratify_by(cls, example: Example) -> Hashable:
         """Each label gives its share of the dev set."""
         label: str | None = example.label
         return label
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The data set's labels where they are all there are, else those that occur."""
         found = {example.label for example in examples if example.label is not None}
         return cls.make(names if found <= set(names) else label_names(found), options)
@@ -132,7 +132,7 @@ class SequenceTask(Task):
         right = (answer.label == example.label for example, answer in zip(examples, predictions, strict=True))
         scores.calibration.add((answer.probability or 0.0 for answer in predictions), right)
 
-    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
+    def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """With the temperature that fits these examples, if asked for."""
         if not self.calibrate or len(self.labels) > SHOWN:
             return self

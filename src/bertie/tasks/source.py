@@ -233,7 +233,7 @@ class TaskSource:
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
 
-    def beside(self, token: Arrays) -> "TaskSource":
+    def with_computed(self, token: Arrays) -> "TaskSource":
         """The same batches with more arrays of T rows in them, which the fingerprint does not see."""
         source = copy.copy(self)
         source.__dict__["fingerprint"] = self.fingerprint

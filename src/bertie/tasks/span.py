@@ -29,7 +29,7 @@ from bertie.metrics.base import Scores
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.shown import GIVEN, TRUE, RenderedExample, marked, plain
+from bertie.tasks.render import GIVEN, TRUE, RenderedExample, marked, plain
 from bertie.tasks.source import Encoded, Targets, TooLong
 from bertie.tasks.view import length_slice
 from bertie.text.tokenizer import Tokenizer
@@ -145,7 +145,7 @@ class SpanTask(Task):
         return found
 
     @classmethod
-    def stratum(cls, example: Example) -> bool:
+    def stratify_by(cls, example: Example) -> bool:
         """Questions with and without an answer give their share."""
         return bool(example.label)
 
@@ -155,7 +155,7 @@ class SpanTask(Task):
         return example.texts[CONTEXT] if example.group is None else example.group
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """Where a question has no answer, giving none is allowed; the threshold starts at 0, as in the release."""
         may_be_none = any(not example.label for example in examples)
         return cls.make((), {**({"threshold": 0.0} if may_be_none else {}), **options})
@@ -294,7 +294,7 @@ class SpanTask(Task):
         assert isinstance(scores, AnswerScores)
         scores.groups += [hash(self.group(example)) for example in examples]
 
-    def tuned(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
+    def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """With the threshold that gives the dev set its best F1, where questions may have no answer."""
         if self.threshold is None:
             return self
@@ -309,7 +309,7 @@ class SpanTask(Task):
     def _f1(self, example: Example, text: str) -> float:
         return SCRIPTS[self.script].score(text, [true for true, _ in example.label or ()])[1]
 
-    def wrongness(self, example: Example, prediction: Prediction) -> float:
+    def error_score(self, example: Example, prediction: Prediction) -> float:
         """How much of the answer is not true, and how sure it is."""
         sure, odds = prediction.probability, prediction.label.no_answer
         if sure is None:
@@ -321,7 +321,7 @@ class SpanTask(Task):
         """A question and its context."""
         return json.dumps({"question": "Where is the library?", "context": "The library is in the old town hall."})
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The context with the true answers and the given one marked."""
         assert isinstance(prediction, SpanPrediction)
         question, context = example.texts

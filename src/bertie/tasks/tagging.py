@@ -32,7 +32,7 @@ from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import softmax
 from bertie.tasks.base import Task
 from bertie.tasks.places import encode_places, fullest
-from bertie.tasks.shown import GIVEN, MOST, RenderedExample, noted
+from bertie.tasks.render import GIVEN, MOST, RenderedExample, noted
 from bertie.tasks.source import Arrays, Encoded, Targets, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -120,7 +120,7 @@ class TaggingTask(Task):
             yield InvalidRow(row.line, "no tags") if unlabelled else row
 
     @classmethod
-    def of(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The tags that occur, in the data set's order if they are all there are; words of one character if all are."""
         spans = (span for example in examples for span in words_of(example, "word"))
         unit = "character" if all(end - start == 1 for start, end in spans) else "word"
@@ -224,14 +224,14 @@ class TaggingTask(Task):
             answers.append(TagPrediction(tuple(tags), None, {}, example.texts[0], spans, tuple(values)))
         return answers
 
-    def wrongness(self, example: Example, prediction: Prediction) -> float:
+    def error_score(self, example: Example, prediction: Prediction) -> float:
         """The words that have another tag, each as far as the answer was sure of it."""
         assert isinstance(prediction, TagPrediction)
         truth = rewrite(example.label, self.scheme)
         answers = zip(truth, prediction.label, prediction.probabilities, strict=True)
         return sum(p for true, given, p in answers if true != given)
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """The sentence with the words marked that have another tag, and the entities that differ."""
         assert isinstance(prediction, TagPrediction)
         text, truth = example.texts[0], rewrite(example.label, self.scheme)

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from bertie.data.tables import Example
 from bertie.tasks.answerer import Prediction
-from bertie.tasks.shown import RenderedExample, nats, plain, top
+from bertie.tasks.render import RenderedExample, nats, plain, top
 
 
 class View:
@@ -19,7 +19,7 @@ class View:
         """One line of input that shows how a trained model is used, where its examples have so many texts."""
         return "A text." if texts == 1 else json.dumps({"text1": "A first text.", "text2": "A second text."})
 
-    def wrongness(self, example: Example, prediction: Prediction) -> float:
+    def error_score(self, example: Example, prediction: Prediction) -> float:
         """How wrong an answer is: the worst are shown first; 0 where it could not be better.
 
         By default its loss in nats. A label that is not the model's shares what the answer left over.
@@ -29,7 +29,7 @@ class View:
         told = (1 - left) if right else left
         return nats(prediction.scores.get(example.label, told) if prediction.scores else told)
 
-    def shown(self, example: Example, prediction: Prediction) -> RenderedExample:
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
         """An answer for people."""
         texts = tuple(map(plain, example.texts))
         scores = top(prediction.scores, example.label)
@@ -42,7 +42,7 @@ class View:
         """
         return {"tokens": length_slice(tokens), "too long": "yes" if long else "no", "texts": str(len(example.texts))}
 
-    def point(self, example: Example, prediction: Prediction) -> tuple[float, float] | None:
+    def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float] | None:
         """The true number and the predicted one, where answers are numbers."""
         return None
 

@@ -215,7 +215,7 @@ class Tokenizer:
     ) -> list[Encoding]:
         """`encode` for many texts or pairs at once, on all cores."""
         texts = list(texts)
-        pieces = iter(self.pieces([part for text in texts for part in ([text] if isinstance(text, str) else text)]))
+        pieces = iter(self.tokenize([part for text in texts for part in ([text] if isinstance(text, str) else text)]))
         result = []
         for text in texts:
             a, b = next(pieces), None if isinstance(text, str) else next(pieces)
@@ -233,7 +233,7 @@ class Tokenizer:
         `stride` is how many pieces each window starts after the one before (BERT's doc_stride, Devlin et al.'s
         run_squad.py); the last window ends with the text. `overflow` of each counts the pieces outside it.
         """
-        head, body = self.pieces([a, b]) if b is not None else (None, self.pieces([a])[0])
+        head, body = self.tokenize([a, b]) if b is not None else (None, self.tokenize([a])[0])
         room = max_length - (self.frames[0].size if head is None else self.frames[1].size + len(head.ids))
         if room < 1 or stride < 1:
             raise DataError(
@@ -345,7 +345,7 @@ class Tokenizer:
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
         return [self._morphemes(text)[0] for text in texts] if self._morphemes else texts
 
-    def pieces(self, texts: Sequence[str]) -> list[Tokens]:
+    def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
         """The pieces of each text alone, on all cores."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
         read = [SURROGATE.sub("\ufffd", text) for text in texts]

@@ -70,7 +70,7 @@ class World:
         if self.size == 1:
             return count
         highest = torch.tensor(count)
-        with self.meeting():
+        with self.rendezvous():
             dist.all_reduce(highest, dist.ReduceOp.MAX)
         return int(highest)
 
@@ -80,7 +80,7 @@ class World:
             return [value]
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        with self.meeting():
+        with self.rendezvous():
             dist.all_gather(sizes, torch.tensor([len(data)]))
             longest = int(max(sizes))
             parts = [torch.zeros(longest, dtype=torch.uint8) for _ in sizes]
@@ -124,7 +124,7 @@ class World:
                 work()
             return
         done = f"bertie/done/{next(_turns)}"
-        with self.meeting():
+        with self.rendezvous():
             if self.main:
                 with _beating(self.store):
                     work()
@@ -133,11 +133,11 @@ class World:
                 _await(self.store, done)
 
     def _add(self, tensor: Tensor) -> None:
-        with self.meeting():
+        with self.rendezvous():
             dist.all_reduce(tensor)
 
     @contextmanager
-    def meeting(self) -> Iterator[None]:
+    def rendezvous(self) -> Iterator[None]:
         """While ranks talk to each other: raises Stopped when one is lost."""
         try:
             yield

@@ -32,12 +32,11 @@ from bertie.folders import locked
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
 from bertie.settings import Config
-from bertie.train import checkpoint, log, meeting, precision, sharding
+from bertie.train import checkpoint, log, precision, rendezvous, sharding
 from bertie.train.base import Source, Trainable
 from bertie.train.checkpoint import Checkpoint
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.distributed import Replicated
-from bertie.train.figures import MetricAccumulator, PendingStep, Window
 from bertie.train.log import MetricsLog
 from bertie.train.optim import OptimizerGroup
 from bertie.train.prefetch import ahead
@@ -46,6 +45,7 @@ from bertie.train.schedule import lr_at
 from bertie.train.sharding import own, part_of
 from bertie.train.signals import StopRequest, stop_on_signals
 from bertie.train.step import RankBatch, backward, share
+from bertie.train.step_metrics import MetricAccumulator, PendingStep, Window
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
 TOKENS, STOP = "/tokens", "/stop"  # beside the names of parts, which have no slash
@@ -75,7 +75,7 @@ def fit(
     resume: str = "auto",
     allow_change: Collection[str] = (),
     on_step: Callable[[int], None] | None = None,
-    borders: Sequence[int] = (),
+    boundaries: Sequence[int] = (),
 ) -> Result:
     """Train `model` in place for `train.steps` steps, in the folder `run`, resuming what is there.
 
@@ -95,7 +95,7 @@ def fit(
         keep_memory()
     with ExitStack() as stack:
         stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
-        world = stack.enter_context(meeting.world(device))
+        world = stack.enter_context(rendezvous.world(device))
         if world.main:
             busy = f"Another process is training in {run}. Wait for it, or choose another folder."
             stack.enter_context(locked(run / LOCK, busy))
@@ -121,8 +121,8 @@ def fit(
         }
         world.agree({key: value for key, value in facts.items() if key not in FREE or key == "train.shard"})
         world.share_folder(run)
-        with world.meeting(), sharding.spread(model, world, train.shard, dtype) as ranks:
-            loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, borders)
+        with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
+            loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
             start = loop.start(found, allow_change)
             if world.main and config is not None:
                 configs.save(config, run / "run.yaml")
@@ -149,13 +149,13 @@ class _Loop:
         request: StopRequest,
         evaluate: Callable[[], dict[str, float]] | None,
         identity: Mapping[str, Any],
-        borders: Sequence[int],
+        boundaries: Sequence[int],
     ) -> None:
         self.model, self.objective, self.source = model, objective, source
         self.train, self.optim, self.run = train, optim_config, run
         self.ranks, self.request, self.evaluate, self.identity = ranks, request, evaluate, identity
         self.world = ranks.world
-        self.borders = borders
+        self.boundaries = boundaries
         self.updates = OptimizerGroup(model, optim_config)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if train.compile:
@@ -164,7 +164,7 @@ class _Loop:
             model.encoder.compile(dynamic=True)
         # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
         # a CPU has nothing to wait for.
-        self.figures = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
+        self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
 
     def start(self, found: Checkpoint | None, allow_change: Collection[str]) -> int:
@@ -224,22 +224,22 @@ class _Loop:
         )
         figures = sums.tensor()
         norm = self.ranks.add_up(self.parameters, figures, max_norm=self.optim.max_grad_norm)
-        self.figures.add(PendingStep(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
+        self.metrics.add(PendingStep(step, sums, torch.cat([figures, norm[None]]), counts, tokens, part.samples))
         self.lr = lr_at(step, self.train.steps, self.optim)
         self.updates.step(self.lr)
 
     def _shown(self) -> dict[str, Any]:
-        now, read = time.monotonic(), self.figures.tokens
+        now, read = time.monotonic(), self.metrics.tokens
         self.recent.append((now, read))
         while len(self.recent) > 2 and now - self.recent[1][0] > RECENT_S:
             self.recent.popleft()
         then, before = self.recent[0]
         rate = (read - before) / max(now - then, 1e-9)
-        return {"loss": self.figures.loss, "tokens/s": f"{rate:,.0f}"}
+        return {"loss": self.metrics.loss, "tokens/s": f"{rate:,.0f}"}
 
     def _now_and_then(self, step: int) -> None:
         """What is due after a step: a line of metrics, a validation, a checkpoint. All are after a phase's last one."""
-        train, last = self.train, step == self.train.steps or step in self.borders
+        train, last = self.train, step == self.train.steps or step in self.boundaries
         if last or step % train.log_every == 0:
             self._log(step)
         if self.evaluate is not None and (last or step % train.eval_every == 0):
@@ -248,14 +248,14 @@ class _Loop:
             self._save(step)
 
     def _log(self, step: int) -> None:
-        self.figures.settle()
+        self.metrics.settle()
         self._tick()
-        window = self.figures.take()
+        window = self.metrics.take()
         values = {
             **self._phase(step),
             **window.means(),
             "lr": self.lr,
-            "grad_norm": self.figures.grad_norm,
+            "grad_norm": self.metrics.grad_norm,
             "tokens": window.tokens,
             "tokens_per_s": round(window.tokens / max(window.seconds, 1e-9), 1),
             "elapsed_s": round(self.elapsed_s, 2),
@@ -264,7 +264,7 @@ class _Loop:
             self.log.write("train", step, values)
 
     def _phase(self, step: int) -> dict[str, int]:
-        return {"phase": bisect_left(self.borders, step) + 1} if self.borders else {}
+        return {"phase": bisect_left(self.boundaries, step) + 1} if self.boundaries else {}
 
     def _validate(self, step: int, evaluate: Callable[[], dict[str, float]]) -> None:
         self._tick()
@@ -286,7 +286,7 @@ class _Loop:
                 console.say(f"step {step:,}: {shown}")
 
     def _save(self, step: int) -> None:
-        self.figures.settle()
+        self.metrics.settle()
         self._tick()
         self._by_main(partial(self._write, step, _weights(self.model), self.updates.state()))
         self.saved_at = step
@@ -300,7 +300,7 @@ class _Loop:
             "identity": self.identity,
             "metrics_bytes": self.log.sync(),
             "metrics_xxh3_128": file_hash(self.log.path),
-            "window": self.figures.window.state(),
+            "window": self.metrics.window.state(),
             "elapsed_s": self.elapsed_s,
         }
         checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
@@ -331,7 +331,7 @@ class _Loop:
         for name, tensor in ours.items():
             own(tensor).copy_(part_of(weights[name], tensor))
         self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
-        self.figures.window = Window(**found.state["window"])
+        self.metrics.window = Window(**found.state["window"])
         self.before_s = found.state["elapsed_s"]
         if found.folder.resolve().parent == self.run.resolve():
             self.saved_at = found.step
@@ -339,7 +339,7 @@ class _Loop:
     def _tick(self) -> None:
         """Let the time since the last look at the clock count as training."""
         now = time.monotonic()
-        self.figures.window.seconds += now - self.mark
+        self.metrics.window.seconds += now - self.mark
         self.mark = now
 
     @property

@@ -56,33 +56,33 @@ class OptimizerGroup:
                 f"optim.name={config.name} looks at whole matrices, of which train.shard=full leaves each process some "
                 "rows. Use optim.name=adamw or bert_adam, or train.shard=none."
             )
-        self.pieces = list(pieces(model, apart=row.apart))
-        self.optimizers = row.make(self.pieces, config)
+        self.param_slices = list(param_slices(model, apart=row.apart))
+        self.optimizers = row.make(self.param_slices, config)
 
     def step(self, lr: float) -> None:
         """Update the parameters by their gradients, at the learning rate `lr`."""
-        views = [piece for piece in self.pieces if piece.tensor is not piece.owner]
-        for piece in views:
-            piece.tensor.grad = None if piece.owner.grad is None else own(piece.owner.grad)[piece.rows]
+        views = [part for part in self.param_slices if part.tensor is not part.owner]
+        for part in views:
+            part.tensor.grad = None if part.owner.grad is None else own(part.owner.grad)[part.rows]
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["share"]
             optimizer.step()
-        for piece in views:
-            piece.tensor.grad = None  # or it would keep the whole gradient alive
+        for part in views:
+            part.tensor.grad = None  # or it would keep the whole gradient alive
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors to save, as "<piece>/<what>": exp_avg, exp_avg_sq, step; none for what was never updated."""
+        """The tensors to save, as "<parameter>/<what>": exp_avg, exp_avg_sq, step; none for what was never updated."""
         return {
-            f"{piece.name}/{what}": joined(tensor, piece.owner) if tensor.ndim else tensor
-            for piece in self.pieces
+            f"{part.name}/{what}": joined(tensor, part.owner) if tensor.ndim else tensor
+            for part in self.param_slices
             for optimizer in self.optimizers
-            for what, tensor in optimizer.state.get(piece.tensor, {}).items()
+            for what, tensor in optimizer.state.get(part.tensor, {}).items()
         }
 
     def load(self, state: Mapping[str, Tensor], where: str) -> None:
         """The inverse of `state`. Raises DataError, naming `where`, for a tensor that belongs to no parameter."""
-        by_name = {piece.name: piece for piece in self.pieces}
+        by_name = {part.name: part for part in self.param_slices}
         owners = {
             tensor: optimizer
             for optimizer in self.optimizers
@@ -91,19 +91,19 @@ class OptimizerGroup:
         }
         for key, tensor in state.items():
             name, _, what = key.rpartition("/")
-            piece = by_name.get(name)
-            shape = None if piece is None else (piece.owner if is_cut(piece.owner) else piece.tensor).shape
-            if piece is None or (tensor.ndim and tensor.shape != shape):
+            part = by_name.get(name)
+            shape = None if part is None else (part.owner if is_cut(part.owner) else part.tensor).shape
+            if part is None or (tensor.ndim and tensor.shape != shape):
                 raise DataError(
                     f"{where} holds {key} {tuple(tensor.shape)}, which belongs to no parameter of this model."
                 )
-            ours = piece.tensor
-            part = part_of(tensor, piece.owner) if tensor.ndim else tensor
+            ours = part.tensor
+            own_part = part_of(tensor, part.owner) if tensor.ndim else tensor
             # a copy: the loaded tensor may be a view of the file
-            owners[ours].state[ours][what] = torch.empty_like(part, device=ours.device).copy_(part)
+            owners[ours].state[ours][what] = torch.empty_like(own_part, device=ours.device).copy_(own_part)
 
 
-def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlice]:
+def param_slices(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlice]:
     """The trainable parameters in the model's order; apart: each matrix of a fused projection by itself, as a view."""
     modules = dict(model.named_modules())
     layers = 1 + max((layer_of(name) for name, _ in model.named_parameters()), default=-1)
@@ -127,60 +127,60 @@ def pieces(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlice]:
             yield ParamSlice(f"{name}[{i}]", nn.Parameter(parameter.detach()[rows]), parameter, rows, hidden, below)
 
 
-def adamw(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def adamw(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """Fused AdamW (Loshchilov and Hutter 2019, algorithm 2), which corrects the moments for their start from zero."""
-    groups = _groups(pieces, config)
+    groups = _groups(param_slices, config)
     return [torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)] if groups else []
 
 
-def bert_adam(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def bert_adam(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """Adam as BERT's release has it (optimization.py, AdamWeightDecayOptimizer): the moments are not corrected.
 
     So its first update is (1 - beta1) / sqrt(1 - beta2) times AdamW's, three times with the usual rates. What corrects
     nothing is AdamW far from its first step.
     """
-    pieces = list(pieces)
-    optimizers = adamw(pieces, config)
-    for piece in pieces:
-        optimizers[0].state[piece.tensor] = {
-            "step": torch.full((), FOREVER, device=piece.tensor.device),
-            "exp_avg": torch.zeros_like(piece.tensor),
-            "exp_avg_sq": torch.zeros_like(piece.tensor),
+    param_slices = list(param_slices)
+    optimizers = adamw(param_slices, config)
+    for part in param_slices:
+        optimizers[0].state[part.tensor] = {
+            "step": torch.full((), FOREVER, device=part.tensor.device),
+            "exp_avg": torch.zeros_like(part.tensor),
+            "exp_avg_sq": torch.zeros_like(part.tensor),
         }
     return optimizers
 
 
-def lamb(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def lamb(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """LAMB, for batches of tens of thousands."""
-    return [Lamb(_groups(pieces, config), lr=config.lr, betas=config.betas, eps=config.eps)]
+    return [Lamb(_groups(param_slices, config), lr=config.lr, betas=config.betas, eps=config.eps)]
 
 
-def muon(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
+def muon(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """Muon for hidden matrices, AdamW for embeddings, classifiers, biases and norms (Jordan et al. 2024).
 
     Updates of a matrix are scaled to the size AdamW's have, so that both share a learning rate (Liu et al. 2025, 2.2).
     Its products are made in bfloat16 where the machine is quicker in it, whatever the model computes in.
     """
-    pieces = list(pieces)
-    groups = _groups((piece for piece in pieces if piece.hidden), config)
-    rest = adamw((piece for piece in pieces if not piece.hidden), config)
+    param_slices = list(param_slices)
+    groups = _groups((part for part in param_slices if part.hidden), config)
+    rest = adamw((part for part in param_slices if not part.hidden), config)
     if not groups:
         return rest
     dtype = choose_dtype("auto", groups[0]["params"][0].device)
     return [Muon(groups, lr=config.lr, momentum=config.momentum, dtype=dtype), *rest]
 
 
-def _groups(pieces: Iterable[ParamSlice], config: OptimConfig) -> list[dict[str, Any]]:
+def _groups(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[dict[str, Any]]:
     """Those that decay, then those that do not; with config.layer_decay, of each layer apart.
 
     A group's `share` of the learning rate is layer_decay to the power of how far below the heads it lies: Howard and
     Ruder 2018, 3.2.
     """
     groups: dict[tuple[bool, float], dict[str, Any]] = {}
-    for piece in sorted(pieces, key=lambda piece: not piece.decays):
-        share, decay = config.layer_decay**piece.below, config.weight_decay if piece.decays else 0.0
-        empty: dict[str, Any] = {"params": [], "weight_decay": decay, "share": share, "matrices": piece.decays}
-        groups.setdefault((piece.decays, share), empty)["params"].append(piece.tensor)
+    for part in sorted(param_slices, key=lambda part: not part.decays):
+        share, decay = config.layer_decay**part.below, config.weight_decay if part.decays else 0.0
+        empty: dict[str, Any] = {"params": [], "weight_decay": decay, "share": share, "matrices": part.decays}
+        groups.setdefault((part.decays, share), empty)["params"].append(part.tensor)
     return list(groups.values())
 
 

@@ -30,13 +30,13 @@ class PhasedSource:
         return xxhash.xxh3_128_hexdigest(repr(parts).encode())
 
     @property
-    def borders(self) -> list[int]:
+    def boundaries(self) -> list[int]:
         """How many steps are done when a phase other than the last is over."""
         return self.ends[:-1]
 
     def phase(self, step: int) -> int:
         """The number, from 0, of the phase that step `step`, from 0, belongs to."""
-        return bisect_right(self.borders, step)
+        return bisect_right(self.boundaries, step)
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """The phase's batches at that step of the phase."""

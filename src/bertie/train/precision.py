@@ -8,7 +8,7 @@ import torch
 
 from bertie.errors import UsageError
 from bertie.nn import machine
-from bertie.train import meeting
+from bertie.train import rendezvous
 
 
 def choose_device(name: str = "auto") -> torch.device:
@@ -23,7 +23,7 @@ def choose_device(name: str = "auto") -> torch.device:
     except RuntimeError:
         raise UsageError(f"There is no device {name!r}. {_there_is()}") from None
     if device.type == "cuda" and device.index is None:
-        device = torch.device("cuda", meeting.local_rank())
+        device = torch.device("cuda", rendezvous.local_rank())
     if (device.index or 0) >= _counts().get(device.type, 0):
         built = "" if device.type != "cuda" or torch.version.cuda else " This torch is built for the CPU alone."
         raise UsageError(f"Device {name!r} is not in this machine.{built} {_there_is()}")

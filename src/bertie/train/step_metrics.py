@@ -63,11 +63,11 @@ class Window:
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step that has run. figures: its sums over all ranks, then the gradients' norm, still on the device."""
+    """A step that has run. values: its sums over all ranks, then the gradient norm, still on the device."""
 
     step: int
     sums: StepTotals
-    figures: Tensor
+    values: Tensor
     counts: Mapping[str, int]
     tokens: int
     samples: list[int]
@@ -94,7 +94,7 @@ class MetricAccumulator:
     def _read(self, lag: int) -> None:
         while len(self._unseen) > lag:
             step = self._unseen.popleft()
-            *values, self.grad_norm = step.figures.tolist()
+            *values, self.grad_norm = step.values.tolist()
             totals, _ = step.sums.read(values)
             _check_finite(step, totals, self.grad_norm)
             self.window.add(step.sums, values, step.counts, step.tokens)

@@ -189,11 +189,11 @@ class DemoPipeline:
         if self.text is not None:
             sentences = masked.of_documents(self.documents()[1], tokenizer, len(masked.SENTENCES))
 
-        def watch(model: Model, step: int) -> None:
+        def callback(model: Model, step: int) -> None:
             if step in looks and sentences:
                 masked.look(model, tokenizer, sentences, step=step, path=self.run / "guesses.jsonl")
 
-        planned = pretrain(config, self.run / "pretrain", watch=watch)["plan"]
+        planned = pretrain(config, self.run / "pretrain", callback=callback)["plan"]
         lines = [line for line in log.read(self.run / "pretrain") if line["kind"] == "train"]
         tokens = sum(line["tokens"] for line in lines)
         rate = tokens / lines[-1]["elapsed_s"]

@@ -21,8 +21,8 @@ from bertie.runs.config import CorpusShare, PretrainConfig
 from bertie.runs.models import model_folder
 from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
-from bertie.train.meeting import world_size
 from bertie.train.phases import PhasedSource
+from bertie.train.rendezvous import world_size
 
 
 class RunData:
