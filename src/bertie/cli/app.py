@@ -1,7 +1,7 @@
-"""The command line: one typer app, one file per command, each thin: parse, call, print.
+"""The command line: one typer app, one short file per command. A command parses, calls the library and prints.
 
-Exit codes: 0 done, 1 failure, 2 usage, 3 data problem, 75 stopped but resumable, 130 Ctrl-C. Heavy imports happen
-inside the commands, so that --help answers at once.
+Exit codes: 0 done, 1 failure, 2 usage, 3 data problem, 75 stopped but resumable, 130 Ctrl-C. Heavy imports are inside
+the commands, so that --help is fast.
 """
 
 import json
@@ -61,7 +61,7 @@ class _Group(typer.core.TyperGroup):
 app = typer.Typer(
     name="bertie",
     cls=_Group,
-    help="The complete BERT system: from raw text to predictions.",
+    help="Train and use BERT-style models, from raw text to predictions.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -102,17 +102,21 @@ def _json(value: bool) -> None:
 
 
 # Options every command takes, written once. Their effect is the callback's; commands name them and ignore the value.
-Quiet = Annotated[bool, typer.Option("-q", "--quiet", callback=_quiet, help="Say nothing but errors and results.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", callback=_verbose, help="Say more.")]
-Json = Annotated[bool, typer.Option("--json", callback=_json, help="Machine output on stdout, chatter on stderr.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what Bertie wrote to the output before.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, do nothing.")]
-Resume = Annotated[str, typer.Option("--resume", help="auto, never, or a checkpoint folder.")]
-Overrides = Annotated[list[str] | None, typer.Argument(help="Overrides of the run config: key=value ...")]
-ConfigFile = Annotated[Path | None, typer.Option("--config", "-c", help="YAML run config, or a recipe by its name.")]
+Quiet = Annotated[bool, typer.Option("-q", "--quiet", callback=_quiet, help="Print only errors and results.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", callback=_verbose, help="Print debug messages too.")]
+Json = Annotated[
+    bool, typer.Option("--json", callback=_json, help="Write results as JSON to stdout; messages go to stderr.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="First delete what Bertie wrote to the output before.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder to write.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, write nothing.")]
+Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the folder of a checkpoint.")]
+Overrides = Annotated[list[str] | None, typer.Argument(help="Settings of the run: key=value ...")]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file of settings, or the name of a recipe.")
+]
 
 
 def emit(value: Any) -> None:
-    """Print one JSON value on stdout, on one line: the result of a command under --json."""
+    """Prints one JSON value on one line of stdout: the result of a command under --json."""
     print(json.dumps(value, ensure_ascii=False), flush=True)

@@ -1,4 +1,4 @@
-"""`bertie bench`: the measuring programs behind every performance claim, peers side by side."""
+"""`bertie bench`: the benchmark programs behind every performance claim."""
 
 from collections.abc import Callable
 from functools import partial
@@ -14,8 +14,8 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 if TYPE_CHECKING:
     from rich.table import Table
 
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per cell here.")]
-bench = typer.Typer(help="Measure Bertie beside its peers on this machine.", no_args_is_help=True)
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per result to this file.")]
+bench = typer.Typer(help="Benchmark Bertie against other libraries on this machine.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 
@@ -26,18 +26,19 @@ def pretrain(
     ] = "tiny,mini,base",
     rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 5,
     batch_size: Annotated[int, typer.Option(min=1, help="Sequences per step.")] = 32,
-    length: Annotated[int, typer.Option(min=16, max=512, help="Tokens of a full row.")] = 128,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1.")] = "cpu",
-    memory: Annotated[bool, typer.Option(help="Measure peak memory too, each runner in its own process.")] = True,
+    length: Annotated[int, typer.Option(min=16, max=512, help="Tokens per packed row.")] = 128,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:1.")] = "cpu",
+    memory: Annotated[bool, typer.Option(help="Also measure peak memory, each runner in its own process.")] = True,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Masked-LM training: Bertie beside the transformers Trainer, interleaved.
+    r"""Benchmark masked-LM training against the transformers Trainer.
 
-    Real tokens per second, model FLOPs utilisation (against the matrix products of the same run), peak memory. Needs
-    the peers: pip install 'bertie\[dev]'.
+    The runners alternate. The table shows tokens per second without padding, model FLOPs utilization and peak memory.
+    The utilization is relative to matrix products measured in the same run. Needs the peers: pip install
+    'bertie\[dev]'.
 
     [bold]Examples[/]
 
@@ -63,23 +64,26 @@ def pretrain(
 
 @bench.command("finetune")
 def finetune(
-    model: Annotated[str, typer.Option(help="A preset, or the folder of a pre-trained model.")] = "bert-mini",
+    model: Annotated[str, typer.Option(help="Preset, or folder of a pre-trained model.")] = "bert-mini",
     data: tables.DataSet = "",
     data_dir: tables.DataDir = None,
     steps: Annotated[int, typer.Option(min=10, help="Optimizer steps of every run.")] = 60,
     batch_size: Annotated[int, typer.Option(min=1, help="Examples per step.")] = 32,
-    lr: Annotated[float | None, typer.Option(help="Left out: 5e-4 for a preset, 5e-5 for a folder.")] = None,
-    rounds: Annotated[int, typer.Option(min=2, help="Runs of every runner, each with a seed of its own.")] = 3,
-    memory: Annotated[bool, typer.Option(help="Measure peak memory too, each runner in its own process.")] = True,
+    lr: Annotated[
+        float | None, typer.Option(help="Learning rate. Default: 5e-4 for a preset, 5e-5 for a folder.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=2, help="Runs per runner, each with its own seed.")] = 3,
+    memory: Annotated[bool, typer.Option(help="Also measure peak memory, each runner in its own process.")] = True,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Fine-tuning: Bertie beside the transformers Trainer; examples per second, peak memory, and quality on dev.
+    r"""Benchmark fine-tuning against the transformers Trainer.
 
-    A preset has random weights and learns made-up examples; a folder needs a published set of classified or scored
-    texts. Needs the peers: pip install 'bertie\[dev]'.
+    The table shows examples per second, peak memory, and quality on dev. A preset has random weights and learns
+    generated examples. A folder needs a published data set for classification or regression. Needs the peers: pip
+    install 'bertie\[dev]'.
 
     [bold]Examples[/]
 
@@ -105,15 +109,20 @@ def finetune(
 @bench.command("lengths")
 def lengths(
     at: Annotated[str, typer.Option("--at", help="Lengths in tokens, comma-separated.")] = "512,1024,2048,4096",
-    steps: Annotated[int, typer.Option(min=1, help="Measured steps a row.")] = 3,
+    steps: Annotated[int, typer.Option(min=1, help="Measured steps per row.")] = 3,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Append one JSON line a row here; rows it has are not redone.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Append one JSON line per row to this file; rows in the file are not measured again."
+        ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Long texts: processor time and peak memory of a training step by length; full attention, windows, blocks.
+    """Benchmark training steps on long texts.
+
+    The table shows CPU time and peak memory by length, for full, windowed and block-sparse attention.
 
     [bold]Examples[/]
 
@@ -143,7 +152,7 @@ def lengths(
 
 
 def tell(lines: list[dict[str, Any]], table: Callable[[], "Table"], output: Path | None = None) -> None:
-    """Append the cells to `output`, and show them as JSON lines or as a table, as was asked for."""
+    """Appends the results to `output`, and prints them as JSON lines or as a table."""
     from bertie.bench import harness
 
     harness.write_lines(output, lines)
@@ -166,7 +175,7 @@ def _lengths_table(rows: list[dict[str, Any]]) -> "Table":
 
 
 def _table(title: str, lines: list[dict[str, Any]], rate: str, *, quality: bool = False) -> "Table":
-    """Runners and how quick they are; `rate` is what is counted in a second."""
+    """Returns the table of runners and their speed; `rate` names the measured quantity per second."""
     from rich.table import Table
 
     peers = [line["runner"] for line in lines if line["runner"].startswith("transformers")]

@@ -1,4 +1,4 @@
-"""`bertie bench corpus`, `tokenizer`, `instances`: from text to what a training step reads, beside what people use."""
+"""`bertie bench corpus`, `tokenizer` and `instances`: benchmarks of everything between raw text and a training step."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Input = Annotated[
-    Path | None, typer.Option("--input", help="Files or a folder that bertie corpus reads. Default: text made up here.")
+    Path | None, typer.Option("--input", help="Files or a folder that bertie corpus reads. Default: generated text.")
 ]
-Rounds = Annotated[int, typer.Option(min=1, help="Measured rounds of every runner, after one that is not.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Measured rounds per runner, after one warm-up round.")]
 
 
 @bench.command("corpus")
 def corpus(
     input: Input = None,
-    megabytes: Annotated[float, typer.Option(min=0.1, help="Text to read.")] = 64,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="Megabytes of text to read.")] = 64,
     workers: Annotated[str, typer.Option(help="Numbers of processes, comma-separated.")] = "1,2",
     rounds: Rounds = 5,
     output: Output = None,
@@ -30,9 +30,10 @@ def corpus(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Raw text to token ids on disk: bertie corpus beside datasets.map with the same steps; MB/s, the same ids.
+    r"""Benchmark bertie corpus against datasets.map.
 
-    Needs the peer: pip install 'bertie\[dev]'.
+    Both programs do the same steps from raw text to token ids on disk and must produce the same ids. The table shows
+    MB/s. Needs the peer: pip install 'bertie\[dev]'.
 
     [bold]Examples[/]
 
@@ -53,17 +54,18 @@ def corpus(
 @bench.command("tokenizer")
 def tokenizer(
     input: Input = None,
-    megabytes: Annotated[float, typer.Option(min=0.1, help="Text to read.")] = 16,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of every engine.")] = 1,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="Megabytes of text to read.")] = 16,
+    threads: Annotated[int, typer.Option(min=1, help="Threads per engine.")] = 1,
     rounds: Rounds = 5,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Sentences to ids: the bulk encoder beside tokenizers and transformers; MB/s, the same ids.
+    r"""Benchmark bulk tokenization against tokenizers and transformers.
 
-    Needs the peers: pip install 'bertie\[dev]'; for the fast path pip install 'bertie\[fast]'.
+    All engines turn sentences into ids and must produce the same ids. The table shows MB/s. Needs the peers:
+    pip install 'bertie\[dev]'. The fast engine needs pip install 'bertie\[fast]'.
 
     [bold]Examples[/]
 
@@ -80,15 +82,17 @@ def tokenizer(
 @bench.command("instances")
 def instances(
     input: Input = None,
-    megabytes: Annotated[float, typer.Option(min=0.1, help="Text to read.")] = 8,
-    length: Annotated[int, typer.Option(min=16, max=512, help="Tokens of an instance.")] = 128,
+    megabytes: Annotated[float, typer.Option(min=0.1, help="Megabytes of text to read.")] = 8,
+    length: Annotated[int, typer.Option(min=16, max=512, help="Tokens per instance.")] = 128,
     rounds: Rounds = 5,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Token ids to training instances: pairs and masks, beside the algorithm of BERT's own data script.
+    """Benchmark the creation of training instances against BERT's data script.
+
+    Both turn token ids into pairs of texts with masks.
 
     [bold]Examples[/]
 
@@ -103,7 +107,7 @@ def instances(
 
 
 def _texts(path: Path | None, megabytes: float) -> Iterator[tuple[str, Iterator[str]]]:
-    """What to measure on, each by what the lines call it."""
+    """Yields the texts to measure on, each with its name in the results."""
     from bertie.bench import corpus as program
 
     if path is not None:

@@ -1,4 +1,4 @@
-"""The list of commands, and `main`. Importing a file here adds its commands to the app; app.ORDER is that of --help."""
+"""The list of commands, and `main`. Importing a file here adds its commands to the app; app.ORDER orders --help."""
 
 import os
 import sys
@@ -34,7 +34,7 @@ from bertie.errors import BertieError, Stopped
 
 
 def main() -> None:
-    """Run the command line and exit with the code of what happened."""
+    """Runs the command line and exits with the exit code of the command."""
     console.prepare_streams()
     try:
         app()

@@ -12,13 +12,18 @@ from bertie.errors import DataError, UsageError
 
 @app.command()
 def compress(
-    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
-        Path | None, typer.Option("--texts", help="Texts like those to come, one a line: to calibrate on, and measure.")
+        Path | None,
+        typer.Option(
+            "--texts", help="File of representative texts, one per line, to calibrate on and to measure with."
+        ),
     ] = None,
-    float_: Annotated[bool, typer.Option("--float", help="The way back: a float32 copy of an int8 model.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write the model even if it falls short of its gate.")] = False,
+    float_: Annotated[bool, typer.Option("--float", help="Convert an int8 model back to float32.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the model even if it misses the quality threshold.")
+    ] = False,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -27,8 +32,8 @@ def compress(
     """Quantize a model to int8: a quarter of the size, faster on a CPU.
 
     Writes a model folder that every Bertie command opens. The matrices of the encoder and the word embeddings take one
-    byte a number. Half of the texts or less calibrate them. The others measure how near the vectors stay to those of
-    the float model. A model that falls short is not written.
+    byte per number. Half of the texts or less are used for calibration. The other texts measure how close the vectors
+    are to those of the float model. A model that misses the threshold is not written.
 
     [bold]Examples[/]
 

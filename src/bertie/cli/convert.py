@@ -1,4 +1,4 @@
-"""`bertie convert`: a model folder with today's names, in another precision, in one file or several."""
+"""`bertie convert`: a model folder with current names, in another precision, in one file or several."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,17 +19,22 @@ EXAMPLES = """Examples:\n
 def convert(
     folder: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
-    shard_size: Annotated[int | None, typer.Option(min=1, help="Most MB a file of weights; default: one file.")] = None,
+    precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16. Default: as stored.")] = "float32",
+    shard_size: Annotated[
+        int | None, typer.Option(min=1, help="Maximum MB per weights file. Default: one file.")
+    ] = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Open a pytorch_model.bin, in a process of its own, numbers only.")
+        bool, typer.Option("--unsafe", help="Open pytorch_model.bin, in a separate process that can only read numbers.")
     ] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Rewrite a model folder: old names become today's, tokenizer and card are kept."""
+    """Rewrite a model folder with current names of weights.
+
+    The tokenizer and the model card are kept.
+    """
     from dataclasses import asdict
 
     from bertie import families

@@ -1,4 +1,4 @@
-"""`bertie corpus`: make a corpus of files, encode it, look at it."""
+"""`bertie corpus`: builds a corpus from files, encodes it and shows it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -47,24 +47,30 @@ def corpus(
         list[str],
         typer.Argument(
             metavar="INPUT...",
-            help="Files, folders or globs of txt, jsonl, csv, tsv, parquet or WikiExtractor output, each also .gz .zst "
-            ".xz .bz2; - for standard input; python:PACKAGE,... for the documentation in installed packages.",
+            help="Files, folders or globs of txt, jsonl, csv, tsv, parquet or WikiExtractor output, also "
+            "compressed (.gz .zst .xz .bz2); - is standard input; python:PACKAGE,... is the "
+            "documentation of installed packages.",
         ),
     ],
     out: Annotated[Path | None, typer.Option("-o", "--output", help="Corpus folder to write.")] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer folder: encode right away, too.")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer folder: also encode the corpus.")] = None,
     config: ConfigFile = None,
-    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one per core. Changes no byte.")] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Number of processes; 0 is one per core. Does not affect the output.")
+    ] = 0,
     engine: Annotated[
-        str, typer.Option(help="Where units are done: processes, or ray (a cluster). Changes no byte.")
+        str, typer.Option(help="processes, or ray (a cluster). Does not affect the output.")
     ] = "processes",
-    show: Annotated[bool, typer.Option("--show", help="Show the card of a corpus folder and a few documents.")] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Print the card of a corpus folder and a few documents.")
+    ] = False,
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Make a corpus: clean documents of sentences in checked shards, every record kept or counted, and a card.
+    """Build a training corpus: clean, split and deduplicate text files.
 
-    Interrupted, the same command goes on where it stopped.
+    Writes shards with checksums, a card, and a list of the unreadable records. The same command resumes an interrupted
+    build.
     """
     from bertie.data import card
     from bertie.data import corpus as making
@@ -133,7 +139,7 @@ def corpus(
 
 
 def _plan(inputs: list[str], config: "CorpusConfig") -> None:
-    """What a run would read, in how many units."""
+    """Prints the files that a build would read."""
     from bertie.data import sources
 
     units, passed_over = sources.plan([name for name in inputs if name != "-"], config.reading)
@@ -148,7 +154,7 @@ def _plan(inputs: list[str], config: "CorpusConfig") -> None:
 
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:
-    """The card of a corpus and how its first documents begin."""
+    """Prints the card of a corpus and the beginning of its first documents."""
     from itertools import islice
 
     from rich.markdown import Markdown

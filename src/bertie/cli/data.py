@@ -1,4 +1,4 @@
-"""`bertie data`: the published data sets Bertie reads, where they live, and whether a folder holds them whole."""
+"""`bertie data`: the supported data sets, their sources, and a check of downloaded files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,13 +12,16 @@ from bertie.errors import DataError, UsageError
 
 @app.command()
 def data(
-    names: Annotated[list[str] | None, typer.Argument(help="Names of data sets; none: all.")] = None,
-    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Check the files in this folder.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of data sets. Default: all.")] = None,
+    data_dir: Annotated[Path | None, typer.Option("--data-dir", help="Folder of downloaded files to check.")] = None,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """List the published data sets, their terms and their homes; or check a folder's files against what was published.
+    """List supported data sets, or check downloaded files.
+
+    The list has the source and the licence of every data set. The check compares the number of examples with the
+    published number.
 
     [bold]Examples[/]
 
@@ -59,7 +62,7 @@ def data(
 
 
 def _check(names: list[str], data_dir: Path) -> None:
-    """Raises DataError when a file that is there is not what was published, or when none is there."""
+    """Raises DataError when a file differs from the published one, or when no file is found."""
     from bertie.tasks.datasets import DATASETS, check
 
     answers, wrong, found = [], 0, 0

@@ -11,21 +11,21 @@ from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 
 @app.command()
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder.")] = Path("runs/demo"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")] = Path("runs/demo"),
     corpus: Annotated[
-        str | None, typer.Option("--corpus", help="Your own text: a file, folder or glob, as `bertie corpus` takes it.")
+        str | None, typer.Option("--corpus", help="Your own text: a file, folder or glob, as for `bertie corpus`.")
     ] = None,
     minutes: Annotated[
-        float, typer.Option("--minutes", min=0.5, help="Time budget in minutes, report included.")
+        float, typer.Option("--minutes", min=0.5, help="Time budget in minutes, including the report.")
     ] = 7.5,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Run the whole pipeline on sample text: corpus, vocabulary, pre-training, fine-tuning, report.
+    """Run the whole pipeline on sample text, from corpus to report.
 
-    Without --corpus, the sample text is the documentation inside the installed Python packages. The task is to tell
+    Without --corpus, the sample text is the documentation inside the installed Python packages. The task is to classify
     which library a passage documents: with the pre-trained model, from random weights, and by counting words. An
     interrupted demo resumes with the same command.
 

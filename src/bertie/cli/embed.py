@@ -1,4 +1,4 @@
-"""`bertie embed`: vectors of texts."""
+"""`bertie embed`: sentence embeddings."""
 
 import sys
 from dataclasses import replace
@@ -18,12 +18,15 @@ def embed(
     model: Annotated[
         Path,
         typer.Argument(
-            help="Folder of a model (one of sentence-transformers too), run or checkpoint.", callback=tables.resolved
+            help="Folder of a model (also of sentence-transformers), run or checkpoint.", callback=tables.resolved
         ),
     ],
     file: tables.TextFile = "-",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help=".npy, .jsonl, .parquet, .csv, .tsv, .xlsx.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write: .npy, .jsonl, .parquet, .csv, .tsv or .xlsx. Default: stdout."
+        ),
     ] = None,
     only_answers: tables.OnlyAnswers = False,
     excel: tables.Excel = False,
@@ -32,8 +35,8 @@ def embed(
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
     format_: tables.Format = "",
-    pooling: Annotated[str | None, typer.Option("--pooling", help="mean, cls or max. Left out: as trained.")] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector of length one.")] = False,
+    pooling: Annotated[str | None, typer.Option("--pooling", help="mean, cls or max. Default: as in training.")] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
     max_length: tables.MaxLength = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
@@ -42,10 +45,11 @@ def embed(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write a vector for every text, in order; texts may be more than fit into memory.
+    """Compute sentence embeddings.
 
-    Each record keeps all columns of its row, then come the numbers of its row and its line, and the vector; a .npy file
-    holds the vectors alone. A row that cannot be read is counted; it has an error in its place, in .npy a row of NaN.
+    The vectors are in the order of the texts, and the input may be larger than memory. Each record has all columns of
+    its row, the row number, the line number, and the vector. A .npy file has only the vectors. Rows that cannot be read
+    are counted: their record has an "error", and a .npy file has a row of NaN.
 
     [bold]Examples[/]
 

@@ -1,4 +1,4 @@
-"""`bertie evaluate`: the metrics of a model on labelled examples."""
+"""`bertie evaluate`: the metrics of a model on labeled examples."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,10 +19,10 @@ def evaluate(
     model: Annotated[
         Path, typer.Argument(help="Folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
     ],
-    file: Annotated[str, typer.Argument(help="Labelled examples: csv, tsv, jsonl, parquet; - is stdin.")] = "",
+    file: Annotated[str, typer.Argument(help="Labeled examples: csv, tsv, jsonl or parquet; - is stdin.")] = "",
     data: tables.DataSet = "",
     data_dir: tables.DataDir = None,
-    split: Annotated[str, typer.Option("--split", help="Which split of --data.")] = "dev",
+    split: Annotated[str, typer.Option("--split", help="Split of --data.")] = "dev",
     text: tables.TextColumns = None,
     label: tables.LabelColumn = "",
     columns: tables.ColumnNames = "",
@@ -31,22 +31,24 @@ def evaluate(
     max_length: tables.MaxLength = None,
     too_long: tables.TooLong = None,
     against: Annotated[
-        Path | None, typer.Option("--against", help="Another model: is the difference more than chance?")
+        Path | None,
+        typer.Option("--against", help="Folder of a second model: test whether the difference is significant."),
     ] = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the figures as JSON.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file of the metrics.")] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", help="Also draw a page: confusions, slices, the worst answers.")
+        Path | None, typer.Option("--report", help="HTML page: confusion matrix, subgroups, worst predictions.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what --output and --report name.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of --output and --report.")] = False,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Accuracy, F1, Matthews' correlation and more, each with its 95 % bootstrap interval.
+    """Evaluate a model on labeled examples.
 
-    The file is streamed, so it may be larger than memory. Labels the model never learnt count as errors.
+    Prints the metrics of the task, each with its 95% bootstrap interval. The file is streamed, so it may be larger than
+    memory. Labels that the model does not know count as errors.
 
     [bold]Examples[/]
 
@@ -118,7 +120,7 @@ def evaluate(
 
 
 def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
-    """A table of the figures per label where there are labels, for people, and a word on what is odd about them."""
+    """Prints a table of the metrics per label, where there are labels, and warnings about unusual results."""
     from rich.table import Table
 
     from bertie.metrics.base import baselines_of, undefined, verdict

@@ -1,4 +1,4 @@
-"""`bertie families`: every family in a line, or one in full."""
+"""`bertie families`: one line per family, or one family in detail."""
 
 import re
 from typing import Annotated, Any
@@ -18,12 +18,15 @@ EXAMPLES = """Examples:\n
 
 @app.command(epilog=EXAMPLES)
 def families(
-    name: Annotated[str | None, typer.Argument(help="One family, described in full.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Family to describe in detail.")] = None,
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """List supported model architectures, or describe one: source, heads, tokenizer, presets."""
+    """List supported model architectures, or describe one.
+
+    The description has the source, heads, tokenizer and presets.
+    """
     rows = describe()
     if name is not None:
         from bertie.families import VARIANTS
@@ -39,7 +42,7 @@ def families(
 
 
 def describe() -> list[dict[str, Any]]:
-    """The facts of every family. parameters: those of its presets, in their order."""
+    """Returns the facts of every family. parameters: those of its presets, in the order of the presets."""
     from bertie import families
 
     sizes = {row["preset"]: row["parameters"] for row in list_presets()}
@@ -58,7 +61,7 @@ def describe() -> list[dict[str, Any]]:
 
 
 def _line(row: dict[str, Any]) -> str:
-    """Name, sizes, and the first clause of what the family is."""
+    """Returns the name, the sizes, and the first clause of the description."""
     ends = dict.fromkeys(_parameters(size) for size in (min(row["parameters"]), max(row["parameters"])))
     clause = re.split(r"[.:;?](?:\s|$)|, ", row["about"])[0]
     return f"[bold]{row['model_type']:<12}[/] {' to '.join(ends):<14} {clause}"

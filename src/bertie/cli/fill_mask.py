@@ -1,4 +1,4 @@
-"""`bertie fill-mask`: what a pre-trained model would put in a gap."""
+"""`bertie fill-mask`: predictions of a pre-trained model for masked tokens."""
 
 import sys
 from pathlib import Path
@@ -20,14 +20,14 @@ def fill_mask(
     model: Annotated[
         Path, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
     ],
-    text: Annotated[str, typer.Argument(help="A text with one [MASK] or more; - reads lines of stdin.")] = "-",
-    top: Annotated[int, typer.Option("--top", min=1, help="Proposals for each mask.")] = 5,
+    text: Annotated[str, typer.Argument(help="Text with one or more [MASK]; - reads lines of stdin.")] = "-",
+    top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,
     device: tables.Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fill in the gaps of a text.
+    """Predict masked tokens.
 
     [bold]Examples[/]
 

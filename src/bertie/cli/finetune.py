@@ -1,4 +1,4 @@
-"""`bertie finetune`: labelled examples and a pre-trained model in, a model for one task out."""
+"""`bertie finetune`: a model for one task, from labeled examples and a pre-trained model."""
 
 import shlex
 from pathlib import Path
@@ -40,17 +40,22 @@ def finetune(
     output: Output = None,
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", min=1, help="Runs with different seeds, from --seed up; left out: 5 on small --data."),
+        typer.Option(
+            "--seeds",
+            min=1,
+            help="Number of runs with different seeds, from --seed up. Default: 5 on small --data, otherwise 1.",
+        ),
     ] = None,
     config: ConfigFile = None,
     resume: Resume = "auto",
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Fine-tune a pre-trained model for a task: by default, to classify texts or pairs of texts.
+    """Fine-tune a pre-trained model for a task.
 
-    The same command goes on where it was stopped. Any setting can be given as key=value (epochs=5, optim.lr=5e-5,
-    max_length=256, too_long=window, from_scratch=true); RUN/run.yaml holds them all.
+    The default task classifies texts or pairs of texts. The same command resumes an interrupted run. Any setting can be
+    given as key=value (epochs=5, optim.lr=5e-5, max_length=256, too_long=window, from_scratch=true). RUN/run.yaml lists
+    all settings.
 
     [bold]Examples[/]
 
@@ -91,7 +96,7 @@ def finetune(
 def settings_of(
     model: str | None, overrides: list[str] | None, config: Path | None, given: OptionValues
 ) -> "FinetuneConfig":
-    """The settings of a run: of a file or the set's recipe, of options, of key=value; the later wins."""
+    """Returns the settings of a run. Options override a file or the data set's recipe; key=value overrides options."""
     from bertie import settings as configs
     from bertie.runs.config import FinetuneConfig
     from bertie.tasks.datasets import DATASETS
@@ -115,7 +120,7 @@ def _show(results: dict[str, Any], output: Path) -> None:
 
 
 def what_next(model: Path) -> list[str]:
-    """Commands that use a trained model, to be copied into a shell."""
+    """Returns commands that use a trained model, ready to copy into a shell."""
     from bertie.infer.predict import training_facts
     from bertie.tasks import TASKS
     from bertie.text.tokenizer import Tokenizer

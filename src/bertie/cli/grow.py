@@ -1,4 +1,4 @@
-"""`bertie grow`, `bertie shrink` and `bertie vocabulary extend|trim`: a trained model of another size."""
+"""`bertie grow`, `bertie shrink` and `bertie vocabulary extend|trim`: a trained model in another size."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)]
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
-vocabulary = typer.Typer(help="Give a model words of a domain, or only those of some texts.", no_args_is_help=True)
+vocabulary = typer.Typer(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
 app.add_typer(vocabulary, name="vocabulary")
 
 
@@ -23,18 +23,21 @@ app.add_typer(vocabulary, name="vocabulary")
 def grow(
     folder: Folder,
     out: Out,
-    layers: Annotated[int | None, typer.Option(min=1, help="Layers to have.")] = None,
-    how: Annotated[str, typer.Option(help="stack, interleave, or identity (pre-norm models).")] = "stack",
-    times: Annotated[int, typer.Option(min=1, help="How many times as wide; logits stay.")] = 1,
-    intermediate: Annotated[int | None, typer.Option(min=1, help="Width of the feed-forward network.")] = None,
-    positions: Annotated[int | None, typer.Option(min=1, help="Tokens a text may have.")] = None,
-    fill: Annotated[str, typer.Option(help="New positions: tile or interpolate.")] = "tile",
+    layers: Annotated[int | None, typer.Option(min=1, help="Number of layers of the new model.")] = None,
+    how: Annotated[str, typer.Option(help="stack, interleave, or identity (pre-norm models only).")] = "stack",
+    times: Annotated[int, typer.Option(min=1, help="Factor for the hidden size. The logits do not change.")] = 1,
+    intermediate: Annotated[int | None, typer.Option(min=1, help="Size of the feed-forward network.")] = None,
+    positions: Annotated[int | None, typer.Option(min=1, help="Maximum number of tokens of a text.")] = None,
+    fill: Annotated[str, typer.Option(help="Initialization of new positions: tile or interpolate.")] = "tile",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Make a trained model deeper, wider or longer, to be trained on."""
+    """Add layers, width or positions to a model.
+
+    Continue to train the new model afterwards.
+    """
     from bertie.models.surgery import deeper, with_positions
     from bertie.models.widen import wider
 
@@ -56,14 +59,17 @@ def grow(
 def shrink(
     folder: Folder,
     out: Out,
-    layers: Annotated[str, typer.Option(help="Layers to take, from 0; left out: every other one.")] = "",
-    family: Annotated[str, typer.Option(help="Family the result is of; left out: the same.")] = "",
+    layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
+    family: Annotated[str, typer.Option(help="Family of the new model. Default: the same.")] = "",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Take some layers of a trained model: where a student starts that is to be distilled from it."""
+    """Initialize a smaller student model from a model's layers.
+
+    Train the student by distillation from the model.
+    """
     from bertie.families import VARIANTS
     from bertie.models.surgery import take_layers
 
@@ -79,14 +85,17 @@ def shrink(
 @vocabulary.command(epilog="Example: [bold]bertie vocabulary extend models/base words.txt -o models/medical[/]")
 def extend(
     folder: Folder,
-    words: Annotated[Path, typer.Argument(help="A word a line.")],
+    words: Annotated[Path, typer.Argument(help="File of words, one per line.")],
     out: Out,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Make each of some words one piece, which starts as the mean of the pieces it was."""
+    """Add words to the vocabulary of a model.
+
+    The embedding of a new word is the mean of the embeddings of its former tokens.
+    """
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 
@@ -101,14 +110,17 @@ def extend(
 @vocabulary.command(epilog="Example: [bold]bertie vocabulary trim models/multilingual korean.txt -o models/korean[/]")
 def trim(
     folder: Folder,
-    texts: Annotated[list[Path], typer.Argument(help="Text files whose pieces are kept.")],
+    texts: Annotated[list[Path], typer.Argument(help="Text files whose tokens are kept.")],
     out: Out,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Keep the pieces that some texts are made of, and the special tokens; these texts read as before."""
+    """Keep only the tokens that occur in some texts, and the special tokens.
+
+    The model's output for these texts does not change.
+    """
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 

@@ -1,4 +1,4 @@
-"""`bertie info`: what a model folder or a preset is, what it weighs and what it costs to run."""
+"""`bertie info`: the architecture, size and cost of a model folder or a preset."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,12 +24,12 @@ def info(
         str | None, typer.Argument(help="Preset, or folder of a model, run or checkpoint.", callback=tables.resolved)
     ] = None,
     presets: Annotated[bool, typer.Option("--presets", help="List the presets.")] = False,
-    length: Annotated[int, typer.Option(min=1, help="Tokens a sequence, for the operations a token costs.")] = 128,
+    length: Annotated[int, typer.Option(min=1, help="Sequence length in tokens, for the operations per token.")] = 128,
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Show a model's architecture, parameters, memory, operations a token, and its tokenizer."""
+    """Show a model's architecture, parameters, memory, operations and tokenizer."""
     if presets == (model is not None):
         raise UsageError("Name one model folder or preset, or pass --presets for the list.")
     facts = list_presets() if model is None else describe(model, length)
@@ -42,7 +42,7 @@ def info(
 
 
 def list_presets() -> list[dict[str, Any]]:
-    """Every preset: name, model_type, sizes, parameters."""
+    """Returns name, model_type, sizes and parameters of every preset."""
     from bertie import families
     from bertie.models.count import decoder_parameters, parameters
 
@@ -62,7 +62,7 @@ def list_presets() -> list[dict[str, Any]]:
 
 
 def describe(model: str, length: int) -> dict[str, Any]:
-    """The facts of one model. Raises UsageError for what is neither folder nor preset, DataError for a bad folder."""
+    """Returns the facts of one model. Raises UsageError for an unknown name, DataError for a bad folder."""
     from bertie import families, objectives
     from bertie.models import count
 
@@ -114,7 +114,7 @@ def _tokenizer(folder: Path) -> dict[str, Any] | None:
 
 
 def _show_presets(rows: list[dict[str, Any]]) -> None:
-    """A line each. Written out, since a table that is wider than the terminal would break the names."""
+    """Returns one line per preset. A rich table that is wider than the terminal would break the names."""
     width = max(len(row["preset"]) for row in rows)
     line = "{:<" + str(width) + "}  {:>6}  {:>6}  {:>10}  {:>13}"
     lines = [line.format("preset", "layers", "hidden", "vocabulary", "parameters")]

@@ -1,11 +1,11 @@
-"""Options made from the fields of a config: their help is the field's docstring, their default the field's default.
+"""Options made from the fields of a config: the help is the field's docstring, the default is the field's default.
 
     @app.command()
     @configured("bertie.runs.config:PretrainConfig", corpus="corpus", seed="train.seed")
     def pretrain(given: OptionValues, overrides: Overrides = None, ...): ...
 
-`given` holds what the user passed, by the dotted key of the setting. Fields are read from the source, since pydantic
-and what the configs import would make --help slow.
+`given` has the values that the user passed, by the dotted key of the setting. Fields are read from the source code,
+since importing pydantic and the configs would make --help slow.
 """
 
 import ast
@@ -28,7 +28,7 @@ TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 
 @dataclass(frozen=True)
 class Setting:
-    """A field of a config as its source has it. default: None where it has none, or is None or empty."""
+    """A field of a config, read from its source code. default: None for no default, None or an empty value."""
 
     type: str
     default: Any
@@ -37,7 +37,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Flag:
-    """An option for a setting, where its name or its help alone would not do. commas: several values in one."""
+    """An option for a setting that needs more than a name and a help text. commas: the value is a comma-separated list."""
 
     key: str
     name: str = ""
@@ -46,9 +46,9 @@ class Flag:
 
 
 def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command one option per setting of a config ("module:Class"), and the options that all commands have.
+    """Decorator: adds an option per setting of a config ("module:Class"), and the options that all commands have.
 
-    The command gets the values as `given`. options: parameter name -> dotted key, or a `Flag`.
+    The command receives the values as `given`. options: parameter name -> dotted key, or a `Flag`.
     """
     flags = {name: key if isinstance(key, Flag) else Flag(key) for name, key in options.items()}
     found = {name: _option(name, flag, setting(config, flag.key)) for name, flag in flags.items()}
@@ -101,7 +101,7 @@ def _value(flag: Flag, value: Any) -> Any:
 
 @cache
 def setting(config: str, key: str) -> Setting:
-    """The field of a config with a dotted key. Raises KeyError when there is none."""
+    """Returns the field of a config with a dotted key. Raises KeyError for an unknown key."""
     module, _, name = config.partition(":")
     first, _, rest = key.partition(".")
     body = _class(module, name).body
@@ -111,7 +111,8 @@ def setting(config: str, key: str) -> Setting:
                 return setting(f"{module}:{ast.unparse(node.annotation)}", rest)
             said = after.value if isinstance(after, ast.Expr) else None
             help = said.value if isinstance(said, ast.Constant) else ""
-            return Setting(ast.unparse(node.annotation), _default(node.value), " ".join(str(help).split()))
+            text = " ".join(str(help).split()).partition(" Source: ")[0]
+            return Setting(ast.unparse(node.annotation), _default(node.value), text)
     for base in _class(module, name).bases:
         if isinstance(base, ast.Name) and base.id != "Config":
             return setting(f"{module}:{base.id}", key)
@@ -119,7 +120,7 @@ def setting(config: str, key: str) -> Setting:
 
 
 def _class(module: str, name: str) -> ast.ClassDef:
-    """The definition of a class, in the module or where the module has it from."""
+    """Returns the definition of a class in the module, or in the module that it is imported from."""
     for node in _tree(module).body:
         if isinstance(node, ast.ClassDef) and node.name == name:
             return node

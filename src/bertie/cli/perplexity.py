@@ -1,4 +1,4 @@
-"""`bertie perplexity`: how well a masked language model expects texts."""
+"""`bertie perplexity`: pseudo-perplexity of a masked language model."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -17,14 +17,18 @@ def perplexity(
     model: Annotated[
         Path, typer.Argument(help="Folder of a masked language model, run or checkpoint.", callback=tables.resolved)
     ],
-    file: Annotated[str, typer.Argument(help="Texts: txt (one a line), csv, tsv, jsonl, parquet; - is stdin.")] = "-",
+    file: Annotated[
+        str, typer.Argument(help="Texts: txt (one per line), csv, tsv, jsonl or parquet; - is stdin.")
+    ] = "-",
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Read the first so many texts alone.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Number of texts to read, from the first.")
+    ] = None,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", min=3, help="Longer texts are left out. By default: what the model reads."),
+        typer.Option("--max-length", min=3, help="Longer texts are skipped. Default: the model's maximum length."),
     ] = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
@@ -32,11 +36,11 @@ def perplexity(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Pseudo-perplexity: each token is hidden in turn, and the model says what it was. Lower is better, 1 is certainty.
+    """Compute the pseudo-perplexity of a masked language model.
 
-    A text is read as often as it has tokens, so a few hundred sentences are enough. Compare models of different
-    vocabularies per word: a word the vocabulary does not know costs 8 bits a byte. The file is streamed; rows that
-    cannot be read are counted.
+    Each token is masked in turn and predicted. Lower is better, and 1 means certainty. The model reads a text once per
+    token, so a few hundred sentences are enough. Compare models with different vocabularies per word. A word that the
+    vocabulary does not know costs 8 bits per byte. The file is streamed, and rows that cannot be read are counted.
 
     [bold]Examples[/]
 

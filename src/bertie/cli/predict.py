@@ -1,4 +1,4 @@
-"""`bertie predict`: answers for texts, streaming, in the order they came."""
+"""`bertie predict`: predictions for a stream of texts, in the order of the input."""
 
 import sys
 from contextlib import ExitStack
@@ -23,7 +23,14 @@ def predict(
     ],
     file: tables.TextFile = "-",
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help=".jsonl, .csv, .tsv, .xlsx, .parquet; .json: by id.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="File to write: .jsonl, .csv, .tsv, .xlsx or "
+            ".parquet; .json is an object of answers by id. "
+            "Default: stdout.",
+        ),
     ] = None,
     only_answers: tables.OnlyAnswers = False,
     excel: tables.Excel = False,
@@ -41,12 +48,12 @@ def predict(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Answer texts from a file or standard input, one record per row, in order.
+    """Predict labels for texts from a file or standard input.
 
-    Each record keeps all columns of its row. Then come the numbers of its row and its line, and the answer. A row that
-    cannot be answered gets an "error" in place of the answer and is counted; the rest goes on. From standard input each
-    line is answered as it comes; for a model of pairs a line is FIRST<TAB>SECOND. A .json file is one object of answers
-    by id, as the official scripts of SQuAD, KorQuAD and KLUE read them.
+    Writes one record per row, in order. Each record has all columns of its row, the row number, the line number, and
+    the prediction. A row without a prediction gets an "error" instead and is counted. Lines of standard input are
+    processed one by one; for a model of pairs, a line is FIRST<TAB>SECOND. A .json file is one object of answers by id,
+    as the official scripts of SQuAD, KorQuAD and KLUE read it.
 
     [bold]Examples[/]
 

@@ -1,4 +1,4 @@
-"""`bertie pretrain`: a corpus and a tokenizer in, a pre-trained model out."""
+"""`bertie pretrain`: a pre-trained model from a corpus and a tokenizer."""
 
 from pathlib import Path
 from typing import Annotated
@@ -19,25 +19,30 @@ def pretrain(
     output: Output = None,
     config: ConfigFile = None,
     from_: Annotated[
-        Path | None, typer.Option("--from", help="Repeat this run: its run.yaml, on the same corpus and tokenizer.")
+        Path | None, typer.Option("--from", help="Run to repeat: its run.yaml, on the same corpus and tokenizer.")
     ] = None,
     resume: Resume = "auto",
     allow_change: Annotated[
-        list[str] | None, typer.Option("--allow-change", help="Setting that may differ when resuming: optim.lr.")
+        list[str] | None,
+        typer.Option("--allow-change", help="Setting that may differ when a run is resumed: optim.lr."),
     ] = None,
     overwrite: Overwrite = False,
     minutes: Annotated[
         float | None,
-        typer.Option("--minutes", min=0.1, help="Train for about so long: train.steps from a trial of a few steps."),
+        typer.Option(
+            "--minutes",
+            min=0.1,
+            help="Approximate training time in minutes: sets train.steps after a trial of a few steps.",
+        ),
     ] = None,
     dry_run: DryRun = False,
 ) -> None:
     """Pre-train a model on a corpus.
 
-    The same command goes on where it was stopped: by Ctrl-C, SIGTERM, a full disk or a crash. Any setting can be given
-    as key=value (model=bert-mini, train.steps=50000, optim.lr=5e-4, objectives.nsp=null); RUN/run.yaml holds them all.
-    Under torchrun, the batch is shared among the processes. --dry-run writes no run; beside the corpus it leaves its
-    token ids, which the run then finds made.
+    The same command resumes a run that was stopped by Ctrl-C, SIGTERM, a full disk or a crash. Any setting can be given
+    as key=value (model=bert-mini, train.steps=50000, optim.lr=5e-4, objectives.nsp=null). RUN/run.yaml lists all
+    settings. Under torchrun, the processes share each batch. --dry-run writes no run folder. It only writes the token
+    ids of the corpus, which the run needs too.
 
     [bold]Examples[/]
 

@@ -1,4 +1,4 @@
-"""`bertie reproduce`: the tables of the documentation, made again."""
+"""`bertie reproduce`: the result tables of the documentation."""
 
 from pathlib import Path
 from typing import Annotated
@@ -9,26 +9,29 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
 
-group = typer.Typer(help="Make the tables of the documentation again.", no_args_is_help=True)
+group = typer.Typer(help="Reproduce the published result tables.", no_args_is_help=True)
 app.add_typer(group, name="reproduce")
 
 
 @group.command("results")
 def results(
-    model: Annotated[str, typer.Option(help="Folder of the pre-trained English model.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that has the sets' folders: glue, tagging, squad, nsmc.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs, from which it goes on.")],
+    model: Annotated[str, typer.Option(help="Folder of a pre-trained English model.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder that contains the folders glue, tagging, squad and nsmc.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the runs. Finished runs in it are reused.")
+    ],
     korean_model: Annotated[str, typer.Option(help="Folder of a pre-trained Korean model, for NSMC.")] = "",
-    only: Annotated[str, typer.Option(help="Rows, comma-separated. Left out: all there are models for.")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each side, at most; some rows have fewer.")] = 5,
-    to: Annotated[Path | None, typer.Option("--to", help="Write the page here; left out: OUTPUT/results.md.")] = None,
+    only: Annotated[str, typer.Option(help="Rows, comma-separated. Default: all rows with a model.")] = "",
+    seeds: Annotated[int, typer.Option(min=1, help="Maximum number of runs per library. Some rows have fewer.")] = 5,
+    to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/results.md.")] = None,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Fine-tune on published sets over several seeds, by Bertie and by the transformers Trainer: the table of results.
+    r"""Fine-tune on published data sets with Bertie and with the transformers Trainer.
 
-    The same command goes on where it was stopped. Needs the peers: pip install 'bertie\[dev]'.
+    Writes the table of results over several seeds. The same command resumes an interrupted one. Needs the peers:
+    pip install 'bertie\[dev]'.
 
     [bold]Example[/]
 

@@ -1,4 +1,4 @@
-"""`bertie verify`, `bertie report`, `bertie compare` and `bertie export-checkpoint`: what a run folder holds."""
+"""`bertie verify`, `bertie report`, `bertie compare` and `bertie export-checkpoint`: the contents of a run folder."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +14,10 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="Run folder.")]
 
 @app.command()
 def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """Check that a run folder is whole and can be made again.
+    """Check the integrity of a run folder.
 
-    Looks at the config, the lines of the metrics, every byte of the checkpoints, the model, and whether corpus and
-    tokenizer still are those the run read. Exit code 3 when something is wrong.
+    Checks the config, the lines of the metrics, every byte of the checkpoints, and the model. Also checks that corpus
+    and tokenizer are those of the run. The exit code is 3 when something is wrong.
 
     [bold]Examples[/]
 
@@ -39,9 +39,9 @@ def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
 
 @app.command()
 def report(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose = False) -> None:
-    """Draw a run as one page, RUN/report.html: of pre-training or of fine-tuning.
+    """Write the HTML report of a run: RUN/report.html.
 
-    Works while the run is going on, too.
+    The run may be pre-training or fine-tuning, and may be in progress.
 
     [bold]Examples[/]
 
@@ -71,8 +71,8 @@ def export_checkpoint(
 ) -> None:
     """Write a model folder from a checkpoint of a run.
 
-    Of a run folder, the newest whole checkpoint is taken. The run itself does not change and can be resumed. Commands
-    that take a model accept RUN and RUN/checkpoint-N directly; export one to keep it or to open it elsewhere.
+    For a run folder, the newest intact checkpoint is used. The run itself does not change and can be resumed. Commands
+    that take a model accept RUN and RUN/checkpoint-N directly. Export a checkpoint to keep it or to open it elsewhere.
 
     [bold]Examples[/]
 
@@ -91,17 +91,17 @@ def export_checkpoint(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Run folders, finished or not.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Page to write: FILE.html.")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Run folders, finished or in progress.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compare runs: figures, cost, and the settings that differ.
+    """Compare runs: metrics, cost, and the settings that differ.
 
-    All runs are of pre-training, or all of fine-tuning. A folder of several seeds is one row with a 95% confidence
-    interval; a folder of `bertie tune` is a row for each trial. The page also draws the curves over each other.
+    All runs must be of pre-training, or all of fine-tuning. A folder of several seeds is one row with a 95% confidence
+    interval. A folder of `bertie tune` has one row per trial. The page also shows the curves of all runs in one chart.
 
     [bold]Examples[/]
 

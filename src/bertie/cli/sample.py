@@ -1,4 +1,4 @@
-"""`bertie sample`: small tables of made-up examples, to try the commands with."""
+"""`bertie sample`: small generated tables of examples to try the commands with."""
 
 import csv
 import io
@@ -14,17 +14,19 @@ from bertie.errors import UsageError, nearest
 
 @app.command()
 def sample(
-    name: Annotated[str, typer.Argument(help="The table: reviews.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="CSV file. Default: standard output.")] = None,
+    name: Annotated[str, typer.Argument(help="Name of the table: reviews.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="CSV file to write. Default: standard output.")
+    ] = None,
     language: Annotated[str, typer.Option("--language", help="Language of the texts: en or ko.")] = "en",
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write a small table of made-up examples.
+    """Write a small table of generated examples.
 
-    `reviews` has 120 short reviews with the labels positive and negative. A template grammar writes them, so that they
+    `reviews` has 120 short reviews with the labels positive and negative. A template grammar generates them, so they
     are the same on every machine.
 
     [bold]Examples[/]

@@ -1,4 +1,4 @@
-"""`bertie submission`: the zip that GLUE's server scores, written and checked."""
+"""`bertie submission`: the zip file for GLUE's server, written and validated."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,18 +13,19 @@ from bertie.errors import DataError, UsageError
 
 @app.command()
 def submission(
-    file: Annotated[Path, typer.Argument(help="The zip: to write, or with no models to check.")],
-    models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER of each fine-tuned model.")] = None,
-    data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder with GLUE's files.")] = Path(),
+    file: Annotated[Path, typer.Argument(help="Zip file to write, or to validate when no models are given.")],
+    models: Annotated[list[str] | None, typer.Argument(help="SET=FOLDER for each fine-tuned model.")] = None,
+    data_dir: Annotated[Path, typer.Option("--data-dir", help="Folder of GLUE's files.")] = Path(),
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Answer GLUE's test sets and zip the answers as its server wants them; or check such a zip.
+    """Create or validate a GLUE submission.
 
-    The model of mnli answers both of its test sets, and the diagnostic set AX.
+    Predicts GLUE's test sets and writes the zip file for GLUE's server. The model of mnli predicts both of its test
+    sets and the diagnostic set AX.
 
     [bold]Examples[/]
 

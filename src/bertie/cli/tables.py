@@ -1,4 +1,4 @@
-"""Options about tables of examples, which finetune, evaluate and predict share."""
+"""Options for tables of examples, shared by finetune, evaluate and predict."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,43 +17,45 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "bf16", "auto")
 
-TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one a line); - is stdin.")]
+TextFile = Annotated[
+    str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet or txt (one per line); - is stdin.")
+]
 TextColumns = Annotated[
     list[str] | None,
-    typer.Option("--text", help="Column of the text; twice for a pair. Left out: recognised by name."),
+    typer.Option("--text", help="Column of the text; pass it twice for a pair. Default: recognized by name."),
 ]
-LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Left out: recognised by name.")]
+LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized by name.")]
 ColumnNames = Annotated[
-    str, typer.Option("--columns", help="Names of the columns of a file without a header line: source,label,text.")
+    str, typer.Option("--columns", help="Column names of a file without a header line: source,label,text.")
 ]
 Encoding = Annotated[str, typer.Option("--encoding", help="Text encoding of the files: utf-8, cp949 ...")]
 Format = Annotated[
     str, typer.Option("--format", help="csv, tsv, xlsx, jsonl, parquet or lines. Default: inferred from the file.")
 ]
 OnlyAnswers = Annotated[
-    bool, typer.Option("--only-answers", help="Leave out the columns of the rows: line, id and answer.")
+    bool, typer.Option("--only-answers", help="Omit the input columns: write only line, id and prediction.")
 ]
-Excel = Annotated[
-    bool, typer.Option("--excel", help="Write .csv or .tsv as Excel opens it: UTF-8 with a byte order mark.")
-]
+Excel = Annotated[bool, typer.Option("--excel", help="Write .csv or .tsv for Excel: UTF-8 with a byte order mark.")]
 OutputEncoding = Annotated[str, typer.Option("--output-encoding", help="Text encoding of the output: utf-8, cp949 ...")]
-DataSet = Annotated[str, typer.Option("--data", help="A published data set: sst2, mrpc, nsmc ... (with --data-dir).")]
+DataSet = Annotated[str, typer.Option("--data", help="Published data set: sst2, mrpc, nsmc ... (with --data-dir).")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the published files of --data.")]
-MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens per text. Left out: as in training.")]
+MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens per text. Default: as in training.")]
 TooLong = Annotated[
-    str | None, typer.Option("--too-long", help="Longer texts: truncate, window or error. Left out: as in training.")
+    str | None,
+    typer.Option("--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."),
 ]
 Precision = Annotated[
     str,
     typer.Option(
-        "--precision", help="fp32; bf16: the third digit may differ; auto: bf16 where this machine is quicker in it."
+        "--precision", help="fp32; bf16 (may change the third digit); auto: bf16 where it is faster on this machine."
     ),
 ]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, mps; auto: the best there is.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or mps; auto: the fastest available device.")]
 
 
 def resolved(model: Path | str | None) -> Path | str | None:
-    """The folder of the model that an argument names, which may be a run or a checkpoint; presets stay."""
+    """Returns the model folder that an argument names, which may be a run or a checkpoint. Presets are returned
+    unchanged."""
     from bertie.runs.models import model_folder
 
     return None if model is None else type(model)(model_folder(model))
@@ -67,7 +69,7 @@ def names(text: str) -> tuple[str, ...]:
 def unlabelled(
     file: str, text: list[str] | None, columns: str, encoding: str, kind: str, *, keep: bool = False
 ) -> "TableFormat":
-    """How a file of texts alone is read, as the options say. keep: its other columns too."""
+    """Returns the format of a file of unlabeled texts. keep: whether to read its other columns too."""
     from bertie.data.rows import kind_of
     from bertie.data.tables import TableFormat
 
@@ -77,7 +79,7 @@ def unlabelled(
 
 
 def kind_of_output(output: Path | None, kinds: Iterable[str]) -> str:
-    """The ending of an output file's name, one of `kinds`; .jsonl where there is no file."""
+    """Returns the extension of an output file, one of `kinds`; .jsonl where there is no file."""
     kind = output.suffix.lower() if output else ".jsonl"
     if kind not in kinds:
         raise UsageError(
@@ -87,7 +89,7 @@ def kind_of_output(output: Path | None, kinds: Iterable[str]) -> str:
 
 
 def form(kind: str, only_answers: bool, excel: bool, encoding: str) -> "Form":
-    """How records are written, as the options say."""
+    """Returns the format of the output records."""
     from bertie.data.lines import check_encoding
     from bertie.infer.records import TEXT, Form
 
@@ -102,13 +104,13 @@ def form(kind: str, only_answers: bool, excel: bool, encoding: str) -> "Form":
 
 
 def numbers(row: "Row", number: int, only_answers: bool) -> dict[str, Any]:
-    """The number of a row, of the line where it ends, and its id unless one of its columns is called so."""
+    """Returns the numbers of a row and of its last line, and its id unless one of its columns has that name."""
     name = getattr(row, "id", "") if "id" not in (row.source or ()) else ""
     return {**({} if only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
 
 
 def loaded(model: Path, precision: str, device: str) -> "Model":
-    """The model of a folder, on the device and in the precision that the flags say."""
+    """Returns the model of a folder, on a device and in a precision."""
     import torch
 
     import bertie
@@ -124,7 +126,7 @@ def loaded(model: Path, precision: str, device: str) -> "Model":
 
 
 def predictor(model: Path, max_length: int | None, too_long: str | None, precision: str, device: str) -> "Predictor":
-    """The same, ready for a task."""
+    """Returns the model of a folder as a `Predictor`."""
     from bertie.infer.predict import Predictor
 
     found = loaded(model, precision, device)
@@ -132,14 +134,14 @@ def predictor(model: Path, max_length: int | None, too_long: str | None, precisi
 
 
 def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:
-    """Say how many rows were left out and how many did not fit, if any."""
+    """Warns about skipped rows and about texts that are too long."""
     for note, count in ((skipped, skipped.total), (long, long.long)):
         if count:
             console.warn(str(note))
 
 
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
-    """Say which columns are read, and refuse pairs for a model of single texts and the other way round."""
+    """Prints which columns are read. Raises DataError for pairs and a model of single texts, or the reverse."""
     console.say(f"{where}: {found}", level=0 if where != "-" else 1)
     if len(found.text) != predictor.texts:
         wants = "pairs of texts" if predictor.texts == 2 else "single texts"
@@ -152,7 +154,7 @@ def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
 def embedder(
     model: Path, pooling: str | None, normalize: bool, max_length: int | None, precision: str, device: str
 ) -> "Predictor":
-    """The same for vectors: as Bertie or sentence-transformers trained them, else the mean of the tokens."""
+    """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     from bertie.tasks.embed import EmbedTask, of_folder
 
     told, trained = of_folder(model)

@@ -1,4 +1,4 @@
-"""`bertie tokenizer train|report|encode`: make a vocabulary, judge it, look at what it does."""
+"""`bertie tokenizer train|report|encode`: trains a tokenizer, measures it, shows its tokens."""
 
 import sys
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from bertie import console
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 from bertie.cli.tables import Encoding
 
-group = typer.Typer(help="Train a vocabulary, report on it, show how text is cut.", no_args_is_help=True)
+group = typer.Typer(help="Train and inspect tokenizers.", no_args_is_help=True)
 app.add_typer(group, name="tokenizer")
 
 Sources = Annotated[
-    list[str], typer.Argument(help="A folder `bertie corpus` wrote, text files (also .gz, .xz, .zst), or -.")
+    list[str], typer.Argument(help="A folder of `bertie corpus`, text files (also .gz, .xz, .zst), or -.")
 ]
 Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
 
@@ -25,28 +25,32 @@ Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or voca
 def train(
     sources: Sources,
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    size: Annotated[int, typer.Option(min=16, help="Pieces, special tokens included.")] = 30522,
+    size: Annotated[int, typer.Option(min=16, help="Vocabulary size, including special tokens.")] = 30522,
     family: Annotated[
-        str, typer.Option("--for", help="Family or preset whose special tokens, ids and template to use.")
+        str, typer.Option("--for", help="Family or preset whose special tokens, ids and template are used.")
     ] = "bert",
     algorithm: Annotated[
         str | None,
-        typer.Option(help="wordpiece, bpe (byte-level), character-bpe or unigram. Default: as the family was made."),
+        typer.Option(help="wordpiece, bpe (byte-level), character-bpe or unigram. Default: that of the family."),
     ] = None,
-    lowercase: Annotated[bool, typer.Option("--lowercase/--cased", help="Make every letter small.")] = False,
+    lowercase: Annotated[bool, typer.Option("--lowercase/--cased", help="Convert letters to lower case.")] = False,
     strip_accents: Annotated[
-        bool | None, typer.Option(help="Drop accents, never breaking Hangul. Default: with --lowercase.")
+        bool | None, typer.Option(help="Remove accents. Hangul is never changed. Default: with --lowercase.")
     ] = None,
-    min_frequency: Annotated[int, typer.Option(min=1, help="Pieces seen less often are not made.")] = 2,
+    min_frequency: Annotated[int, typer.Option(min=1, help="Minimum frequency of a token.")] = 2,
     limit_alphabet: Annotated[
-        int | None, typer.Option(min=1, help="Characters with a piece of their own. Default: as the text needs.")
+        int | None,
+        typer.Option(min=1, help="Maximum number of single characters in the vocabulary. Default: no limit."),
     ] = None,
-    unused: Annotated[int, typer.Option(min=0, help=r"Free rows \[unused1] ... for words added later.")] = 0,
+    unused: Annotated[
+        int, typer.Option(min=0, help=r"Number of unused tokens (\[unused1] ...), reserved for words added later.")
+    ] = 0,
     split_special_tokens: Annotated[
-        bool, typer.Option("--split-special-tokens", help="Read special tokens written in a text as plain characters.")
+        bool,
+        typer.Option("--split-special-tokens", help="Read special tokens that occur in a text as ordinary characters."),
     ] = False,
     morphemes: Annotated[
-        bool, typer.Option("--morphemes", help="Split Korean at morphemes first (Kiwi, slow).")
+        bool, typer.Option("--morphemes", help="First split Korean into morphemes (Kiwi, slow).")
     ] = False,
     encoding: Encoding = "utf-8",
     overwrite: Overwrite = False,
@@ -54,7 +58,10 @@ def train(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Learn a vocabulary from a corpus and write the tokenizer's folder."""
+    """Train a tokenizer on a corpus.
+
+    Writes a folder with tokenizer.json and vocab.txt.
+    """
     from bertie import families
     from bertie.folders import check, new_folder
     from bertie.text import formats, vocabulary
@@ -91,13 +98,16 @@ def train(
 def report(
     folder: Folder,
     sources: Sources,
-    limit: Annotated[int, typer.Option(min=1, help="Lines read.")] = 100_000,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of lines to read.")] = 100_000,
     encoding: Encoding = "utf-8",
     quiet: Quiet = False,
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Pieces per word, unknown words, coverage and round trips of a tokenizer on a text, by script."""
+    """Measure a tokenizer on a text.
+
+    Shows, by script: tokens per word (fertility), unknown words, character coverage, and the round-trip rate.
+    """
     from itertools import islice
 
     from bertie.errors import DataError
@@ -123,7 +133,7 @@ def encode(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Show the pieces of a text with their ids and the characters they came from."""
+    """Show the tokens of a text, with their ids and characters."""
     from bertie.data.lines import InvalidRow, decoded
     from bertie.text.tokenizer import Tokenizer
 
@@ -158,7 +168,7 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
 
 
 def _lines(sources: list[str], encoding: str) -> Iterator[str]:
-    """The sentences of corpus folders, the lines of files; lines that cannot be decoded are left out and counted."""
+    """Yields the sentences of corpus folders and the lines of files. Undecodable lines are counted and skipped."""
     from bertie.data.lines import InvalidRow, decoded
     from bertie.data.streams import opened
     from bertie.errors import DataError

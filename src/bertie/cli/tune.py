@@ -1,4 +1,4 @@
-"""`bertie tune`: many fine-tuning runs, the best of them kept."""
+"""`bertie tune`: hyperparameter search over fine-tuning runs."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,20 +20,26 @@ def tune(
     overrides: Overrides = None,
     output: Output = None,
     vary: Annotated[
-        list[str] | None, typer.Option("--vary", help="KEY=A,B,C or KEY=LOW..HIGH; often. Left out: the paper's grid.")
+        list[str] | None,
+        typer.Option("--vary", help="KEY=A,B,C or KEY=LOW..HIGH; repeatable. Default: the paper's grid."),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option("--trials", min=1, help="Runs in all. Left out: the whole grid.")
+        int | None, typer.Option("--trials", min=1, help="Number of runs. Default: the whole grid.")
     ] = None,
-    hours: Annotated[float | None, typer.Option("--hours", min=0, help="After these no further run begins.")] = None,
-    prune: Annotated[bool, typer.Option("--prune", help="Give up runs that lag behind the median of others.")] = False,
+    hours: Annotated[
+        float | None, typer.Option("--hours", min=0, help="Hours after which no further run starts.")
+    ] = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Stop runs whose dev score is below the median of earlier runs.")
+    ] = False,
     config: ConfigFile = None,
     overwrite: Overwrite = False,
 ) -> None:
-    r"""Find the settings a set is learnt best with: on the grid of BERT's paper (A.3), or in a space of your own.
+    r"""Search fine-tuning hyperparameters.
 
-    The grid is batch 16 and 32, rate 5e-5, 3e-5 and 2e-5, 2 to 4 epochs: 18 runs. The same command goes on where it was
-    stopped, in the middle of a run too. Needs optuna: pip install 'bertie\[tune]'.
+    The default is the grid of BERT's paper (A.3): batch size 16 and 32, learning rate 5e-5, 3e-5 and 2e-5, 2 to 4
+    epochs, in total 18 runs. --vary defines another search space. The same command resumes an interrupted search, also
+    in the middle of a run. Needs optuna: pip install 'bertie\[tune]'.
 
     [bold]Examples[/]
 

@@ -1,9 +1,9 @@
-"""One unit of corpus work: documents are repaired, cleaned, split into sentences, hashed and measured, into part files.
+"""One unit of corpus work: documents are repaired, cleaned, split into sentences and hashed, and written to part files.
 
     unit-000012.000.part     about PART bytes of documents, as arrays (`CorpusPart`)
-    unit-000012.quarantine   the bad records, one JSON object a line
+    unit-000012.quarantine   the unreadable records, one JSON object per line
 
-A document's pieces are what duplicates are looked for among: the document itself, or each of its paragraphs.
+Deduplication compares the passages of documents. A passage is the document itself, or one of its paragraphs.
 """
 
 import json
@@ -39,39 +39,42 @@ Int64 = NDArray[np.int64]
 
 
 class CorpusConfig(Config):
-    """What is done to the documents of a corpus. Whatever changes its bytes stands here, and in its manifest."""
+    """Settings of the processing of documents. Everything that changes the corpus is a field here and is in its
+    manifest."""
 
     format: str = ""
-    """txt, jsonl, csv, tsv, parquet or wiki, for all files; empty: told by each file's name and first bytes."""
+    """Format of all files: txt, jsonl, csv, tsv, parquet or wiki. Default: inferred from the name and the first bytes
+    of each file."""
     text: str = "text"
-    """Field of jsonl, or column of csv, tsv and parquet, that holds the text."""
+    """Field of jsonl, or column of csv, tsv and parquet, that contains the text."""
     encoding: str = "utf-8"
-    """Encoding of all files."""
+    """Text encoding of all files."""
     documents: Documents = "blank"
-    """What ends a document of plain text: a blank line, every line end, or the end of the file."""
+    """End of a document in plain text: a blank line, every line end (line), or the end of the file (file)."""
     splitter: str = "rules"
-    """Sentence splitter: rules, pysbd, kiwi, lines."""
+    """Sentence splitter: rules, pysbd, kiwi or lines."""
     repair: bool = True
-    """Undo UTF-8 that was read as Latin-1 or Windows-1252 somewhere on its way ("cafÃ©")."""
+    """Repair UTF-8 that was decoded as Latin-1 or Windows-1252 ("cafÃ©")."""
     dedup: Literal["documents", "paragraphs", "near", "none"] = "documents"
-    """Remove exact duplicates among documents or paragraphs; near: documents that are alike, too."""
+    """Remove exact duplicates of documents or paragraphs; near also removes similar documents."""
     near_threshold: float = Field(0.8, gt=0, le=1)
-    """From which estimated Jaccard similarity of five-word runs documents are alike."""
+    """Minimum estimated Jaccard similarity of word 5-grams at which documents count as near duplicates. Source: Lee et
+    al. 2022, 4.2."""
     min_chars: int = Field(1, ge=1)
-    """Documents with fewer characters are dropped."""
+    """Minimum number of characters. Shorter documents are dropped."""
 
     @property
     def reading(self) -> ReadOptions:
-        """How files are to be read."""
+        """The options for reading files."""
         return ReadOptions(self.format, self.text, self.encoding, self.documents)
 
 
 def prepare(
     number: int, unit: list[Any], config: dict[str, Any], work: str, size: int, evaluation: str = ""
 ) -> dict[str, Any]:
-    """Do unit `number`, write its files into `work`, and return its account (JSON values).
+    """Processes unit `number`, writes its files into `work`, and returns its counts as JSON values.
 
-    evaluation: the fingerprint of work/EVALUATION, sets whose text is to be kept out; "": there are none.
+    evaluation: the fingerprint of work/EVALUATION, the sets for decontamination, or "".
     """
     begun = time.perf_counter()
     options = CorpusConfig.model_validate(config)
@@ -130,7 +133,7 @@ def prepare(
 
 
 def _apart(pieces: list[str], evaluation: Evaluation, overlaps: Counter[str]) -> list[str]:
-    """The pieces that share nothing with an evaluation set; counts the others for every set they share with."""
+    """Returns the passages that share no text with an evaluation set, and counts the others for each set."""
     shared = [evaluation.sets_in(piece) for piece in pieces]
     for names in shared:
         overlaps.update(names)
@@ -148,7 +151,7 @@ _MOJIBAKE = re.compile("[\xc2-\xf4][\x80-\xbf€‚ƒ„…†‡ˆ‰Š‹ŒŽ�
 
 
 def repair(text: str) -> str:
-    """The text with mojibake undone, line by line; the very same object when there is none."""
+    """Returns the text with mojibake repaired line by line, or the same object when there is none."""
     if not _MOJIBAKE.search(text):
         return text
     import ftfy  # slow to import, and few workers meet a line that needs it
@@ -162,8 +165,9 @@ def repair(text: str) -> str:
 class CorpusPart:
     """Documents as arrays.
 
-    values (V,): UTF-8; sentences (M + 1,): bounds in values; pieces (P + 1,): bounds in sentences; documents (D + 1,):
-    bounds in pieces; hashes (P,) of the pieces, dtype dedup.HASH; signatures (D, dedup.PERMUTATIONS), or none (0, 0).
+    values (V,): UTF-8 bytes; sentences (M + 1,): bounds in values; pieces (P + 1,): bounds of passages in sentences;
+    documents (D + 1,): bounds in pieces; hashes (P,) of the passages, dtype dedup.HASH; signatures (D,
+    dedup.PERMUTATIONS), or (0, 0).
     """
 
     values: NDArray[np.uint8]
@@ -174,19 +178,19 @@ class CorpusPart:
     signatures: NDArray[np.uint32]
 
     def dump(self) -> bytes:
-        """As the bytes of a file."""
+        """Returns the bytes of a file."""
         arrays = {**vars(self), "hashes": self.hashes.view("<u8").reshape(-1, 2)}
         data: bytes = safetensors.numpy.save({name: np.ascontiguousarray(array) for name, array in arrays.items()})
         return data
 
     @classmethod
     def load(cls, path: Path) -> "CorpusPart":
-        """From a file."""
+        """Reads a file."""
         arrays = safetensors.numpy.load_file(path)
         return cls(**{**arrays, "hashes": _as_hashes(arrays["hashes"])})
 
     def without(self, kept: NDArray[np.bool_]) -> "CorpusPart":
-        """The kept pieces (P,) alone; documents left without any are gone."""
+        """Returns only the kept passages (P,), without documents that have none left."""
         sentences = np.repeat(kept, np.diff(self.pieces))
         values = np.repeat(sentences, np.diff(self.sentences))
         kept_before = np.concatenate([[0], np.cumsum(kept)])
@@ -201,13 +205,13 @@ class CorpusPart:
 
 
 def facts_of(path: Path) -> tuple[NDArray[Any], dedup.Signatures]:
-    """Of a part file, only what duplicates are found by: hashes, signatures."""
+    """Reads only the hashes and signatures of a part file."""
     with safetensors.safe_open(path, "numpy") as file:
         return _as_hashes(file.get_tensor("hashes")), file.get_tensor("signatures")
 
 
 def bounds(lengths: Int64) -> Int64:
-    """Where each of N things of these lengths starts, and the end, (N + 1,)."""
+    """Returns the start of each of N items of these lengths, and the end, (N + 1,)."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
@@ -216,7 +220,7 @@ def _as_hashes(pairs: NDArray[np.uint64]) -> NDArray[Any]:
 
 
 class _Draft:
-    """A part that grows by documents."""
+    """A corpus part to which documents are added."""
 
     def __init__(self) -> None:
         self.size = 0

@@ -1,4 +1,8 @@
-"""The settings of a pre-training run and of a fine-tuning run."""
+"""The settings of a pre-training run and of a fine-tuning run.
+
+The end of a field's docstring, from "Source:" on, says where its default comes from. The configuration reference shows
+it as a column, and --help leaves it out.
+"""
 
 from typing import Any, Literal
 
@@ -14,16 +18,16 @@ class CorpusShare(Config):
     """One of several corpora."""
 
     path: str
-    """Folder that `bertie corpus` wrote."""
+    """Folder written by `bertie corpus`."""
     weight: float | None = Field(None, gt=0)
-    """Its share of the samples, relative to the others'. None, for all of them: by their sizes, see corpus_exponent."""
+    """Sampling weight relative to the other corpora. Not set, for all corpora: by size, see corpus_exponent."""
 
 
 class PhaseConfig(Config):
-    """A stretch of a pre-training run that reads other batches; what is left out is as in the run."""
+    """A phase of a pre-training run with other batches. Settings that a phase omits are inherited from the run."""
 
     steps: float | None = Field(None, gt=0)
-    """Steps of the phase; below 1, a share of train.steps. One phase may leave it out: it takes the rest."""
+    """Steps of the phase, or below 1 a fraction of train.steps. One phase may omit it and takes the remaining steps."""
     max_length: int | None = Field(None, ge=8)
     """Tokens per instance."""
     batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
@@ -31,80 +35,88 @@ class PhaseConfig(Config):
     micro_batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
     """Sequences per forward pass."""
     objectives: dict[str, dict[str, Any]] = {}
-    """Options of the run's objectives that differ: {mlm: {max_predictions: 77}}."""
+    """Options of the run's objectives that differ in this phase: {mlm: {max_predictions: 77}}."""
 
 
 class PretrainConfig(Config):
-    """One pre-training run."""
+    """All settings of one pre-training run."""
 
     corpus: str = ""
-    """Folder that `bertie corpus` wrote."""
+    """Folder written by `bertie corpus`."""
     corpora: tuple[CorpusShare, ...] = ()
-    """Several corpora, mixed, in place of corpus: [{path: domain, weight: 9}, {path: general, weight: 1}]."""
+    """Several corpora to mix, instead of corpus: [{path: domain, weight: 9}, {path: general, weight: 1}]."""
     corpus_exponent: float = Field(0.3, ge=0, le=1)
-    """Corpora without weights are read by size to this power: 1 as they are, 0 all alike. 0.3: XLM-R."""
+    """Corpora without weights are sampled in proportion to their size to this power: 1 is by size, 0 is equal shares.
+    Source: Conneau et al. 2020, 3.1 (XLM-R)."""
     tokenizer: str = ""
-    """Folder of `bertie tokenizer train`, or any with tokenizer.json or vocab.txt. Left out: the model's own."""
+    """Folder with tokenizer.json or vocab.txt. Default: the model's own tokenizer."""
     model: str = "bert-tiny"
-    """A preset (see `bertie info --presets`) or a model folder whose weights are the start."""
+    """A preset (see `bertie info --presets`), or a model folder to continue from. Source: Turc et al. 2019 for the
+    small presets."""
     model_overrides: dict[str, Any] = {}
-    """EncoderConfig fields changed on top of the preset: {num_hidden_layers: 4}."""
+    """EncoderConfig fields that differ from the preset: {num_hidden_layers: 4}."""
     objectives: dict[str, dict[str, Any] | None] = {"mlm": {}, "nsp": {}}
-    """Objective name -> its options; several add up. null leaves one out: objectives.nsp=null."""
+    """Objective name -> its options. The losses of all objectives are added. null removes one: objectives.nsp=null.
+    Source: Devlin et al. 2018, 3.1."""
     max_length: int = Field(128, ge=8)
-    """Tokens per instance, [CLS] and [SEP] included."""
+    """Tokens per instance, including [CLS] and [SEP]. Source: Devlin et al. 2018, A.2: 128, then 512."""
     packing: Literal["doc_sentences", "full_sentences"] | None = None
-    """What fills a sequence where no pairs are read: sentences of one document, or on into the next, with a separator
-    between (RoBERTa). None: doc_sentences."""
+    """Content of a sequence without pairs: doc_sentences has complete sentences of one document; full_sentences
+    continues into the next documents after a separator. Not set: doc_sentences. Source: Liu et al. 2019, 4.2."""
     pseudo_perplexity: int = Field(0, ge=0)
-    """Going on from a model folder: held-out sentences of each corpus to measure it on, before and after. 0: none."""
+    """When a run continues from a model folder: held-out sentences per corpus whose pseudo-perplexity is measured
+    before and after. 0: no measurement. Source: Salazar et al. 2020."""
     phases: tuple[PhaseConfig, ...] = ()
-    """Phases in turn, as short texts then long ones: [{steps: 0.9}, {max_length: 512}]. Empty: all steps are alike."""
+    """Consecutive phases, for example short texts and then long texts: [{steps: 0.9}, {max_length: 512}]. Source:
+    Devlin et al. 2018, A.2; growing batches: Geiping and Goldstein 2022."""
     optim: OptimConfig = OptimConfig()
     train: TrainConfig = TrainConfig()
 
 
 class FinetuneConfig(Config):
-    """One fine-tuning run (defaults: Devlin et al. 2018, A.3)."""
+    """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
 
     model: str
     """Folder of the pre-trained model."""
     task: str = "sequence"
-    """What is learnt, by name: sequence (one label for a text or a pair) ... A published set has its own."""
+    """Task: sequence (single-label classification), regression, tagging ... Default: sequence, or the task of --data."""
     task_options: dict[str, Any] = {}
-    """Settings of the task, which are saved with the model: task_options.threshold=0.4."""
+    """Options of the task, which are saved with the model: task_options.threshold=0.4."""
     train_file: str = ""
-    """Labelled examples: csv, tsv, jsonl or parquet."""
+    """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
-    """Examples to measure on. Left out: a tenth of train_file is held out, the same for every seed."""
+    """Labeled examples to evaluate on. Default: a tenth of train_file, the same for every seed."""
     text: tuple[str, ...] = ()
-    """Columns of the text: one, or two for a pair. Left out: recognised by name."""
+    """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""
-    """Column of the label. Left out: recognised by name."""
+    """Column of the label. Default: recognized by name."""
     columns: tuple[str, ...] = ()
-    """Names of the columns of files that have no header line."""
+    """Column names of files without a header line."""
     encoding: str = "utf-8"
-    """Text encoding of the files: utf-8 (a BOM is no matter), cp949 ..."""
+    """Text encoding of the files: utf-8 (with or without a byte order mark), cp949 ..."""
     data: str = ""
-    """A published data set by name, in place of train_file: sst2, nsmc ... (its files as they were published)."""
+    """Published data set, instead of train_file: sst2, nsmc ... Its files must be as published."""
     data_dir: str = ""
-    """Folder that holds the files of `data`."""
+    """Folder of the files of `data`."""
     max_length: int = Field(128, ge=8)
-    """Tokens per example, [CLS] and [SEP] included."""
+    """Tokens per example, including [CLS] and [SEP]. Source: google-research/bert, run_classifier.py."""
     too_long: Literal["truncate", "window", "error"] | None = None
-    """What to do with longer examples: cut and count, read windows that overlap, or refuse. None: as the task does."""
+    """Handling of longer examples: truncate, window (overlapping windows) or error. Not set: as the task defines."""
     from_scratch: bool = False
-    """Start from random weights of the same architecture: the baseline pre-training is measured against."""
+    """Start from random weights of the same architecture, as a baseline for pre-training."""
     freeze: int | None = Field(None, ge=0)
-    """What is not trained: 0, the embeddings; n, those and the lowest n layers. None: everything is."""
+    """Number of encoder layers to freeze, from the bottom. The embeddings are frozen too: 0 freezes only them. Not set:
+    everything is trained."""
     reinit: int = Field(0, ge=0)
-    """Layers from the top, with the pooler, that start from random weights (Zhang et al. 2021)."""
+    """Number of layers to reinitialize, from the top, together with the pooler. Source: Zhang et al. 2021."""
     epochs: float = Field(3.0, gt=0, le=MOST_EPOCHS)
-    """Passes over the training examples; sets train.steps."""
+    """Passes over the training examples; sets train.steps. Source: Devlin et al. 2018, A.3: 2 to 4."""
     select: Literal["last", "best"] = "last"
-    """Which weights become the model: those after the last step (as published), or the best on dev."""
+    """Weights of the final model: those after the last step, or the best on dev. Source: google-research/bert,
+    run_classifier.py."""
     baselines: bool = True
-    """Also measure answers without a model on the dev examples, such as tf-idf with logistic regression: seconds."""
+    """Also evaluate baselines without a model, such as tf-idf with logistic regression. Takes seconds."""
     optim: OptimConfig = OptimConfig(lr=3e-5, warmup=0.1)
-    """The optimizer. Without optim.lr the rate suits the model's width: 3e-5 for BERT-base, 5e-4 for bert-tiny."""
+    """The optimizer. Without optim.lr, the learning rate depends on the model's width: 3e-5 for BERT-base, 5e-4 for
+    bert-tiny."""
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)

@@ -1,4 +1,4 @@
-"""The settings of an optimizer and of a training loop."""
+"""The settings of the optimizer and of the training loop."""
 
 from typing import Annotated, Literal
 
@@ -14,60 +14,70 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimConfig(Config):
-    """The optimizer and its learning-rate schedule (Devlin et al. 2018, A.2)."""
+    """The optimizer and its learning-rate schedule."""
 
     name: Literal["adamw", "bert_adam", "lamb", "muon"] = "adamw"
-    """adamw; bert_adam, without bias correction, as released; lamb, for huge batches; muon for matrices, adamw else."""
+    """Optimizer: adamw, bert_adam (without bias correction), lamb (for very large batches), or muon (Muon for matrices,
+    AdamW for the rest). Source: Loshchilov and Hutter 2019; google-research/bert, optimization.py; You et al. 2019;
+    Jordan et al. 2024."""
     lr: float = Field(1e-4, gt=0)
-    """Peak learning rate."""
+    """Peak learning rate. Source: pre-training Devlin et al. 2018, A.2; fine-tuning A.3."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
-    """Adam's decay rates of the first and second moment."""
+    """Adam's decay rates of the first and second moment. Source: Devlin et al. 2018, A.2; RoBERTa has 0.9, 0.98 (Liu et
+    al. 2019, 3.1)."""
     momentum: float = Field(0.95, ge=0, lt=1)
-    """Muon's decay rate of its one moment."""
+    """Muon's decay rate of its momentum. Source: Jordan et al. 2024."""
     eps: float = Field(1e-6, gt=0)
-    """Adam's denominator offset; 1e-6 is the BERT release's."""
+    """Constant added to Adam's denominator. Source: google-research/bert, optimization.py."""
     weight_decay: float = Field(0.01, ge=0)
-    """Decoupled weight decay; never on biases and norms."""
+    """Decoupled weight decay of matrices. Biases and norms have none. Source: Devlin et al. 2018, A.2;
+    google-research/bert, optimization.py."""
     layer_decay: float = Field(1.0, gt=0, le=1)
-    """Each layer's learning rate is this share of that of the layer above; 0.8 to 0.95 spare the lower ones."""
+    """Learning rate of each layer relative to the layer above; useful values are 0.8 to 0.95. Source: Clark et al.
+    2020, table 7: 0.8, 0.9."""
     max_grad_norm: float = Field(1.0, gt=0)
-    """Gradients of a larger global norm are scaled down to it."""
+    """Maximum gradient norm. Larger gradients are scaled down. Source: google-research/bert, optimization.py."""
     warmup: float = Field(0.01, ge=0)
-    """Steps of linear warm-up; below 1, a share of all steps. The paper: 10,000 of 1,000,000."""
+    """Steps of linear warm-up, or below 1 their share of all steps. Source: Devlin et al. 2018, A.2: 10,000 of
+    1,000,000."""
     decay: Literal["linear", "constant", "cosine"] = "linear"
-    """How the rate falls after warm-up: to zero at the last step, or not at all."""
+    """Learning-rate schedule after warm-up: linear or cosine to zero, or constant. Source: Devlin et al. 2018, A.2."""
 
 
 class TrainConfig(Config):
-    """How long, how much at once, and what is kept along the way. A step is an optimizer step."""
+    """Length of training, batches, precision, and what is saved. A step is an optimizer step."""
 
     steps: int = Field(10_000, ge=1, le=MOST_STEPS)
-    """Optimizer steps of the whole run."""
+    """Optimizer steps of the entire run. Source: Devlin et al. 2018, A.2: 1,000,000."""
     batch_size: int = Field(256, ge=1, le=MOST_SEQUENCES)
-    """Sequences per step, over all micro-batches and ranks."""
+    """Sequences per step, over all micro-batches and processes. Source: Devlin et al. 2018, A.2: 256; fine-tuning A.3:
+    16, 32."""
     micro_batch_size: int | None = Field(None, ge=1, le=MOST_SEQUENCES)
-    """Sequences per forward pass; None: all of a rank's share at once. Changes memory, not the result."""
+    """Sequences per forward pass. Gradients are accumulated up to batch_size, so it changes memory and not the result.
+    Not set: as many as fit the process's share."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """Compute precision; master weights stay float32. auto: bf16 where the machine is quicker in it."""
+    """Compute precision; master weights are always float32. auto: bf16 where it is faster on this machine. Source:
+    Kalamkar et al. 2019."""
     device: str = "auto"
-    """cpu, cuda, cuda:1, mps; auto: the best there is."""
+    """cpu, cuda, cuda:1 or mps; auto: the fastest available device."""
     shard: Literal["none", "full"] = "none"
-    """Among several processes: each has the whole model; or (full) a part of its weights, gradients, moments: FSDP2."""
+    """With several processes: none gives each the entire model; full gives each a shard of weights, gradients and
+    optimizer state (FSDP2). Source: Rajbhandari et al. 2020."""
     compile: bool = False
-    """Compile the encoder (torch.compile): the same losses and gradients; on a CPU slower, on a GPU not measured."""
+    """Compile the encoder with torch.compile. The results are the same. Slower on a CPU; not measured on a GPU."""
     seed: int = Field(0, ge=0, le=MOST_SEED)
     """Seed of weights, data order, masks and dropout."""
     log_every: int = Field(10, ge=1)
     """Steps between lines of metrics.jsonl."""
     eval_every: int = Field(500, ge=1)
-    """Steps between validations; one more at the end."""
+    """Steps between validations. The last step is always validated."""
     save_every: int = Field(500, ge=1)
-    """Steps between checkpoints; one more at the end."""
+    """Steps between checkpoints. The last step always has one."""
     keep: int = Field(2, ge=1)
-    """Checkpoints kept; older ones are deleted once a newer one is whole."""
+    """Number of checkpoints to keep. Older ones are deleted after a newer one is complete."""
     keep_checkpoints: bool = False
-    """Keep checkpoints when the run has finished, so that it can be made longer. They take the most disk."""
+    """Keep the checkpoints of a finished run, so that it can be extended. They take most of the disk space."""
     workers: int = Field(1, ge=0)
-    """Threads that prepare batches ahead; any number gives the same batches."""
+    """Threads that prepare batches. The batches do not depend on it."""
     tensorboard: bool = False
-    """Mirror the metrics for TensorBoard in RUN/tensorboard; needs the extra [track]."""
+    """Also write the metrics for TensorBoard to RUN/tensorboard. Needs the extra [track]."""
