@@ -32,7 +32,7 @@ def page(title: str, intro: str, *parts: str) -> str:
 
 def settings(kind: Any) -> str:
     """The table of a pydantic model's keys, those of its sections under dotted names."""
-    return table(("key", "type", "default", "range", "meaning"), _rows(kind, "", None))
+    return table(("key", "type", "default", "range", "meaning", "source of the default"), _rows(kind, "", None))
 
 
 def _rows(kind: Any, prefix: str, over: Any) -> Iterator[tuple[str, ...]]:
@@ -49,8 +49,14 @@ def _rows(kind: Any, prefix: str, over: Any) -> Iterator[tuple[str, ...]]:
             _type(field.annotation),
             shown,
             _range(field.metadata),
-            plain(field.description or ""),
+            *_meaning(field.description or ""),
         )
+
+
+def _meaning(text: str) -> tuple[str, str]:
+    """What a docstring says of a setting, and where its default comes from: all after "Source:"."""
+    meaning, _, source = " ".join(text.split()).partition(" Source: ")
+    return plain(meaning), plain(source.removesuffix("."))
 
 
 def dataclass_table(kind: Any, skip: tuple[str, ...]) -> str:
@@ -63,8 +69,8 @@ def dataclass_table(kind: Any, skip: tuple[str, ...]) -> str:
                 field.default_factory() if field.default_factory is not MISSING else MISSING
             )  # fmt: skip
             shown = "required" if default is MISSING else _value(default)
-            rows.append((f"`{field.name}`", _type(field.type), shown, plain(said.get(field.name, ""))))
-    return table(("key", "type", "default", "meaning"), rows) if rows else ""
+            rows.append((f"`{field.name}`", _type(field.type), shown, *_meaning(said.get(field.name, ""))))
+    return table(("key", "type", "default", "meaning", "source of the default"), rows) if rows else ""
 
 
 def _remarks(kind: type) -> dict[str, str]:

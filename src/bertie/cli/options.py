@@ -28,7 +28,7 @@ TYPES = {"str": str, "int": int, "float": float, "bool": bool}
 
 @dataclass(frozen=True)
 class Setting:
-    """A field of a config, read from its source code. default: None for no default, None or an empty value."""
+    """A field of a config, read from its source code. default: None where it has none or an empty one."""
 
     type: str
     default: Any
@@ -37,7 +37,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Flag:
-    """An option for a setting that needs more than a name and a help text. commas: the value is a comma-separated list."""
+    """An option for a setting that needs more than a name and a help text. commas: takes a comma-separated list."""
 
     key: str
     name: str = ""

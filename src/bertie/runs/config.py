@@ -79,13 +79,13 @@ class FinetuneConfig(Config):
     model: str
     """Folder of the pre-trained model."""
     task: str = "sequence"
-    """Task: sequence (single-label classification), regression, tagging ... Default: sequence, or the task of --data."""
+    """Task: sequence (single-label classification), regression, tagging ... A published data set has its own."""
     task_options: dict[str, Any] = {}
     """Options of the task, which are saved with the model: task_options.threshold=0.4."""
     train_file: str = ""
     """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
-    """Labeled examples to evaluate on. Default: a tenth of train_file, the same for every seed."""
+    """Labeled examples to evaluate on. Default: a tenth of train_file, equal for all seeds."""
     text: tuple[str, ...] = ()
     """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""
