@@ -53,7 +53,7 @@ def read(folder: Path) -> dict[str, Any]:
     path = folder / CHECKSUMS
     listing = read_json(path)
     if not isinstance(listing, dict) or listing.get("format") != 1 or not isinstance(listing.get("files"), dict):
-        raise DataError(f"{path} is damaged, or of a format this version does not know.")
+        raise DataError(f"{path} is damaged, or has a format that this version does not know.")
     if listing.get("seal") != seal(listing):
         raise DataError(f"{path} is damaged: it does not match its own hash.")
     return listing

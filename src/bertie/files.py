@@ -93,15 +93,16 @@ def read_small(path: Path, *, most: int = SMALL) -> bytes:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             facts = os.fstat(file.fileno())
             if not stat.S_ISREG(facts.st_mode):
-                raise DataError(
-                    f"{path} is a pipe or a device; a regular file was expected. Save the content as one first."
-                )
+                raise DataError(f"{path} is a pipe or a device. Save its content as a regular file first.")
             data = file.read(most + 1) if facts.st_size <= most else b""
     except IsADirectoryError:
         raise DataError(f"{path} is a folder; a file was expected.") from None
     if max(facts.st_size, len(data)) > most:
         size = max(facts.st_size, len(data))
-        raise DataError(f"{path} has {size:,} bytes; a file of this kind has at most {most:,}. Is it the right file?")
+        raise DataError(
+            f"{path} has {size:,} bytes, more than the maximum of {most:,} for this kind of file. "
+            "Check that it is the right file."
+        )
     return data
 
 
@@ -125,7 +126,7 @@ def parse_json(data: bytes, path: Path) -> Any:
             json.dumps(value, ensure_ascii=False).encode()  # half of a pair is no character: nothing could write it
         return value
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not readable JSON ({error}). Was its copy or download cut short?") from None
+        raise DataError(f"{path} is not readable JSON ({error}). The file may be truncated.") from None
 
 
 def user_cache() -> Path:

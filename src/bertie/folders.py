@@ -90,20 +90,22 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
     if not path.is_dir():
         return
     if new and os.path.ismount(path):
-        raise UsageError(f"{path} is a mount point, which cannot be replaced. Name a folder in it: {path / 'NAME'}.")
+        raise UsageError(
+            f"{path} is a mount point, which cannot be replaced. Choose a folder inside it: {path / 'NAME'}."
+        )
     if not any(path.iterdir()):
         return
     if not overwrite:
         if new:
             raise UsageError(f"{path} is not empty. Choose another folder, or pass --overwrite to replace it.")
         if not kind.begun(path):
-            raise UsageError(f"{path} is not empty, and what it holds is no {kind.name}. Choose another folder.")
+            raise UsageError(f"{path} contains files that are not a {kind.name}. Choose another folder.")
         return
     if found := strangers(path, kind):
         more = f" and {len(found) - SHOWN:,} more" if len(found) > SHOWN else ""
         raise UsageError(
-            f"{path} cannot be replaced: it holds what Bertie did not write as a {kind.name}: "
-            f"{', '.join(found[:SHOWN])}{more}. Move it away, or choose another folder."
+            f"{path} cannot be replaced: it contains files that Bertie did not write as a {kind.name}: "
+            f"{', '.join(found[:SHOWN])}{more}. Move them away, or choose another folder."
         )
     if (path / kind.lock).exists():
         with locked(path / kind.lock, _busy(path)):

@@ -64,7 +64,7 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
     for override in overrides:
         dotted, equals, text = override.partition("=")
         if not equals:
-            raise UsageError(f"{override!r} is not an override. Write key=value, as in optim.lr=1e-4.")
+            raise UsageError(f"{override!r} is not an override. Write key=value, for example optim.lr=1e-4.")
         root = dotted.split(".")[0]
         default = kind.model_fields[root].default if root in kind.model_fields else None
         if isinstance(default, dict):  # objectives.mlm.rate=0.2 changes the default objectives, not replaces them
@@ -124,7 +124,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         tree = yaml.safe_load(read_small(path, most=MAX_YAML_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         recipes = (file.stem for folder in RECIPES for file in folder.glob("*.yaml"))
-        raise UsageError(f"{path} is no file, and no recipe. {nearest(path.stem, recipes)}") from None
+        raise UsageError(f"{path} is neither a file nor a recipe. {nearest(path.stem, recipes)}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
     except DataError as error:
@@ -134,7 +134,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     if tree is None:
         tree = {}
     if not isinstance(tree, dict):
-        raise UsageError(f"{path} holds a {type(tree).__name__}; a run config is a mapping of keys to values.")
+        raise UsageError(f"{path} contains a {type(tree).__name__}; a mapping of keys to values was expected.")
     parent = tree.pop("extends", None)
     if parent is None:
         return tree

@@ -141,7 +141,7 @@ def test_random_blocks_are_those_of_transformers(length: int, max_length: int, b
 
 
 def test_blocks_too_few_to_draw_from_are_named() -> None:
-    with pytest.raises(UsageError, match="make them smaller"):
+    with pytest.raises(UsageError, match="Choose smaller blocks"):
         random_blocks(16, 3, 2, block_size=256, max_length=4096, seed=0)
 
 

@@ -107,7 +107,7 @@ def test_a_run_folder_that_is_not_shared_is_refused(alone, tmp_path):
     elsewhere = {1: {"run": str(tmp_path / "there")}}
     ends = finish(start_ranks(tmp_path / "here", dropout=0.0, allow_change=["world_size"], per_rank=elsewhere))
     assert [code for code, _ in ends] == [2, 2], ends
-    assert all("It must be a folder all of them share." in error for _, error in ends)
+    assert all("All ranks must share the folder." in error for _, error in ends)
 
 
 def test_ranks_that_were_started_apart_are_refused_and_told_every_difference(tmp_path):
@@ -129,7 +129,7 @@ def test_a_rank_0_that_shows_no_sign_of_life_is_given_up(monkeypatch):
     monkeypatch.setattr(distributed, "TIMEOUT", timedelta(seconds=0.3))
     store = HashStore()
     store.add(distributed.BEAT, 3)
-    with pytest.raises(Stopped, match="rank 0 has not been heard of"):
+    with pytest.raises(Stopped, match="rank 0 has not answered"):
         World(1, 2, torch.device("cpu"), store).by_main(lambda: pytest.fail("rank 0's own"))
 
 
@@ -170,7 +170,7 @@ def alone_of(size, rank, monkeypatch):
 
 def test_who_does_not_come_is_waited_for_aloud_and_not_for_ever(monkeypatch, capsys):
     alone_of(3, 0, monkeypatch)
-    with pytest.raises(Stopped, match="2 of 3 processes did not come"), rendezvous.world(torch.device("cpu")):
+    with pytest.raises(Stopped, match="2 of 3 processes did not start"), rendezvous.world(torch.device("cpu")):
         pass
     assert "Waiting for 2 more of 3 processes" in capsys.readouterr().err
 

@@ -340,19 +340,19 @@ def spoiled(folder: Path, name: str, change: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda h5py, file, name, old: None, "lacks CNN_proj/W_proj"),
+        (lambda h5py, file, name, old: None, "has no CNN_proj/W_proj"),
         (lambda h5py, file, name, old: file.create_dataset(name, data=old.T), "shape"),
         (lambda h5py, file, name, old: file.create_dataset(name, shape=(2**20, 2**20), dtype="f4"), "shape"),
         (lambda h5py, file, name, old: file.create_dataset(name, data=old * np.inf), "finite"),
-        (lambda h5py, file, name, old: file.create_dataset(name, data=old.astype(int)), "plain array"),
-        (lambda h5py, file, name, old: file.create_group(name), "plain array"),
-        (lambda h5py, file, name, old: file.__setitem__(name, h5py.ExternalLink("other.hdf5", "x")), "lacks"),
-        (lambda h5py, file, name, old: file.__setitem__(name, h5py.SoftLink("/CNN_proj/b_proj")), "lacks"),
+        (lambda h5py, file, name, old: file.create_dataset(name, data=old.astype(int)), "not an array"),
+        (lambda h5py, file, name, old: file.create_group(name), "not an array"),
+        (lambda h5py, file, name, old: file.__setitem__(name, h5py.ExternalLink("other.hdf5", "x")), "has no"),
+        (lambda h5py, file, name, old: file.__setitem__(name, h5py.SoftLink("/CNN_proj/b_proj")), "has no"),
         (
             lambda h5py, file, name, old: file.create_dataset(
                 name, shape=old.shape, dtype="f4", external=[("other.bin", 0, old.nbytes)]
             ),
-            "plain array",
+            "not an array",
         ),
     ],
 )

@@ -71,20 +71,20 @@ def test_resuming_a_finished_run_changes_nothing(tmp_path):
 
 def test_never_refuses_a_folder_that_holds_a_run(tmp_path):
     nano_fit(tmp_path, steps=2)
-    with pytest.raises(UsageError, match="holds a run"):
+    with pytest.raises(UsageError, match="contains a run"):
         nano_fit(tmp_path, steps=2, resume="never")
 
 
 def test_a_checkpoint_can_start_a_run_of_its_own_but_not_rewrite_history(tmp_path):
     nano_fit(tmp_path / "a", keep=9)
     old = str(tmp_path / "a" / "checkpoint-5")
-    with pytest.raises(UsageError, match="mix two histories"):
+    with pytest.raises(UsageError, match="mix two runs"):
         nano_fit(tmp_path / "a", resume=old)
     nano_fit(tmp_path / "b", resume=old)
     assert_same_run(tmp_path / "a", tmp_path / "b", 12)
-    with pytest.raises(UsageError, match="checkpoints of its own"):
+    with pytest.raises(UsageError, match="its own checkpoints"):
         nano_fit(tmp_path / "b", resume=old)
-    with pytest.raises(UsageError, match="past the end"):
+    with pytest.raises(UsageError, match="beyond the last step"):
         nano_fit(tmp_path / "a", steps=6, allow_change=["train.steps"])
 
 

@@ -220,7 +220,7 @@ def test_every_family_has_a_row() -> None:
 def test_a_model_alone_asks_for_its_family(tmp_path: Path) -> None:
     learn(tmp_path, "albert")
     (tmp_path / "config.json").unlink()
-    with pytest.raises(DataError, match="does not say of which family"):
+    with pytest.raises(DataError, match="of an unknown family"):
         Tokenizer.load(tmp_path)
 
 
@@ -247,7 +247,7 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
         ("[1]", "#version\n", "not an object"),
         ('{"a": -1}', "#version\n", "not an object"),
         ('{"a": 0}', None, "no merges.txt"),
-        ('{"a": 0}', "#version\na b c\n", "not two pieces"),
+        ('{"a": 0}', "#version\na b c\n", "not two tokens"),
         ('{"a": 0}', "#version\na b\n", "engine"),
         ('{"a": 0}', "", "no <s>"),
     ],

@@ -98,7 +98,7 @@ def test_a_label_that_only_dev_has_counts_as_an_error(folder: Path, tmp_path: Pa
         ("sequence", "text\tlabel\na\tx\nb\tx\n", "only 'x'"),
         ("rank", "text1\ttext2\tlabel\na\tb\t0\nb\tc\t0\n", "only '0'"),
         ("tagging", "a O\nb O\n\nc O\n", "only 'O'"),
-        ("multilabel", "text\tlabel\na\t\nb\t\n", "No example has a label"),
+        ("multilabel", "text\tlabel\na\t\nb\t\n", "None of the training examples has a label"),
     ],
 )
 def test_a_single_class_is_one_clear_error(

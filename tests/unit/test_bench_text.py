@@ -57,7 +57,7 @@ def test_tokenizer_lines_and_a_runner_that_makes_other_ids(documents, monkeypatc
 
     opened, lists = tokenizer.RUNNERS["transformers"]
     monkeypatch.setitem(tokenizer.RUNNERS, "transformers", (opened, lambda found: [row[:-1] for row in lists(found)]))
-    with pytest.raises(BertieError, match="transformers and tokenizers disagree"):
+    with pytest.raises(BertieError, match="transformers and tokenizers produced different token ids"):
         tokenizer.measure(documents, "some", threads=1, rounds=2)
 
 

@@ -26,7 +26,7 @@ def test_a_run_that_the_disk_cannot_hold_is_refused_before_it_begins(home, tmp_p
     assert needed["most"] > needed["checkpoint"] > 0
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=needed["most"] - 1))
-    with pytest.raises(UsageError, match=r"takes up to .*B of disk"):
+    with pytest.raises(UsageError, match=r"needs up to .*B of disk"):
         pretrain(settings(home), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -62,7 +62,7 @@ def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
 def test_minutes_and_steps_are_one_or_the_other(bertie):
     code, _, err = bertie("pretrain", "--minutes", "1", "train.steps=5", "-o", "x")
     assert code == 2
-    assert "Pass one of the two" in " ".join(err.split())
+    assert "Pass only one of the two" in " ".join(err.split())
 
 
 def test_the_speed_shown_is_that_of_the_last_seconds():

@@ -218,7 +218,7 @@ def test_held_out_examples_have_each_label_in_proportion():
     counts = {label: sum(e.label == label for e in dev) for label in "abcd"}
     assert counts == {"a": 10, "b": 3, "c": 1, "d": 0}
     assert hold_out(examples) == (train, dev)
-    with pytest.raises(DataError, match="nothing can be held out"):
+    with pytest.raises(DataError, match="too few to hold out a dev set"):
         hold_out([Example(("x",), "a"), Example(("y",), "b")])
 
 

@@ -40,6 +40,6 @@ def test_two_runs_side_by_side(runs, bertie, tmp_path):
 
 def test_what_cannot_be_compared_says_so(runs, bertie, tmp_path):
     code, _, err = bertie("compare", runs[1])
-    assert (code, "needs two runs" in err) == (2, True)
+    assert (code, "needs at least two runs" in err) == (2, True)
     code, _, err = bertie("compare", runs[1], tmp_path / "nothing")
     assert (code, "is not a run" in " ".join(err.split())) == (3, True)

@@ -210,7 +210,7 @@ def test_a_complete_corpus_is_left_alone_and_another_refused(tmp_path, inputs):
     before = files(out)
     corpus.build([inputs], out)
     assert files(out) == before
-    with pytest.raises(UsageError, match="holds another corpus"):
+    with pytest.raises(UsageError, match="contains another corpus"):
         corpus.build([inputs], out, CorpusConfig(dedup="none"))
     assert files(out) == before
     assert corpus.build([inputs], out, CorpusConfig(dedup="none"), overwrite=True).num_documents > 0
@@ -247,7 +247,7 @@ def test_two_processes_do_not_write_one_folder(tmp_path, inputs):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "nothing in it"),
+        (b"", "input is empty"),
         (b" \n\n\t", "only white space"),
         (b"\xff\xfe\xff", "None of 1 records could be used.*UTF-16"),
     ],

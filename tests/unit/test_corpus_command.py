@@ -83,7 +83,7 @@ def test_a_dry_run_writes_nothing(bertie, tmp_path):
     ("arguments", "code", "message"),
     [
         (["missing.txt", "-o", "out"], 3, "missing.txt does not exist"),
-        (["empty.txt", "-o", "out"], 3, "nothing in it"),
+        (["empty.txt", "-o", "out"], 3, "input is empty"),
         (["korean.txt", "-o", "out"], 3, "reads as CP949: pass --encoding cp949"),
         (["a.txt", "-o", "out", "--encoding", "klingon"], 2, "Unknown encoding"),
         (["a.txt", "-o", "out", "--splitter", "rule"], 2, "Did you mean 'rules'?"),
@@ -91,7 +91,7 @@ def test_a_dry_run_writes_nothing(bertie, tmp_path):
         (["a.txt"], 2, "-o FOLDER"),
         (["a.txt", "-o", "taken"], 2, "not empty"),
         (["a.txt", "-o", "out", "--tokenizer", "nowhere"], 3, "nowhere"),
-        (["python:no_such_package_here", "-o", "out"], 3, "No Python package"),
+        (["python:no_such_package_here", "-o", "out"], 3, "The Python package"),
         (["taken", "--show"], 3, "manifest.json"),
         (["a.txt", "--show"], 3, "a.txt is a file"),
         (["a.txt", "-o", "a.txt/inside"], 1, "a.txt/inside"),

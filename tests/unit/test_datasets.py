@@ -101,12 +101,12 @@ def test_the_command_lists_and_checks(run, tmp_path):
     assert all(name in out for name in DATASETS)
     code, out, err = run("data", "stsb", "--data-dir", tmp_path)
     assert code == 3
-    assert "holds none of the files of stsb" in err
+    assert "contains none of the files of stsb" in err
     write("stsb", "train", tmp_path)
     code, out, err = run("data", "stsb", "--data-dir", tmp_path)
     assert code == 3
     assert "2 of 5,749 examples" in out
-    assert "1 of 1 files are not as they were published" in err
+    assert "1 of 1 files differ from the published ones" in err
     assert run("data", "--data-dir", tmp_path / "absent")[0] == 2
     assert run("data", "stbs")[0] == 2
 

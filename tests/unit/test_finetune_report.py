@@ -423,7 +423,7 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(run, model, trai
     for seeds in ((), ("--seeds", 2)):
         done = run("finetune", model, "--train", train, "-o", out, *seeds, "epochs=1", *FAST)
         assert done.returncode == 2
-        assert "is not empty, and what it holds is no run" in done.stderr
+        assert "contains files that are not a run" in done.stderr
     assert [path.name for path in out.iterdir()] == ["chapter-1.txt"]
 
 
@@ -435,7 +435,7 @@ def test_one_seed_and_several_do_not_share_a_folder(run, model, train, tmp_path)
     assert "seed: 7" in (out / "run.yaml").read_text()
     several = run(*command, "--seeds", 2)
     assert several.returncode == 2
-    assert "holds a run of one seed" in several.stderr
+    assert "contains a run of one seed" in several.stderr
     assert json.loads((out / "results.json").read_text()) == json.loads(one.stdout)
     summed = run(*command, "--seeds", 2, "--seed", 7, "--overwrite")
     assert [*json.loads(summed.stdout)["seeds"]] == ["7", "8"]

@@ -120,7 +120,7 @@ def test_from_a_checkpoint_of_another_folder_the_best_so_far_is_taken_over(home,
         finetune(config(home, select="best"), tmp_path / "later", resume=str(later))
         weights = [run / "model" / "model.safetensors" for run in (trained, tmp_path / "later")]
         assert weights[0].read_bytes() == weights[1].read_bytes()
-        with pytest.raises(UsageError, match="no longer holds the best weights"):
+        with pytest.raises(UsageError, match="no longer has the best weights"):
             finetune(config(home, select="best"), tmp_path / "early", resume=str(trained / "checkpoint-2"))
 
 

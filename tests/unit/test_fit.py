@@ -264,7 +264,7 @@ def test_a_run_with_other_settings_or_data_is_refused_with_the_difference(stoppe
 
 def test_a_change_that_is_allowed_by_key_goes_on(stopped):
     known = {"tokenizer": "t1", "corpus": "c1"}
-    with pytest.raises(UsageError, match=r"there is no such key\. Did you mean 'optim.lr'"):
+    with pytest.raises(UsageError, match=r"there is no such setting. Did you mean 'optim.lr'"):
         nano_fit(stopped, lr=2e-3, allow_change=["optim.lrr"], identity=known)
     nano_fit(stopped, lr=2e-3, steps=14, allow_change=["optim", "train.steps"], identity=known)
     assert log.read(stopped)[-1]["step"] == 14

@@ -69,7 +69,7 @@ def test_a_submission_is_written_and_passes_its_own_check(tokenizer, tmp_path):
     assert len(lines) == 147
     with pytest.raises(UsageError, match="Did you mean 'wnli'"):
         glue.submission({"wnly": models["wnli"]}, tmp_path, tmp_path / "c.zip")
-    with pytest.raises(DataError, match="this model says no, yes"):
+    with pytest.raises(DataError, match="this model has no, yes"):
         glue.submission({"wnli": predictor(tokenizer, SequenceTask(("no", "yes")), 2)}, tmp_path, tmp_path / "c.zip")
     assert not (tmp_path / "c.zip").exists()
 

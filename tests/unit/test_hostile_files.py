@@ -35,7 +35,7 @@ def test_only_regular_files_are_opened(name: str, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)  # opened as usual it would wait for a writer
     for path in (pipe, Path("/dev/zero")):
-        with pytest.raises(BertieError, match=r"is a pipe or a device; a regular file was expected"):
+        with pytest.raises(BertieError, match=r"is a pipe or a device"):
             READERS[name](path)
 
 
@@ -44,7 +44,7 @@ def test_a_file_beyond_its_bound_is_not_read(tmp_path: Path) -> None:
     with open(path, "wb") as file:
         file.truncate(1 << 40)  # takes no room on the disk
     for read in READERS.values():
-        with pytest.raises(BertieError, match=r"has 1,099,511,627,776 bytes; a file of this kind has at most"):
+        with pytest.raises(BertieError, match=r"has 1,099,511,627,776 bytes, more than the maximum of"):
             read(path)
     with pytest.raises(DataError, match="is a folder"):
         read_small(tmp_path)
@@ -62,7 +62,7 @@ def test_half_a_surrogate_pair_is_no_text(tmp_path: Path) -> None:
 def test_a_vocabulary_of_millions_of_lines_is_refused_at_once(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"a\n" * 2_000_001)
-    with pytest.raises(DataError, match="2,000,001 lines; a vocabulary has at most 2,000,000"):
+    with pytest.raises(DataError, match="2,000,001 lines, more than the maximum of 2,000,000"):
         read_vocabulary(path)
 
 
@@ -125,7 +125,7 @@ def test_junk_for_rules_is_refused_before_the_engine_reads_it(name: str, tmp_pat
     tree = json.loads(tokenizers.Tokenizer(tokenizers.models.WordPiece({"[UNK]": 0}, unk_token="[UNK]")).to_str())
     tree["normalizer"] = {"type": "Sequence", "normalizers": [normalizer]}
     (tmp_path / "tokenizer.json").write_text(json.dumps(tree))
-    with pytest.raises(DataError, match=r"tokenizer\.json is not a tokenizer the engine can read"):
+    with pytest.raises(DataError, match=r"tokenizer\.json is not a valid tokenizer file"):
         read_engine(tmp_path / "tokenizer.json")
 
 
@@ -143,9 +143,9 @@ def template(*parts: dict[str, dict[str, object]]) -> dict[str, object]:
 CLS: dict[str, dict[str, object]] = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}
 A: dict[str, dict[str, object]] = {"Sequence": {"id": "A", "type_id": 0}}
 TEMPLATES = {
-    "no text": (template(CLS), "has 0 of them"),
-    "two texts": (template(A, A), "text A in place 2"),
-    "the second text": (template({"Sequence": {"id": "B", "type_id": 0}}), "text B in place 1"),
+    "no text": (template(CLS), "has 0 texts"),
+    "two texts": (template(A, A), "text A as text 2"),
+    "the second text": (template({"Sequence": {"id": "B", "type_id": 0}}), "text B as text 1"),
     "many parts": (template(A, *[CLS] * 100_000), "100,003 parts"),
     "a huge segment": (template({"Sequence": {"id": "A", "type_id": (1 << 32) - 1}}), "segment 4,294,967,295"),
     "an id that is not there": (

@@ -119,4 +119,4 @@ def test_the_command_line_refuses_a_device_that_is_not_here(tmp_path: Path, bert
     for command in ("embed", "perplexity"):
         code, _, error = bertie(command, tmp_path, "a text", "--device", "cuda")
         assert code == 2
-        assert "is not in this machine" in error
+        assert "This machine has no device" in error

@@ -142,7 +142,7 @@ def test_bad_maskings_are_named():
     for value, message in [
         ("whole-word", "Did you mean 'whole_word'"),
         ({"span": {"longst": 3}}, "Did you mean 'longest'"),
-        ({"span": {"p": 0}}, "above 0 and below 1"),
+        ({"span": {"p": 0}}, "between 0 and 1"),
         ({"ngram": {"longest": 0}}, "1 to 100"),
         ({"span": {}, "ngram": {}}, "one name"),
     ]:
@@ -157,13 +157,13 @@ def test_rates_over_a_run():
     steps = rate_of({"steps": {"0": 0.3, "50": 0.2, "60": 0.1}}, "mlm.rate")  # as JSON keeps the keys
     assert steps.at([0, 49, 50, 59, 60, 61]).tolist() == [0.3, 0.3, 0.2, 0.2, 0.1, 0.1]
     for value, message in [
-        (0, "above 0 and below 1"),
-        ({"linear": {0: 0.3, 10: 1.5}}, "above 0 and below 1"),
+        (0, "between 0 and 1"),
+        ({"linear": {0: 0.3, 10: 1.5}}, "between 0 and 1"),
         ({"linaer": {0: 0.3}}, "Did you mean 'linear'"),
-        ({"steps": {9: 0.3, 0: 0.1}}, "grow"),
-        ({"steps": {}}, "grow"),
+        ({"steps": {9: 0.3, 0: 0.1}}, "increasing"),
+        ({"steps": {}}, "increasing"),
         ({"steps": {"soon": 0.3}}, "numbers of sequences"),
-        ({0: 0.3}, "it is a share, or one of"),
+        ({0: 0.3}, "it must be a number between 0 and 1, or one of"),
         ("high", "numbers of sequences"),
     ]:
         with pytest.raises(UsageError, match=message):
@@ -226,5 +226,5 @@ def test_whole_words_are_never_split():
 
 def test_vocabulary_of_special_tokens_alone():
     vocabulary = Vocabulary(5, 6, 0, 7, 4, np.ones(8, bool), np.zeros(8, bool), np.zeros(8, bool))
-    with pytest.raises(DataError, match="nothing but special"):
+    with pytest.raises(DataError, match="only special"):
         _ = vocabulary.random_ids

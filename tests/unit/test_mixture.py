@@ -22,7 +22,7 @@ def test_shares_by_weight_or_by_size():
     assert shares([None, None], [1000, 10], 0.0) == [0.5, 0.5]
     large, small = 1000**0.3, 10**0.3  # Conneau et al. 2020, 3.1
     assert shares([None, None], [1000, 10], 0.3) == pytest.approx([large / (large + small), small / (large + small)])
-    with pytest.raises(UsageError, match="Some corpora have a weight and some have none"):
+    with pytest.raises(UsageError, match="Only some corpora have a weight"):
         shares([1, None], [5, 5], 0.3)
 
 
@@ -102,8 +102,8 @@ def test_a_run_on_two_corpora(home, both, tmp_path):
     [
         (["corpora=[{path: a, weight: 0}]"], "corpora.0.weight"),
         (["corpora=[{path: a, wieght: 1}]"], "Did you mean 'weight'"),
-        (["corpora=[{path: a}, {path: a}]"], "A corpus stands twice"),
-        ([], "corpus is missing"),
+        (["corpora=[{path: a}, {path: a}]"], "A corpus is listed twice"),
+        ([], "No corpus given"),
     ],
 )
 def test_corpora_that_cannot_be_are_one_clear_error(home, given, message):

@@ -82,7 +82,7 @@ def test_seeking_to_the_end_of_10_to_the_8_samples_costs_one_batch(monkeypatch):
 
 
 def test_nothing_to_order_is_an_error():
-    with pytest.raises(DataError, match="no samples"):
+    with pytest.raises(DataError, match="training data is empty"):
         Order(0, seed=0)
 
 

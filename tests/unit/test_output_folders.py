@@ -75,7 +75,7 @@ def test_a_killed_process_leaves_its_folder_to_the_next(tmp_path):
 @pytest.mark.parametrize("kind", [KIND, RUN], ids=["written once", "gone on with"])
 def test_what_bertie_did_not_write_is_never_deleted(tmp_path, kind):
     foreign = fill(tmp_path / "thesis", "chapter.tex", "figures/plot.png")
-    with pytest.raises(UsageError, match=r"chapter.tex, figures/.* Move it away"):
+    with pytest.raises(UsageError, match=r"chapter.tex, figures/.* Move them away"):
         folders.check(foreign, kind, overwrite=True)
     with pytest.raises(UsageError, match=r"chapter\.tex"), held(foreign, kind, overwrite=True):
         pass

@@ -87,12 +87,15 @@ def test_what_a_phase_leaves_out_is_as_in_the_run(home):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("[{steps: 4}, {steps: 5}]", r"4 \+ 5 steps; train.steps is 6"),
-        ("[{steps: 3}, {steps: 3}, {}]", "Every phase needs a step"),
-        ("[{}, {}]", "Two phases leave out their steps"),
-        ("[{steps: 0.01}, {}]", "Every phase needs a step"),
+        ("[{steps: 4}, {steps: 5}]", r"4 \+ 5 steps, but train.steps is 6"),
+        ("[{steps: 3}, {steps: 3}, {}]", "Omit `steps` in one phase"),
+        ("[{}, {}]", "Two phases have no steps"),
+        ("[{steps: 0.01}, {}]", "Omit `steps` in one phase"),
         ("[{steps: 3}, {max_length: 600}]", "512 positions"),
-        ("[{steps: 3}, {objectives: {sop: {}}}]", "Phase 2 sets options of 'sop', which is no objective of the run"),
+        (
+            "[{steps: 3}, {objectives: {sop: {}}}]",
+            "Phase 2 sets options of 'sop', which is not an objective of the run",
+        ),
         ("[{steps: 3}, {max_lenght: 24}]", "Did you mean 'max_length'"),
         ("[{steps: 3}, {max_length: 2}]", "phases.1.max_length"),
     ],

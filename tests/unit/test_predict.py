@@ -127,7 +127,7 @@ def test_it_is_read_as_it_was_trained_unless_told(folder, model):
     assert Predictor(model, max_length=64).max_length == 64
     with pytest.raises(UsageError, match="64 positions"):
         Predictor(model, max_length=65)
-    with pytest.raises(UsageError, match=r"Unknown policy.*windo.*Did you mean 'window'"):
+    with pytest.raises(UsageError, match=r"Unknown value.*windo.*Did you mean 'window'"):
         Predictor(model, too_long="windo")
 
 
@@ -164,7 +164,7 @@ def test_scoring_streams_and_counts(model, tmp_path):
     assert report["unknown_labels"] == {"never seen": 1}
     assert report["left_out"] == {"rows": 31, "total": 1, "reasons": {"empty text": 1}}
     skipped = SkipReport()
-    with pytest.raises(DataError, match=r"no labelled example.*1 of 1 rows left out"):
+    with pytest.raises(DataError, match=r"no labeled example.*1 of 1 rows left out"):
         Predictor(model).evaluate([InvalidRow(2, "empty text")], skipped=skipped)
 
 
@@ -195,7 +195,7 @@ def test_fill_mask_proposes_tokens_for_every_mask(tmp_path):
         assert filled.token.removeprefix("##") in filled.text
     with pytest.raises(DataError, match=r"no \[MASK\]"):
         bertie.fill_mask(model, "nothing to fill")
-    with pytest.raises(UsageError, match="no head that answers"):
+    with pytest.raises(UsageError, match="no task head"):
         bertie.predict(model, ["x"])
 
 

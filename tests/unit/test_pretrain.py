@@ -149,7 +149,7 @@ def test_next_sentence_prediction_can_be_left_out(home, tmp_path):
         (["model=bert-tinny"], UsageError, "Did you mean 'bert-tiny'"),
         (["objectives.nsb={}"], UsageError, "Did you mean 'nsp'"),
         (["model_overrides.num_layers=3"], UsageError, "no field 'num_layers'"),
-        (["train.device=cuda:7"], UsageError, "not in this machine"),
+        (["train.device=cuda:7"], UsageError, "This machine has no device"),
         (["corpus=/nowhere"], DataError, "/nowhere"),
         (["tokenizer=/nowhere"], DataError, "/nowhere"),
     ],
@@ -162,7 +162,7 @@ def test_what_cannot_work_is_one_clear_error_and_leaves_no_folder(home, tmp_path
 
 def test_a_folder_with_files_of_the_user_is_left_as_it_is(home, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="is not empty, and what it holds is no run"):
+    with pytest.raises(UsageError, match="contains files that are not a run"):
         pretrain(settings(home), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

@@ -130,7 +130,7 @@ def test_a_domain_is_learned_and_the_table_says_so(home, start, tmp_path):
 
 def test_what_is_missing_is_said(home, start, tmp_path):
     small = make_corpus(tmp_path / "small", documents(2, sentences=150))
-    with pytest.raises(DataError, match="too small to hold documents out"):
+    with pytest.raises(DataError, match="too small to hold out documents"):
         pretrain(domain(home, start, "pseudo_perplexity=8", corpus=str(small)), tmp_path / "run")
     assert not (tmp_path / "run").exists()
     with pytest.raises(UsageError, match="tokenizer is missing"):

@@ -125,7 +125,7 @@ def test_the_standard_library_is_a_package_and_knows_its_distribution_names():
 
 
 def test_an_unknown_package_is_answered_with_a_near_one():
-    with pytest.raises(DataError, match=r"'nunpy' is installed here. Did you mean 'numpy'"):
+    with pytest.raises(DataError, match=r"'nunpy' is not installed. Did you mean 'numpy'"):
         pydocs.locate("nunpy")
 
 

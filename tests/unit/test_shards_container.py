@@ -81,7 +81,7 @@ def test_one_flipped_byte_is_found_on_open_with_shard_and_offset(tmp_path, kind)
     place = BLOCK + 17
     data[place] ^= 4
     path.write_bytes(data)
-    with pytest.raises(DataError, match=f"shard-00001.{kind} is damaged between its bytes 1,048,576 and"):
+    with pytest.raises(DataError, match=f"shard-00001.{kind} is damaged between bytes 1,048,576 and"):
         Shards.open(tmp_path)
     assert Shards.open(tmp_path, verify=False).num_documents > 0
 

@@ -95,9 +95,9 @@ def test_without_layers_it_starts_from_random_weights(home, teacher):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("objectives.distil.layers=[0,2]", "names 2 layers of .*, the student has 3"),
+        ("objectives.distil.layers=[0,2]", "has 2 layers of .*, and the student has 3"),
         ("objectives.distil.layers=[0,2,9]", "the model has layers 0 to 3"),
-        ("model_overrides.intermediate_size=64", "cannot start from .*: encoder.layers.0.up"),
+        ("model_overrides.intermediate_size=64", "Cannot initialize the student from .*: weight encoder.layers.0.up"),
     ],
 )
 def test_a_student_that_cannot_start_so_is_told(home, teacher, override, said):
@@ -107,7 +107,7 @@ def test_a_student_that_cannot_start_so_is_told(home, teacher, override, said):
 
 def test_a_model_folder_keeps_its_weights(home, teacher):
     config = settings(home, model_overrides={}, objectives=distilling(home, teacher).objectives, model=str(teacher))
-    with pytest.raises(UsageError, match="is a model folder and has its weights already"):
+    with pytest.raises(UsageError, match="is a model folder with weights"):
         PreparedRun(config.model_copy(update={"model_overrides": {}})).model()
 
 
@@ -123,10 +123,10 @@ def test_another_teacher_is_another_run(home, teacher, tmp_path):
     with pytest.raises(UsageError, match=FORBIDDEN) as refused:
         pretrain(whole, run, allow_change=("train.steps",))
     assert "objectives.distil.teacher: " in str(refused.value)
-    with pytest.raises(DataError, match=r"objectives\.distil\.teacher is not the one"):
+    with pytest.raises(DataError, match=r"objectives.distil.teacher differs"):
         pretrain(short, tmp_path / "again", reference_run=run)
     (bad,) = [check for check in verify(run)["checks"] if not check["ok"]]
-    assert "holds another model now" in bad["found"]
+    assert "now contains another model" in bad["found"]
     # the same teacher in another folder is the same run
     moved = distilling(home, kept, "train.steps=6")
     assert pretrain(moved, run, allow_change=("train.steps",))["step"] == 6

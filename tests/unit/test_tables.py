@@ -75,7 +75,7 @@ def test_columns_named_by_flag_and_files_without_a_header(tmp_path):
 
 def test_unknown_columns_are_one_clear_error(tmp_path):
     path = write(tmp_path, "a.csv", "review,stars\nx,5\n")
-    with pytest.raises(DataError, match=r"no text column is recognised among 'review', 'stars'.*--text"):
+    with pytest.raises(DataError, match=r"no text column was recognized among 'review', 'stars'.*--text"):
         read(path)
     with pytest.raises(DataError, match=r"no label column.*--label"):
         read(path, TableFormat(text=("review",)))

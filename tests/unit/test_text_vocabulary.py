@@ -133,7 +133,7 @@ def test_rare_characters_get_no_piece_and_jamo_always_do(words):
 def test_what_cannot_be_learned_is_an_error(words):
     with pytest.raises(DataError, match="no words"):
         train(count_words(["", "  "]))
-    with pytest.raises(UsageError, match="no room"):
+    with pytest.raises(UsageError, match="too small"):
         train(words, size=60, limit_alphabet=100)
     with pytest.raises(UsageError, match="Unknown algorithm 'wordpeice'"):
         train(words, algorithm="wordpeice")

@@ -78,7 +78,7 @@ def test_a_finished_run_keeps_no_checkpoint_unless_asked(home, tmp_path):
     assert not [*(tmp_path / "run").glob("checkpoint-*")]
     assert pretrain(settings(home, short), tmp_path / "run")["step"] == 6  # its results are read
     longer = settings(home, short, "train.steps=9")
-    with pytest.raises(UsageError, match="kept no checkpoint to go on from"):
+    with pytest.raises(UsageError, match="has no checkpoint to continue from"):
         pretrain(longer, tmp_path / "run", allow_change=("train.steps",))
 
 
@@ -97,5 +97,5 @@ def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
     with pytest.raises(DataError, match="has no model yet"):
         package.load(tmp_path / "run")
     (tmp_path / "seeds" / "seed-0").mkdir(parents=True)
-    with pytest.raises(UsageError, match="a run for each seed"):
+    with pytest.raises(UsageError, match="one run per seed"):
         package.load(tmp_path / "seeds")

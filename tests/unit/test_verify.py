@@ -74,10 +74,10 @@ def drop_line(path):
         ("metrics.jsonl", cut, "metrics.jsonl", "not JSON"),
         ("metrics.jsonl", drop_line, "metrics.jsonl", "between 2 and 6"),
         ("metrics.jsonl", lambda path: path.write_bytes(b""), "metrics.jsonl", "has no lines"),
-        ("checkpoint-3/model.safetensors", flip, "checkpoint-3", "its bytes are not those that were written"),
+        ("checkpoint-3/model.safetensors", flip, "checkpoint-3", "its hash differs"),
         ("checkpoint-6/optimizer.safetensors", cut, "checkpoint-6", "is damaged: it has"),
         ("checkpoint-6/manifest.json", lambda path: path.unlink(), "checkpoint-6", "does not exist"),
-        ("model/model.safetensors", flip, "model", "is not that of checkpoint-6"),
+        ("model/model.safetensors", flip, "model", "of the model differ from checkpoint-6"),
         ("model/config.json", lambda path: path.unlink(), "model", "config.json"),
         ("model", shutil.rmtree, "model", "is not a folder"),
         ("results.json", lambda path: path.unlink(), "results.json", "does not exist"),
@@ -97,7 +97,7 @@ def test_another_corpus_in_its_place_is_found(home, tmp_path):
     shutil.rmtree(corpus)
     make_corpus(corpus, documents(60, seed=9))
     config = settings(home, "train.steps=1", corpus=str(corpus))
-    with pytest.raises(DataError, match="The corpus is not the one that"):
+    with pytest.raises(DataError, match="The corpus differs from that of"):
         pretrain(config, tmp_path / "again", reference_run=tmp_path / "run")
     bad = [check for check in verify(tmp_path / "run")["checks"] if not check["ok"]]
     assert [check["name"] for check in bad] == ["corpus"]
@@ -105,7 +105,7 @@ def test_another_corpus_in_its_place_is_found(home, tmp_path):
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(DataError, match="holds no run, corpus, tokenizer or model"):
+    with pytest.raises(DataError, match="contains no run, corpus, tokenizer or model"):
         verify(tmp_path)
 
 

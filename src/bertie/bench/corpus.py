@@ -75,7 +75,7 @@ def documents_of(path: str, megabytes: float) -> Iterator[str]:
                 size += len(text.encode())
                 yield text
     if not size:
-        raise UsageError(f"{path} holds no documents to measure on.")
+        raise UsageError(f"{path} contains no documents to measure on.")
 
 
 def write(folder: Path, documents: Iterable[str]) -> tuple[Path, Path]:
@@ -192,7 +192,7 @@ def measure(documents: Iterable[str], about: str, *, workers: tuple[int, ...], r
         megabytes = input.stat().st_size / 1e6
     if len({runner.digest for runner in made.values()}) > 1:
         shown = "; ".join(f"{name}: {runner.digest}" for name, runner in made.items())
-        raise BertieError(f"The runners do not make the same ids, so no time is told: {shown}")
+        raise BertieError(f"The programs produced different token ids, so no timings are reported: {shown}")
     lines = []
     for name, runner in made.items():
         cell = cells[name]
@@ -222,7 +222,9 @@ def require() -> None:
     try:
         import datasets
     except ImportError:
-        raise UsageError("The benchmark runs datasets beside Bertie: pip install 'bertie[dev]'") from None
+        raise UsageError(
+            "The benchmark compares with datasets, which is not installed: pip install 'bertie[dev]'"
+        ) from None
     assert datasets
 
 

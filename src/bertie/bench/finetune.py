@@ -224,7 +224,9 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[
         prepared = prepare(write_problem(setup, Path(work)))
         difference = same_loss(prepared)
         if difference > 1e-4:
-            raise BertieError(f"Bertie's loss and the peer's differ by {difference:.1e}; nothing is measured.")
+            raise BertieError(
+                f"The losses of Bertie and of the peer differ by {difference:.1e}, so no timings are reported."
+            )
         console.say(f"{setup.model}: one batch's loss agrees with the peer's to {difference:.0e}")
         made = {name: Runner(prepared, run) for name, run in runners().items()}
         cells = harness.interleave(made, rounds=rounds, warmup=0)  # each run leaves its own first steps out

@@ -154,7 +154,7 @@ def read_lines(path: Path | None) -> list[dict[str, Any]]:
                 rows.append(dict(json.loads(line)))
             except (ValueError, TypeError):
                 raise DataError(
-                    f"{path}:{number} is not a row of measurements. Delete the line, or name another file."
+                    f"{path}:{number} is not a row of measurements. Delete the line, or choose another file."
                 ) from None
     return rows
 

@@ -208,7 +208,9 @@ def agree(ours: Counter[str], theirs: Counter[str]) -> dict[str, tuple[float, fl
         draws = [counts["instances" if whole == "tokens" else whole] for counts in (ours, theirs)]
         error = math.sqrt(pooled * (1 - pooled) * sum(1 / n for n in draws))
         if abs(a - b) > ERRORS * error:
-            raise BertieError(f"The share {name} is {a:.4f} and in the script's way {b:.4f}, so no time is told.")
+            raise BertieError(
+                f"The fraction {name} is {a:.4f} in Bertie and {b:.4f} in the script, so no timings are reported."
+            )
         shares[name] = (a, b)
     return shares
 

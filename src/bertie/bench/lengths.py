@@ -54,8 +54,8 @@ def measure(
                 row = answer.recv()
             except EOFError:
                 raise BertieError(
-                    f"The measurement of {kind} at length {length:,} died; is there enough memory? Measured rows are "
-                    "kept: the same command goes on from here."
+                    f"The measurement of {kind} at length {length:,} was killed, probably by a lack of "
+                    "memory. Measured rows are kept: the same command continues."
                 ) from None
             finally:
                 process.join()

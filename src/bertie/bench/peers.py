@@ -36,7 +36,9 @@ def require() -> None:
         import transformers
         from transformers import BertModel, Trainer  # what they load is not to count as memory of a run
     except ImportError:
-        raise UsageError("This runs transformers beside Bertie: pip install 'bertie[dev]'") from None
+        raise UsageError(
+            "The benchmark compares with transformers, which is not installed: pip install 'bertie[dev]'"
+        ) from None
     assert accelerate is not None
     assert BertModel is not Trainer
     transformers.logging.set_verbosity_error()
@@ -195,9 +197,7 @@ class FinetunePeer:
         self.way = way
         [self.head] = model.heads
         if self.head not in CLASSES:
-            raise UsageError(
-                f"transformers has no class for {self.head!r} to compare with. Known: {', '.join(CLASSES)}"
-            )
+            raise UsageError(f"transformers has no class for the head {self.head!r}. Known: {', '.join(CLASSES)}")
         with tempfile.TemporaryDirectory() as folder:
             families.save(model, Path(folder))
             self.model: Any = getattr(transformers, CLASSES[self.head]).from_pretrained(folder)

@@ -223,7 +223,8 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
         difference = same_loss(setup, folder)
         if difference > 1e-4:
             raise BertieError(
-                f"{setup.model}: Bertie's loss and the peer's differ by {difference:.1e}; nothing is measured."
+                f"{setup.model}: the losses of Bertie and of the peer differ by {difference:.1e}, so no "
+                "timings are reported."
             )
         console.say(f"{setup.model}: one batch's loss agrees with the peer's to {difference:.0e}")
         made = {runner: make() for runner, make in runners(setup, folder).items()}

@@ -106,7 +106,7 @@ def reproduce(
         if name not in ROWS:
             raise UsageError(f"{name!r} is not in the table. {nearest(name, ROWS)}")
         if ROWS[name].model not in models:
-            raise UsageError(f"{name} is learnt by a {ROWS[name].model} model: name its folder.")
+            raise UsageError(f"{name} needs a {ROWS[name].model} model. Pass its folder.")
     require()
     run.mkdir(parents=True, exist_ok=True)
     found = []
@@ -132,7 +132,7 @@ def _check_model(folder: Path, model: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     note, said = folder / "model.json", {"model": model.absolute().name}
     if note.exists() and read_json(note) != said:
-        raise UsageError(f"{folder} holds results of another model. Choose another folder.")
+        raise UsageError(f"{folder} contains results of another model. Choose another folder.")
     write_json(note, said)
 
 

@@ -113,7 +113,9 @@ def require() -> None:
     try:
         import transformers
     except ImportError:
-        raise UsageError("The benchmark runs transformers beside Bertie: pip install 'bertie[dev]'") from None
+        raise UsageError(
+            "The benchmark compares with transformers, which is not installed: pip install 'bertie[dev]'"
+        ) from None
     assert transformers
 
 
@@ -140,6 +142,9 @@ def _agree(folder: Path, batches: list[list[str]]) -> int:
         for name, rows in found.items():
             for text, ours, theirs in zip(batch, rows, expected, strict=True):
                 if ours != theirs:
-                    raise BertieError(f"{name} and tokenizers disagree, so no time is told, on: {text[:200]!r}")
+                    raise BertieError(
+                        f"{name} and tokenizers produced different token ids, so no timings are "
+                        f"reported, for: {text[:200]!r}"
+                    )
         tokens += sum(map(len, expected))
     return tokens

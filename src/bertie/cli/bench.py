@@ -136,7 +136,7 @@ def lengths(
 
     wanted = [int(name) if name.strip().isdigit() else 0 for name in at.split(",")]
     if not all(16 <= length <= program.LONGEST for length in wanted):
-        raise UsageError(f"--at {at!r} is not a list of lengths from 16 to {program.LONGEST:,}, like 512,4096.")
+        raise UsageError(f"--at {at!r} must be a list of lengths from 16 to {program.LONGEST:,}, for example 512,4096.")
     known = harness.read_lines(output)
     done = [(str(row.get("attention")), int(row.get("length", 0))) for row in known]
     if skipped := [row for row in known if row.get("length") in wanted]:

@@ -46,7 +46,7 @@ def corpus(
 
     numbers = [int(number) if number.strip().isdigit() else 0 for number in workers.split(",")]
     if not all(numbers):
-        raise UsageError(f"--workers {workers!r} is not a list of numbers of processes, like 1,2.")
+        raise UsageError(f"--workers {workers!r} must be a list of numbers of processes, for example 1,2.")
     for about, documents in _texts(input, megabytes):
         _tell("corpus", program.measure(documents, about, workers=tuple(numbers), rounds=rounds), output)
 

@@ -51,20 +51,24 @@ def compress(
         facts: dict[str, Any] = {"output": str(output)}
         if float_:
             if not found.int8:
-                raise UsageError(f"{model} holds no int8 weights; it is a float model already.")
+                raise UsageError(f"{model} has no int8 weights; it is a float model already.")
             found.save_pretrained(folder)
         else:
             if found.int8:
-                raise UsageError(f"{model} holds int8 weights already.")
+                raise UsageError(f"{model} has int8 weights already.")
             if texts is None:
-                raise UsageError("No texts given. Pass --texts FILE: texts like those the model will read, one a line.")
+                raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line.")
             if found.tokenizer is None:
-                raise UsageError(f"{model} has no tokenizer, so it cannot read texts. Put its tokenizer's files there.")
+                raise UsageError(
+                    f"{model} has no tokenizer, so it cannot read texts. Copy the files of its "
+                    "tokenizer into this folder."
+                )
             near = gate.quantized(found, _lines(texts))
             facts |= near.as_json()
             if not near.enough and not force:
                 raise DataError(
-                    f"The int8 model falls short: {near}. Give more texts, or write it anyway with --force."
+                    f"The int8 model misses the quality threshold: {near}. Give more texts, or write it "
+                    "anyway with --force."
                 )
             found.save_pretrained(folder, int8=found.int8)
             card = folder / "README.md"

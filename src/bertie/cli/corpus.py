@@ -84,7 +84,9 @@ def corpus(
             _show(Path(folder))
         return
     if out is None:
-        raise UsageError("No output folder given. Pass `-o FOLDER`, or `--show` to look at a corpus that is there.")
+        raise UsageError(
+            "No output folder given. Pass -o FOLDER to build a corpus, or --show to inspect an existing one."
+        )
     recipe = load(CorpusRecipe, config, **given)
     if dry_run:
         _plan(inputs, recipe.corpus)

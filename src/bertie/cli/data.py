@@ -95,6 +95,8 @@ def _check(names: list[str], data_dir: Path) -> None:
     if console.verbosity.json:
         emit(answers)
     if wrong:
-        raise DataError(f"{wrong:,} of {found:,} files are not as they were published.")
+        raise DataError(f"{wrong:,} of {found:,} files differ from the published ones.")
     if not found:
-        raise DataError(f"{data_dir} holds none of the files of {', '.join(names)}. bertie data says where they live.")
+        raise DataError(
+            f"{data_dir} contains none of the files of {', '.join(names)}. `bertie data` lists their sources."
+        )

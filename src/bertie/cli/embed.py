@@ -74,7 +74,9 @@ def embed(
     def check(found: Columns) -> None:
         if len(found.text) > 1:
             read = " + ".join(found.text)
-            raise DataError(f"{file}: {read} would be read, but a vector is that of one text. Name its column: --text.")
+            raise DataError(
+                f"{file} looks like a table of text pairs ({read}). Choose the column to embed: --text COLUMN."
+            )
 
     format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers and kind != ".npy")
     rows = predictor.task.rows(file, format, on_columns=check)

@@ -70,9 +70,9 @@ def evaluate(
     from bertie.tasks.datasets import DATASETS
 
     if against and file == "-":
-        raise UsageError("Two models cannot both read standard input: give a file.")
+        raise UsageError("With --against, the examples cannot come from standard input. Pass a file.")
     if bool(file) == bool(data):
-        raise UsageError("Give either a FILE or --data NAME with --data-dir DIR.")
+        raise UsageError("Pass either a FILE, or --data NAME with --data-dir DIR.")
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
         wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read

@@ -43,7 +43,7 @@ def grow(
 
     model = _load(folder)
     if layers is None and positions is None and times == 1 and intermediate is None:
-        raise UsageError("Say what shall grow: --layers, --times, --intermediate or --positions.")
+        raise UsageError("No new size given. Pass --layers, --times, --intermediate or --positions.")
     if layers is not None:
         model = deeper(model, layers, how=how)  # type: ignore[arg-type]  # deeper answers unknown ones
     if times > 1 or intermediate is not None:
@@ -77,7 +77,9 @@ def shrink(
     try:
         chosen = [int(layer) for layer in layers.split(",")] if layers else range(0, model.config.num_hidden_layers, 2)
     except ValueError:
-        raise UsageError(f"--layers is {layers!r}; numbers with commas between them are expected: 0,2,4.") from None
+        raise UsageError(
+            f"--layers is {layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
+        ) from None
     taken = take_layers(model, chosen, variant=VARIANTS[family] if family else None)
     _save(taken, out, overwrite, {"taken": list(chosen)})
 
@@ -134,7 +136,7 @@ def _load(folder: Path) -> "Model":
 
     model = bertie.load(folder)
     if model.tokenizer is None:
-        raise UsageError(f"{folder} has no tokenizer; one belongs to every model that is to be used.")
+        raise UsageError(f"{folder} has no tokenizer. Copy the tokenizer files of the model into it.")
     return model
 
 

@@ -31,7 +31,7 @@ def info(
 ) -> None:
     """Show a model's architecture, parameters, memory, operations and tokenizer."""
     if presets == (model is not None):
-        raise UsageError("Name one model folder or preset, or pass --presets for the list.")
+        raise UsageError("No model given. Name a model folder or a preset, or pass --presets for a list.")
     facts = list_presets() if model is None else describe(model, length)
     if console.verbosity.json:
         emit(facts)

@@ -67,7 +67,7 @@ def pretrain(
 
     if from_ is not None and config is not None:
         raise UsageError(
-            f"Give either --config or --from, which is --config {from_ / 'run.yaml'} with its data checked."
+            f"--config and --from cannot be combined. --from is --config {from_ / 'run.yaml'} with a check of the data."
         )
     settings = configs.load(
         PretrainConfig,
@@ -77,7 +77,7 @@ def pretrain(
     )
     if minutes is not None:
         if any(override.startswith("train.steps=") for override in overrides or ()):
-            raise UsageError("--minutes chooses train.steps. Pass one of the two.")
+            raise UsageError("--minutes sets train.steps. Pass only one of the two.")
         settings = budget.with_minutes(settings, minutes, None if overwrite else output, PreparedRun)
     if dry_run:
         planned = run.plan(settings)

@@ -34,7 +34,7 @@ def verify(run: Run, json_: Json = False, quiet: Quiet = False, verbose: Verbose
         console.show(runs.shown(report))
     wrong = [check["name"] for check in report["checks"] if not check["ok"]]
     if wrong:
-        raise DataError(f"{run}: {', '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} not as it should be.")
+        raise DataError(f"{run} failed the check of: {', '.join(wrong)}.")
 
 
 @app.command()

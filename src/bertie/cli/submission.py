@@ -38,9 +38,9 @@ def submission(
 
     if not models:
         if not file.is_file():
-            raise UsageError(f"{file} does not exist. To write it, name models: cola=runs/cola/model ...")
+            raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
         if problems := glue.check(file.read_bytes()):
-            raise DataError(f"{file} would be refused: {'; '.join(problems)}.")
+            raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
         console.show(f"{file}: all {len(glue.FILES)} files are whole")
         return
     check_new_file(file, overwrite=overwrite)
@@ -48,7 +48,7 @@ def submission(
     for model in models:
         name, equals, folder = model.partition("=")
         if not equals:
-            raise UsageError(f"{model!r} names no set. Write SET=FOLDER, as in cola=runs/cola/model.")
+            raise UsageError(f"{model!r} has no data set. Write SET=FOLDER, for example cola=runs/cola/model.")
         folders[name] = Path(folder)
     predictors = {name: tables.predictor(folder, None, None, precision, device) for name, folder in folders.items()}
     notes = glue.submission(predictors, data_dir, file)

@@ -82,9 +82,7 @@ def kind_of_output(output: Path | None, kinds: Iterable[str]) -> str:
     """Returns the extension of an output file, one of `kinds`; .jsonl where there is no file."""
     kind = output.suffix.lower() if output else ".jsonl"
     if kind not in kinds:
-        raise UsageError(
-            f"{output}: the ending {kind!r} is not one that can be written. Use one of {', '.join(kinds)}."
-        )
+        raise UsageError(f"{output} has the extension {kind!r}. Use one of {', '.join(kinds)}.")
     return kind
 
 
@@ -96,10 +94,12 @@ def form(kind: str, only_answers: bool, excel: bool, encoding: str) -> "Form":
     check_encoding(encoding)
     if excel and kind not in TEXT:
         raise UsageError(
-            f"--excel is for {' and '.join(TEXT)} files. Pass -o FILE.csv, or -o FILE.xlsx without --excel."
+            f"--excel works with {' and '.join(TEXT)} files. Pass -o FILE.csv, or -o FILE.xlsx without --excel."
         )
     if encoding != "utf-8" and kind not in (*TEXT, ".jsonl"):
-        raise UsageError(f"--output-encoding is for text files; {kind} files have their own. Leave it out.")
+        raise UsageError(
+            f"--output-encoding works with text files; {kind} files have a fixed encoding. Omit the option."
+        )
     return Form(only_answers=only_answers, encoding=encoding, excel=excel)
 
 
@@ -146,8 +146,8 @@ def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
     if len(found.text) != predictor.texts:
         wants = "pairs of texts" if predictor.texts == 2 else "single texts"
         raise DataError(
-            f"{where}: the model was trained on {wants}, but {' + '.join(found.text)} would be read. "
-            f"Name the column{'s' if predictor.texts == 2 else ''} with --text."
+            f"{where}: the model was trained on {wants}, but the file has {' + '.join(found.text)}. Choose "
+            f"the column{'s' if predictor.texts == 2 else ''} with --text."
         )
 
 

@@ -117,7 +117,7 @@ def report(
     tokenizer = Tokenizer.load(folder)
     found = judge(tokenizer, _progress(islice(_lines(sources, encoding), limit), "reading"))
     if not found.scripts:
-        raise DataError(f"There are no words in {', '.join(sources)}.")
+        raise DataError(f"{', '.join(sources)} contains no words.")
     if console.verbosity.json:
         emit(found.to_dict())
     else:
@@ -181,7 +181,7 @@ def _lines(sources: list[str], encoding: str) -> Iterator[str]:
             yield from corpus.texts(path)
             continue
         if source != "-" and not path.exists():
-            raise DataError(f"{source} does not exist. A corpus folder, a text file or - was expected.")
+            raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
         bad = 0
         with nullcontext(sys.stdin.buffer) if source == "-" else opened(path) as file:
             for _, line in decoded(file, encoding, source):

@@ -67,8 +67,8 @@ def quantized(model: Model, texts: Sequence[str]) -> Fidelity:
         tokens += len(calibration[-1])
     if len(sequences) < LEAST_TEXTS:
         raise DataError(
-            f"{len(texts):,} texts are too few: {LEAST_TEXTS} with {TOKENS:,} tokens are calibrated on, and "
-            f"{LEAST_TEXTS} others measured. Give texts like those the model will read, one a line."
+            f"{len(texts):,} texts are too few. Calibration needs {LEAST_TEXTS} texts with {TOKENS:,} tokens, "
+            f"and the measurement {LEAST_TEXTS} others. Add representative texts, one per line."
         )
     measured = _ids(sequences[:MOST_TEXTS])
     before = _means(TorchEngine(model), measured)

@@ -47,7 +47,7 @@ def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
     Raises UsageError for a model that the native encoder does not run.
     """
     if reason := unsupported(model):
-        raise UsageError(f"This model cannot be quantized: {reason}. BERT-shaped encoders can.")
+        raise UsageError(f"This model cannot be quantized: {reason}. Only BERT-shaped encoders can.")
     if not isinstance(model.config.sharing, Unshared):
         raise UsageError("This model cannot be quantized: its layers share their weights.")
     with torch.inference_mode():

@@ -83,8 +83,8 @@ def build(
             recorded = read_manifest(folder).get("inputs", {}).get("hash")
             if recorded not in (facts["hash"], by_size):
                 raise UsageError(
-                    f"{folder} holds another corpus: its inputs or options were not these, or an input has changed "
-                    "since. Choose another folder, or pass --overwrite."
+                    f"{folder} contains another corpus: its inputs or options were different, or an input has "
+                    "changed since. Choose another folder, or pass --overwrite."
                 )
             say(f"{folder} is complete; nothing to do.")
             shards = Shards.open(folder)
@@ -166,7 +166,7 @@ def _identity(
     paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
     sizes = {path: path.stat().st_size for path in paths}
     if not sum(sizes.values()):
-        raise DataError(f"{', '.join(map(str, inputs))}: there is nothing in it (0 bytes).")
+        raise DataError(f"{', '.join(map(str, inputs))}: the input is empty (0 bytes).")
     contents = {path: file_hash(path) for path in sizes}
     # What a copy of the inputs keeps: names and contents; of standard input, the content alone.
     stable = [contents[path] if path.parent == work else [str(path), contents[path]] for path in sizes]
@@ -296,7 +296,7 @@ def _say_nothing_is_left(work: Path, folder: Path, dropped: Counter[str], units:
         first = next(map(json.loads, file), None)
     (work / "plan.json").unlink()
     if not dropped:
-        raise DataError("The inputs hold no documents, only white space.")
+        raise DataError("The inputs contain no documents, only white space.")
     reasons = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common(5))
     where = f" The first: {first['where']}." if first else ""
-    raise DataError(f"None of {sum(dropped.values()):,} records could be used: {reasons}.{where}")
+    raise DataError(f"None of the {sum(dropped.values()):,} records could be used: {reasons}.{where}")

@@ -67,8 +67,8 @@ class Evaluation:
             found.append(np.unique(np.concatenate(numbers)))
             if not len(found[-1]):
                 raise DataError(
-                    f"{name}: none of its {counts['texts']:,} texts has {SHORT} words ({SHORT_HANGUL} in Korean), the "
-                    "fewest that are looked for. Is it a file of examples?"
+                    f"{name}: none of its {counts['texts']:,} texts has {SHORT} words ({SHORT_HANGUL} in "
+                    "Korean), the minimum for decontamination. Pass a file of examples."
                 )
             facts[name] = {**counts, "runs": len(found[-1])}
         every = np.concatenate(found)

@@ -112,8 +112,8 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[tuple[i
             if not line:
                 why = f"was killed (signal {-code})" if code and code < 0 else f"ended early (exit {code})"
                 raise Stopped(
-                    f"A worker process {why}; when memory runs out that is how it shows. "
-                    "Run the same command again, with fewer --workers: it goes on where it stopped."
+                    f"A worker process {why}, probably by a lack of memory. Run the same command again with "
+                    "fewer --workers. It continues where it stopped."
                 )
             yield number, _result(json.loads(line))
     finally:
@@ -193,8 +193,8 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[tuple[int, Re
             yield running.pop(done), _result(ray.get(done))
     except ray.exceptions.RayError as error:
         raise Stopped(
-            f"Ray lost a unit of work {RAY_RETRIES + 1} times ({str(error).splitlines()[0]}). "
-            "Run the same command again: it goes on where it stopped."
+            f"Ray lost a unit of work {RAY_RETRIES + 1} times ({str(error).splitlines()[0]}). Run the same "
+            "command again. It continues where it stopped."
         ) from None
     finally:
         for reference in running:

@@ -148,7 +148,7 @@ def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[
                         yield DroppedRecord(f"no text in column {column!r}", path, row, str(value)[:EXCERPT])
                     row += 1
     except (pyarrow.ArrowException, ValueError, OverflowError) as error:
-        raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}). Cut short?") from None
+        raise Unreadable(f"not a readable parquet file ({str(error).splitlines()[0]}); it may be truncated") from None
 
 
 WIKI_HEAD = re.compile(rb"<doc\b([^\n]*)>[ \t\r]*\n")

@@ -47,14 +47,14 @@ def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
     if stat.S_ISCHR(os.fstat(file.fileno()).st_mode) and not file.isatty() and Path(path) != Path(os.devnull):
         file.close()
-        raise DataError(f"{path} is a device, which has no end; a file was expected.")
+        raise DataError(f"{path} is a device without an end; a file was expected.")
     return file
 
 
 def standard_input() -> IO[bytes]:
     """The bytes of standard input. Raises DataError when it is closed."""
     if sys.stdin is None:
-        raise DataError("Standard input is closed. Give a file, or pipe the texts into the command.")
+        raise DataError("Standard input is closed. Pass a file, or pipe the texts into the command.")
     return sys.stdin.buffer
 
 
@@ -64,7 +64,8 @@ def read_whole(path: Path | str) -> bytes:
         data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
         raise DataError(
-            f"{path} has more than {WHOLE >> 30} GiB, and is read as a whole. Write it as .jsonl, an object a line."
+            f"{path} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl, one "
+            "object per line."
         )
     return data
 
@@ -77,8 +78,8 @@ def check_encoding(encoding: str) -> None:
         kept = False
     if not kept:
         raise UsageError(
-            f"Unknown encoding {encoding!r}, or one in which a file cannot be read line by line. Examples: utf-8, "
-            f"cp949, latin-1. Convert others first: iconv -f {encoding} -t utf-8"
+            f"Unknown encoding {encoding!r}, or one that cannot be read line by line. Examples: utf-8, cp949, "
+            f"latin-1. Convert other encodings first: iconv -f {encoding} -t utf-8"
         )
 
 
@@ -100,15 +101,15 @@ def decoded(
             continue
         if number == 1:
             if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-                raise DataError(f"{where} is UTF-16. Save it as UTF-8, then read that.")
+                raise DataError(f"{where} is UTF-16. Convert it to UTF-8 first: iconv -f utf-16 -t utf-8")
             raw = raw.removeprefix(b"\xef\xbb\xbf")
         try:
             line = raw.decode(encoding)
         except UnicodeDecodeError:
             if encoding == "utf-8" and not seen_unicode and reads_as_korean(raw):
                 raise DataError(
-                    f"{where}, line {number}: this is not UTF-8 but reads as CP949 (Korean Windows). "
-                    "If that is what it is, pass --encoding cp949."
+                    f"{where}, line {number}: this is not UTF-8 but can be read as CP949 (Korean Windows). If "
+                    "it is CP949, pass --encoding cp949."
                 ) from None
             yield number, InvalidRow(number, f"not {encoding}")
             continue

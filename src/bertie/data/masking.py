@@ -70,7 +70,7 @@ class Vocabulary:
         """(R,) ids that may stand in for a masked token: no special token, no unused row."""
         ids = np.flatnonzero(~(self.special | self.unused))
         if not len(ids):
-            raise DataError("The vocabulary has nothing but special tokens. Train the tokenizer on a larger corpus.")
+            raise DataError("The vocabulary has only special tokens. Train the tokenizer on a larger corpus.")
         return ids
 
     @cached_property
@@ -145,14 +145,14 @@ def masking_of(value: str | Mapping[str, Mapping[str, Any] | None]) -> Masking:
     Raises UsageError: an unknown name or option, a value out of its range.
     """
     if not isinstance(value, str) and len(value) != 1:
-        raise UsageError(f"mlm.masking is {value!r}; it is one name, or one name with options.")
+        raise UsageError(f"mlm.masking is {value!r}; it must be one name, or one name with options.")
     name, options = (value, {}) if isinstance(value, str) else next((k, v or {}) for k, v in value.items())
     make = MASKINGS[name]
     for option in options:
         if option not in (known := list(signature(make).parameters)):
             raise UsageError(f"Masking {name} has no option {option!r}. {nearest(option, known)}")
     if not 1 <= options.get("longest", 1) <= 100 or not 0 < options.get("p", 0.5) < 1:
-        raise UsageError(f"mlm.masking is {value!r}; longest is 1 to 100, p a share above 0 and below 1.")
+        raise UsageError(f"mlm.masking is {value!r}; longest must be 1 to 100, and p must be between 0 and 1.")
     return make(**options)
 
 
@@ -252,8 +252,8 @@ def replacements(
     """
     if vocabulary.mask_id < 0:
         raise DataError(
-            "The tokenizer has no mask token, so words cannot be masked. Train one that has: "
-            "bertie tokenizer train CORPUS --for bert -o FOLDER (or the model's family)."
+            "The tokenizer has no mask token, so tokens cannot be masked. Choose a tokenizer with a mask "
+            "token (bertie tokenizer train CORPUS --for bert -o FOLDER), or another objective (ltr, span)."
         )
     draw = unit(rng.bits_at(REPLACEMENT, batch.rows[heads_N], batch.columns[heads_N]))
     random_ids = vocabulary.random_ids

@@ -81,7 +81,7 @@ class Order:
         self._cycle = cycle
         self._seed = seed
         if self._size(0) < 1:
-            raise DataError("There are no samples to train on.")
+            raise DataError("The training data is empty. Check the corpus with: bertie corpus FOLDER --show")
 
     def sample_ids(self, step: int, batch_size: int, *, rank: int = 0, world: int = 1) -> Int:
         """The samples of step `step` (from 0) on one of `world` ranks. -> (B,) int64, B the rank's share"""

@@ -83,7 +83,9 @@ def locate(package: str) -> Path:
             return locate(name)
     known = {STDLIB, *(name for name in by_distribution if name.isidentifier() and not name.startswith("_"))}
     hint = nearest(package, known) if len(known) < 40 else nearest(package, known).split("Choices:")[0]
-    raise DataError(f"No Python package {package!r} is installed here. {hint}Install it with pip, or name another.")
+    raise DataError(
+        f"The Python package {package!r} is not installed. {hint}Install it with pip, or name another package."
+    )
 
 
 def files(package: str) -> list[Path]:

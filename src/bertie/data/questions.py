@@ -44,11 +44,11 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
         paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
         asked = [(paragraph["context"], qa) for paragraph in paragraphs for qa in paragraph["qas"]]
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON ({error}). Was its copy cut short?") from None
+        raise DataError(f"{path} is not JSON ({error}). The file may be truncated.") from None
     except (KeyError, TypeError):
         raise DataError(
-            f'{path} is not in SQuAD\'s frame: {{"data": [{{"paragraphs": [{{"context", "qas"}}]}}]}} was expected. '
-            "One question a line belongs in a .jsonl file."
+            f'{path} is not in SQuAD format: {{"data": [{{"paragraphs": [{{"context", "qas"}}]}}]}} was '
+            "expected. For one question per line, use a .jsonl file."
         ) from None
     for number, (context, qa) in enumerate(asked, 1):
         yield _question(context, qa, number)

@@ -42,17 +42,20 @@ def rate_of(value: Rates, name: str) -> Rate:
     elif len(value) == 1 and isinstance(next(iter(value.values())), Mapping):
         form, points = next(iter(value.items()))  # type: ignore[assignment]
     else:
-        raise UsageError(f"{name} is {value!r}; it is a share, or one of {{linear: {{0: 0.3, 2560000: 0.15}}}}, steps.")
+        raise UsageError(
+            f"{name} is {value!r}; it must be a number between 0 and 1, or one of "
+            "{linear: {0: 0.3, 2560000: 0.15}}, steps."
+        )
     if form not in FORMS:
         raise UsageError(f"Unknown kind {form!r} of {name}. {nearest(str(form), FORMS)}")
     try:
         rate = Rate(tuple((int(at), float(share)) for at, share in points.items()), form)
     except (TypeError, ValueError):
-        raise UsageError(f"{name} is {value!r}; numbers of sequences, each with a share, are expected.") from None
+        raise UsageError(f"{name} is {value!r}; it must map numbers of sequences to rates.") from None
     starts = [at for at, _ in rate.points]
     if not starts or min(starts) < 0 or sorted(set(starts)) != starts:
-        raise UsageError(f"{name} names the sequences {starts}; they start at 0 or later and grow.")
+        raise UsageError(f"{name} has the numbers of sequences {starts}; they must be increasing and 0 or more.")
     for _, share in rate.points:
         if not 0 < share < 1:
-            raise UsageError(f"{name} is {share}; it is a share of the tokens, above 0 and below 1.")
+            raise UsageError(f"{name} is {share}; it must be between 0 and 1.")
     return rate

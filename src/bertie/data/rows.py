@@ -199,7 +199,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
         except (ValueError, RecursionError):
             if number == 1 and line.lstrip().startswith("["):
                 raise DataError(
-                    f"{where} is one JSON list over many lines; name it .json, or pass --format json."
+                    f"{where} is one JSON list over many lines. Rename it to .json, or pass --format json."
                 ) from None
             yield number, InvalidRow(number, "not JSON")
             continue
@@ -214,14 +214,16 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
     """One JSON list of objects, as KLUE's files are; the line is the object's number, from 1. Not streamed."""
     data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
-        raise DataError(f"{where} has more than {WHOLE >> 30} GiB, and is read as a whole. Write it as .jsonl.")
+        raise DataError(f"{where} has more than {WHOLE >> 30} GiB and would be read into memory. Convert it to .jsonl.")
     lines = [line for _, line in decoded(data.splitlines(), format.encoding, where)]
     try:
         rows = json.loads("\n".join(line if isinstance(line, str) else "" for line in lines))
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where} is not JSON ({error}). Was its copy cut short?") from None
+        raise DataError(f"{where} is not JSON ({error}). The file may be truncated.") from None
     if not isinstance(rows, list):
-        raise DataError(f"{where} holds a JSON {type(rows).__name__}; a list of objects, one an example, was expected.")
+        raise DataError(
+            f"{where} contains a JSON {type(rows).__name__}; a list of objects, one per example, was expected."
+        )
     names: tuple[str, ...] = ()
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
@@ -257,7 +259,7 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
             for row in batch.to_pylist():
                 yield next(numbers), _flat(row)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a name or a text
-        raise DataError(f"{where} is not a readable parquet file ({error}). Was its copy cut short?") from None
+        raise DataError(f"{where} is not a readable parquet file ({error}). The file may be truncated.") from None
 
 
 def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:

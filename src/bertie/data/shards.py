@@ -299,17 +299,19 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.exists():
         if not folder.is_dir():
             what = "is a file" if folder.exists() else "does not exist"
-            raise DataError(f"{folder} {what}. A corpus folder is made by: bertie corpus FILES -o FOLDER")
+            raise DataError(f"{folder} {what}. Build a corpus folder with: bertie corpus FILES -o FOLDER")
         raise DataError(
-            f"{folder} holds no manifest.json: it is no corpus folder, or making it was interrupted. "
-            "Run the command that makes it again; it goes on where it stopped."
+            f"{folder} has no manifest.json: it is not a corpus folder, or its build was interrupted. Run the "
+            "build command again. It continues where it stopped."
         )
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
         raise DataError(f"{path} is not the manifest of a corpus ({FORMAT!r} is expected, {found!r} found).")
     if manifest.get("seal") != seal(manifest):
-        raise DataError(f"{path} is damaged: it does not match its own hash. Restore it, or make the corpus again.")
+        raise DataError(
+            f"{path} is damaged: it does not match its own hash. Restore the file, or build the corpus again."
+        )
     return manifest
 
 
@@ -320,7 +322,7 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
         raise DataError(f"{path} is missing. {again}")
     size = path.stat().st_size
     if size != row["bytes"]:
-        raise DataError(f"{path} is damaged: it has {size:,} bytes, the manifest says {row['bytes']:,}. {again}")
+        raise DataError(f"{path} is damaged: it has {size:,} bytes instead of {row['bytes']:,}. {again}")
     if not verify or not size:
         return
     data = np.memmap(path, np.uint8, "r").data
@@ -328,7 +330,7 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
         start = number * BLOCK
         if xxhash.xxh3_64_hexdigest(data[start : start + BLOCK]) != expected:
             end = min(start + BLOCK, size)
-            raise DataError(f"{path} is damaged between its bytes {start:,} and {end:,}: the hash differs. {again}")
+            raise DataError(f"{path} is damaged between bytes {start:,} and {end:,}: the hash differs. {again}")
 
 
 def _fingerprint(dtype: str, shards: Iterable[Mapping[str, Any]]) -> str:

@@ -16,7 +16,9 @@ def _openpyxl() -> Any:
     try:
         import openpyxl
     except ImportError:
-        raise UsageError("Excel workbooks (.xlsx) need openpyxl: pip install 'bertie[xlsx]'. Or use .csv.") from None
+        raise UsageError(
+            "Excel workbooks (.xlsx) need openpyxl: pip install 'bertie[xlsx]'. Alternatively, use .csv."
+        ) from None
     return openpyxl
 
 
@@ -40,8 +42,8 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
         raise
     except Exception as error:  # of the archive, of its XML, of what openpyxl expects in it
         raise DataError(
-            f"{where} is not a readable Excel workbook ({error}). A file with a password, or an old .xls file, must be "
-            "saved as .xlsx without a password first."
+            f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx without a password; .xls "
+            "files are not supported."
         ) from None
 
 
@@ -77,7 +79,7 @@ class Sheet:
         """Write a row. Texts are texts, also those that begin like a formula. Raises DataError beyond Excel's rows."""
         self.rows += 1
         if self.rows > ROWS:
-            raise DataError(f"A worksheet has {ROWS:,} rows at most. Write .csv or .parquet instead.")
+            raise DataError(f"A worksheet has at most {ROWS:,} rows. Write .csv or .parquet instead.")
         self.sheet.append([value if _plain(value) else self._text(str(value)) for value in values])
 
     def _text(self, value: str) -> Any:

@@ -131,7 +131,7 @@ def expand(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[str], list
             visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(name).parts)]
             known = {p: None for p in visible if reading.format or _suffix(p) in SUFFIXES}
             if not known:
-                raise DataError(f"The folder {name} holds no file of a known format ({', '.join(_endings())}).")
+                raise DataError(f"The folder {name} contains no file of a known format ({', '.join(_endings())}).")
             names.update(dict.fromkeys(map(str, known)))
             passed_over += [str(p) for p in visible if p not in known]
         elif Path(name).is_file():
@@ -154,8 +154,8 @@ def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
     suffix = _suffix(Path(name))
     if suffix not in SUFFIXES:
         raise UsageError(
-            f"{name}: what is in a .{suffix} file is not known here. Known: {', '.join(_endings())}; "
-            "or say what it is: --format txt."
+            f"{name}: the extension .{suffix} is unknown. Known: {', '.join(_endings())}. Otherwise pass the "
+            "format: --format txt."
         )
     kind = SUFFIXES[suffix]
     if kind != "txt":

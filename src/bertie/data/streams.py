@@ -101,7 +101,7 @@ class _Guarded(io.RawIOBase):
         piece = self._stream.read(len(buffer))
         self._bytes += len(piece)
         if self._bytes > max(BOMB_BYTES, BOMB_RATIO * self._file.tell()):
-            raise Unreadable(f"it grows more than {BOMB_RATIO} times when decompressed: no text does")
+            raise Unreadable(f"it grows more than {BOMB_RATIO} times when decompressed, which no text does")
         buffer[: len(piece)] = piece
         return len(piece)
 

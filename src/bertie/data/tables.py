@@ -129,7 +129,7 @@ def collect(rows: Iterable[Example | InvalidRow], where: str) -> tuple[list[Exam
         else:
             examples.append(row)
     if not examples:
-        raise DataError(f"{where} holds no usable example. {skipped if skipped.rows else 'It has no rows.'}")
+        raise DataError(f"{where} contains no usable example. {skipped if skipped.rows else 'It has no rows.'}")
     return examples, skipped
 
 
@@ -185,16 +185,19 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(format.text) > 2:
-        raise UsageError(f"--text names {len(format.text)} columns: one, or two for a pair, were expected.")
+        raise UsageError(f"--text names {len(format.text)} columns; it must name one, or two for a pair.")
     text = format.text or next((c for c in PAIRS + SINGLES if set(c) <= set(names)), ())
     if not text:
         raise DataError(
-            f"{where}: no text column is recognised among {', '.join(map(repr, names))}. Name it: --text COLUMN (twice "
-            "for a pair). If the first line is an example already, name the columns: columns=[label, text]."
+            f"{where}: no text column was recognized among {', '.join(map(repr, names))}. Pass --text COLUMN "
+            "(twice for a pair). If the first line is an example, pass the column names: columns=[label, "
+            "text]."
         )
     label = format.label or next((name for name in LABELS if name in names), None)
     if format.labelled and label is None:
-        raise DataError(f"{where}: no label column is recognised among {', '.join(map(repr, names))}: --label COLUMN.")
+        raise DataError(
+            f"{where}: no label column was recognized among {', '.join(map(repr, names))}. Pass --label COLUMN."
+        )
     return Columns(text, label if format.labelled else None)
 
 

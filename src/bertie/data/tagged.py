@@ -76,7 +76,7 @@ def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
     column: int | None = None
     if format.label:
         if not format.label.isdecimal() or not 2 <= int(format.label[:9]) < 1000:
-            raise UsageError(f"The tag's column is given by its number, 2 or more, not as {format.label!r}.")
+            raise UsageError(f"The tag column must be a number, 2 or more, and not {format.label!r}.")
         column = int(format.label) - 1
     for block in blocks(file, format.encoding, where):
         if isinstance(block, InvalidRow):
@@ -103,15 +103,15 @@ def _tag_column(rows: list[list[str]], where: str) -> int:
         if all(TAG.fullmatch(row[column].strip()) for row in rows):
             return column
     raise DataError(
-        f"{where}: no column of {' '.join(rows[0])!r} holds tags such as O, B-PER, I-PER in every line. If they are of "
-        "another kind, name their column by its number: --label 2."
+        f"{where}: no column of {' '.join(rows[0])!r} has tags such as O, B-PER, I-PER in every line. For "
+        "other tags, pass the column number: --label 2."
     )
 
 
 def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example | InvalidRow]:
     name = format.label or "upos"
     if name not in UD_COLUMNS:
-        raise UsageError(f"A conllu file has no tags {name!r}. {nearest(name, UD_COLUMNS)}")
+        raise UsageError(f"A conllu file has no tag column {name!r}. {nearest(name, UD_COLUMNS)}")
     for block in blocks(file, format.encoding, where, comment="#"):
         if isinstance(block, InvalidRow):
             yield block

@@ -28,7 +28,9 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
     folder = Path(folder)
     text = Shards.open(folder)
     if text.manifest.get("kind") != "text":
-        raise DataError(f"{folder} holds token ids already; encode the corpus they were made from: {folder.parent}.")
+        raise DataError(
+            f"{folder} contains token ids already. Encode the corpus that they were made from: {folder.parent}."
+        )
     identity = {"corpus": text.fingerprint, "tokenizer": tokenizer.fingerprint}
     target = home(text, tokenizer.fingerprint)
     if (target / "manifest.json").exists():

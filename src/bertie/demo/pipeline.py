@@ -64,7 +64,7 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
                 sources.expand([text], ReadOptions())  # a path that is not there leaves no folder behind
             write_json(run / "demo.json", {"asked": asked, **described(text)})
         elif (before := read_json(run / "demo.json")["asked"]) != asked:
-            raise UsageError(f"{run} holds a demo made with {before}. Choose another folder, or pass --overwrite.")
+            raise UsageError(f"{run} contains a demo made with {before}. Choose another folder, or pass --overwrite.")
         return DemoPipeline(run, text=text, minutes=minutes).go()
 
 

@@ -41,7 +41,7 @@ class SeedSummary:
 def over_seeds(values: Sequence[float]) -> SeedSummary:
     """Sum up one metric over seeds. Raises ValueError for no values."""
     if not values:
-        raise ValueError("no runs to sum up")
+        raise ValueError("no runs to summarize")
     mean = float(np.mean(values))
     if len(values) == 1:
         return SeedSummary(1, mean, None, None, None)
@@ -113,7 +113,7 @@ def against(
     of the models cannot read are left out for both. Raises UsageError for models of different tasks.
     """
     if type(a.task) is not type(b.task):
-        raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks: nothing can be compared.")
+        raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks, which cannot be compared.")
     found = [[answer for _, answer in one.stream(one.task.rows(path, format))] for one in (a, b)]
     examples = list(a.task.rows(path, format))
     rows = [
@@ -124,7 +124,7 @@ def against(
         and not any(isinstance(x, InvalidRow) for x in answers)
     ]
     if not rows:
-        raise DataError(f"{path} holds no labelled example that both models can read.")
+        raise DataError(f"{path} contains no labeled example that both models can read.")
 
     left_out = len(examples) - len(rows)
     notes = [f"{left_out:,} of {len(examples):,} rows left out: not readable for both models"] if left_out else []

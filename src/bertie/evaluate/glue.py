@@ -49,7 +49,7 @@ def answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[s
     path, format = dataset.table(test.split, data_dir)
     if dataset.labels and set(predictor.labels) != set(dataset.labels):
         raise DataError(
-            f"{test.data} is answered with {', '.join(dataset.labels)}; this model says {', '.join(predictor.labels)}."
+            f"{test.data} has the labels {', '.join(dataset.labels)}, but this model has {', '.join(predictor.labels)}."
         )
     found, unread = [], 0
     for _, answer in predictor.stream(predictor.task.rows(path, format)):
@@ -72,7 +72,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
     sets = {test.data for test in FILES.values()}
     for name in predictors:
         if name not in sets:
-            raise UsageError(f"{name!r} is not a set of GLUE. {nearest(name, sets)}")
+            raise UsageError(f"{name!r} is not a data set of GLUE. {nearest(name, sets)}")
     notes, raw = [], io.BytesIO()
     with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED) as archive:
         for file, test in FILES.items():
@@ -87,7 +87,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
             archive.writestr(zipfile.ZipInfo(file), "\n".join(lines) + "\n")  # ZipInfo: no clock, so the same bytes
     problems = check(raw.getvalue(), complete=False)
     if problems:
-        raise DataError(f"The submission would be refused: {'; '.join(problems)}.")
+        raise DataError(f"The submission is not valid: {'; '.join(problems)}.")
     write_bytes(path, raw.getvalue())
     return notes
 

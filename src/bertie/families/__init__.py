@@ -56,7 +56,7 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
         if str(name) in variant.presets:
             return variant, variant.presets[str(name)]
     if Path(name).is_dir():
-        raise UsageError(f"{name} is no model folder: it holds no {CONFIG}.")
+        raise UsageError(f"{name} is not a model folder: it has no {CONFIG}.")
     raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), PRESETS)}")
 
 
@@ -64,8 +64,8 @@ def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:
     kind = model_type(public)
     if kind not in VARIANTS:
         raise DataError(
-            f"{folder / CONFIG}: model_type is {str(kind)[:80]!r}, which is no family known here. "
-            f"{nearest(kind, VARIANTS)} Each in a line: bertie families"
+            f"{folder / CONFIG}: model_type is {str(kind)[:80]!r}, which is not supported. "
+            f"{nearest(kind, VARIANTS)} `bertie families` lists all supported types."
         )
     return VARIANTS[kind]
 

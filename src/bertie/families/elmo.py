@@ -185,7 +185,7 @@ class _Published:
         try:
             self.file: Any = h5py.File(self.path, "r")
         except OSError as error:
-            raise DataError(f"{self.path} is not a whole HDF5 file ({error}). Was its copy cut short?") from None
+            raise DataError(f"{self.path} is not a complete HDF5 file ({error}). The file may be truncated.") from None
         self.inside: Any = h5py.HardLink
         self.dataset: Any = h5py.Dataset
         return self
@@ -199,14 +199,14 @@ class _Published:
         for part in name.split("/"):
             link = here.get(part, getlink=True) if hasattr(here, "get") else None
             if not isinstance(link, self.inside):
-                raise DataError(f"{self.path} lacks {name}. Is it the weights file of this options file?")
+                raise DataError(f"{self.path} has no {name}. Check that it belongs to this options file.")
             here = here[part]
         if not isinstance(here, self.dataset) or here.external or here.is_virtual or here.dtype.kind != "f":
-            raise DataError(f"{self.path}: {name} is no plain array of floating-point numbers.")
+            raise DataError(f"{self.path}: {name} is not an array of floating-point numbers.")
         # as many numbers, or what is read would not fit in the memory that options.json calls for
         laid = lay(here[...].astype(np.float32)) if here.size == parameter.numel() else None
         if laid is None or laid.shape != tuple(parameter.shape):
-            raise DataError(f"{self.path}: {name} has the shape {here.shape}, which is not what the options file says.")
+            raise DataError(f"{self.path}: {name} has the shape {here.shape}, which contradicts the options file.")
         if not np.isfinite(laid).all():
-            raise DataError(f"{self.path}: {name} holds numbers that are not finite. Is the file damaged?")
+            raise DataError(f"{self.path}: {name} contains numbers that are not finite. The file may be damaged.")
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(laid)))

@@ -30,15 +30,18 @@ def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_lengt
     Raises DataError when the text has no mask or does not fit; UsageError when the model has no masked-LM head.
     """
     if "mlm" not in engine.facts.heads:
-        raise UsageError("This model has no masked-LM head: it was saved without one. Use a pre-trained model.")
+        raise UsageError("This model has no masked-LM head. Use the folder of a pre-trained masked language model.")
     mask = tokenizer.special_tokens["mask"]
     encoding = tokenizer.encode(text)
     if len(encoding) > max_length:
-        raise DataError(f"The text has {len(encoding):,} tokens; {max_length:,} fit. Give the part around {mask}.")
+        raise DataError(
+            f"The text has {len(encoding):,} tokens, more than the maximum of {max_length:,}. "
+            f"Pass only the part around {mask}."
+        )
     ids = np.array(encoding.ids, np.int64)
     places_N = np.flatnonzero(ids == tokenizer.mask_id)
     if not len(places_N):
-        raise DataError(f"The text has no {mask}. Write {mask} where the model shall fill in: 'The {mask} sat.'")
+        raise DataError(f"The text has no {mask}. Write {mask} where a token should be predicted: 'The {mask} sat.'")
     types = np.array(encoding.type_ids, np.int64)
     probability_NV = softmax(run(engine, Ids(ids, types, np.array([len(ids)]), places_N), ("mlm",))["mlm"])
     best_NK = np.argsort(-probability_NV, axis=-1, kind="stable")[:, :top]

@@ -42,10 +42,10 @@ class GenerationConfig:
         if self.max_new_tokens < 1 or self.num_beams < 1:
             raise UsageError("max_new_tokens and num_beams must be 1 or more.")
         if self.do_sample and self.num_beams > 1:
-            raise UsageError("do_sample draws one text a prompt; use it with num_beams=1.")
+            raise UsageError("do_sample needs num_beams=1: it draws one text per prompt.")
         if not self.temperature > 0:
             raise UsageError(
-                f"temperature is {self.temperature}; it must be above 0. For the likeliest: do_sample=False."
+                f"temperature is {self.temperature}; it must be above 0. For greedy decoding, pass do_sample=False."
             )
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"top_k is {self.top_k}; it must be 1 or more.")
@@ -82,8 +82,8 @@ class _Reader:
         head = dict(model.heads).get("lm")
         if not isinstance(head, VocabularyHead) or not (isinstance(model, Seq2Seq) or model.config.causal):
             raise UsageError(
-                "This model cannot write: it needs the head 'lm', and left-to-right attention or a decoder. "
-                "GPT-2 and T5 have both."
+                "This model cannot generate text. It needs the head 'lm', and causal attention or a decoder, "
+                "as GPT-2 and T5 have."
             )
         self.model, self.head, self.cache = model, head, Cache()
         self.rows, self.beams = len(input_ids), num_beams

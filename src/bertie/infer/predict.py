@@ -74,8 +74,8 @@ class Predictor:
             self.engine, tokenizer = engine_of(model), tokenizer or model.tokenizer
         if tokenizer is None:
             raise UsageError(
-                "The model has no tokenizer, so it cannot read text. Put the files of its tokenizer (tokenizer.json, "
-                "or vocab.txt) into its folder, and open that with bertie.load."
+                "The model has no tokenizer, so it cannot read text. Copy the files of its tokenizer "
+                "(tokenizer.json or vocab.txt) into its folder, and open the folder with bertie.load."
             )
         self.tokenizer, facts = tokenizer, self.engine.facts
         self._task = task_of(facts, tokenizer)
@@ -83,7 +83,7 @@ class Predictor:
         positions = facts.max_length
         if max_length is not None and not 3 < max_length <= positions:
             raise UsageError(
-                f"max_length {max_length:,} does not lie between 4 and the model's {positions:,} positions."
+                f"max_length is {max_length:,}; it must be 4 to {positions:,}, the number of positions of the model."
             )
         self.max_length = max_length or min(positions, trained["max_length"])
         usual = self._task.too_long if self._task else "truncate"
@@ -91,14 +91,17 @@ class Predictor:
         self.texts: int = trained["texts"]
         if self.too_long not in get_args(TooLong):
             raise UsageError(
-                f"Unknown policy for long texts {self.too_long!r}. {nearest(self.too_long, get_args(TooLong))}"
+                f"Unknown value {self.too_long!r} of too_long. {nearest(self.too_long, get_args(TooLong))}"
             )
 
     @property
     def task(self) -> Task:
         """What the model was fine-tuned for. Raises UsageError when it was not."""
         if self._task is None:
-            raise UsageError("This model has no head that answers a question: fine-tune it first (bertie finetune).")
+            raise UsageError(
+                "This model has no task head: it is a pre-trained model. Fine-tune it first: "
+                "bertie finetune MODEL --train FILE -o RUN"
+            )
         return self._task
 
     @task.setter
@@ -191,7 +194,7 @@ class Predictor:
             if findings is not None:
                 findings.add(examples, predictions, encoded.tokens[read].tolist(), encoded.fits[read].tolist())
         if not scores.total:
-            raise DataError(f"There is no labelled example to evaluate on. {skipped if skipped else ''}".rstrip())
+            raise DataError(f"There is no labeled example to evaluate on. {skipped if skipped else ''}".rstrip())
         return scores
 
     def score(

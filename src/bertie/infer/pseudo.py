@@ -68,7 +68,9 @@ def pseudo_perplexity(
         engine, tokenizer = TorchEngine(model), tokenizer or model.tokenizer
     facts = engine.facts
     if "mlm" not in facts.heads or tokenizer is None:
-        raise UsageError("Pseudo-perplexity asks a masked-LM head, and a tokenizer. Use a pre-trained model's folder.")
+        raise UsageError(
+            "Pseudo-perplexity needs a masked-LM head and a tokenizer. Use the folder of a pre-trained model."
+        )
     longest, tally, mask_id = max_length or facts.max_length, _Tally(), tokenizer.mask_id
     most = max(1, LOGITS // max(1, facts.heads["mlm"]))
     nats = sum(_score(engine, rows, mask_id) for rows in _batches(tally.rows(texts, tokenizer, longest), most))

@@ -22,7 +22,7 @@ def word_vectors(
     """
     encoder = model.encoder
     if not isinstance(encoder, ElmoEncoder):
-        raise UsageError("Only ELMo has vectors of words; other families read pieces of words.")
+        raise UsageError("Only ELMo has vectors of words; other families read subwords.")
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))  # alike in length, little padding
     vectors: dict[int, Tensor] = {}
     device, training = model.device, encoder.training

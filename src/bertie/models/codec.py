@@ -79,7 +79,7 @@ class Codec:
                 fields[name] = fields[other] if times == 1 else times * fields[other]
         own = public.get(OWN, {})
         if not isinstance(own, dict):
-            raise DataError(f"{where}: {OWN} holds a {type(own).__name__}, not an object of keys and values.")
+            raise DataError(f"{where}: {OWN} is a {type(own).__name__}, not an object of keys and values.")
         try:
             config = built(type(self.base), placed(self.base, fields, lenient=True))
             return built(type(self.base), placed(config, own)) if own else config
@@ -131,8 +131,8 @@ class Codec:
         for name, value in config.flat().items():
             if name not in BY_WEIGHTS and again.get(name) != value:
                 raise UsageError(
-                    f"{name}={value!r} would be lost: the config.json of a {self.model_type} gives back "
-                    f"{again.get(name)!r}. Leave it out, or choose another family: bertie families"
+                    f"{name}={value!r} would be lost: the config.json of a {self.model_type} restores "
+                    f"{again.get(name)!r}. Omit it, or choose another family: bertie families"
                 )
 
     def own(self, config: EncoderConfig) -> dict[str, Any]:

@@ -104,14 +104,11 @@ class EncoderConfig:
             None,
         ):
             raise DataError(
-                "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as T5 has them."
+                "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as in T5."
             )
         for one in fields(self):
             if one.name in self.unread and getattr(self, one.name) != one.default:
-                raise UsageError(
-                    f"{one.name} changes nothing in {type(self).__name__.removesuffix('Config')}, whose encoder does "
-                    "not read it. Leave it out."
-                )
+                raise UsageError(f"{one.name} has no effect in {type(self).__name__.removesuffix('Config')}. Omit it.")
 
     def replace(self, **changes: Any) -> Self:
         """The same config with some fields changed, by their flat names (models/flat.py).

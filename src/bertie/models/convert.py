@@ -60,9 +60,11 @@ def convert(
     if precision not in get_args(Precision):
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
     if shard_bytes is not None and shard_bytes < 1:
-        raise UsageError(f"A file of {shard_bytes:,} bytes has no room for weights.")
+        raise UsageError(f"{shard_bytes:,} bytes per file are too few for weights.")
     if out.resolve() == source.resolve():
-        raise UsageError(f"{out} is the folder to convert; write to another, so that what you have stays whole.")
+        raise UsageError(
+            f"{out} is the folder to convert. Write to another folder, so that the original remains intact."
+        )
     public = read_public(source)
     with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
         with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
@@ -95,7 +97,8 @@ def _cast(tensor: Tensor, precision: Precision, folder: Path, name: str) -> Tens
     cast = tensor.to(_dtype(precision)).contiguous()
     if not cast.isfinite().all():
         raise DataError(
-            f"{folder}: {name} holds {float(tensor.abs().max()):.3g}, more than {precision} can. Choose bfloat16."
+            f"{folder}: {name} contains {float(tensor.abs().max()):.3g}, which is out of range in "
+            f"{precision}. Choose bfloat16."
         )
     return cast
 
@@ -159,7 +162,7 @@ def _pickles(source: Path) -> list[Path]:
     index = read_json(source / PICKLE_INDEX) if (source / PICKLE_INDEX).is_file() else {}
     names = sorted(set(index["weight_map"].values())) if isinstance(index.get("weight_map"), dict) else []
     if not names or any(not isinstance(name, str) or Path(name).name != name for name in names):
-        raise DataError(f"{source} holds neither {WEIGHTS} nor {PICKLE}. Is it a model folder?")
+        raise DataError(f"{source} has neither {WEIGHTS} nor {PICKLE}. Check that it is a model folder.")
     return [source / name for name in names]
 
 

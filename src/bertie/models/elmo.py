@@ -72,9 +72,9 @@ class ElmoConfig(EncoderConfig):
         for name in ("cell_clip", "state_clip"):
             within(name, getattr(self, name), 0.0, 1e6)
         if self.embedding_size is None:
-            raise DataError("embedding_size is null; it must be the size of a character's vector, such as 16.")
+            raise DataError("embedding_size is null; it must be the size of a character vector, for example 16.")
         if self.hidden_size % 2:
-            raise DataError(f"hidden_size {self.hidden_size} does not halve into two directions.")
+            raise DataError(f"hidden_size ({self.hidden_size}) must be even, for two directions of equal size.")
 
 
 class LayerMix(nn.Module):
@@ -160,9 +160,7 @@ class ElmoEncoder(nn.Module):
         if input_ids.ndim == (2 if isinstance(layout, Packed) else 3):
             return input_ids
         if self.spelling is None:
-            raise UsageError(
-                "ELMo reads characters: give it those of nn.characters.character_ids, or call spell first."
-            )
+            raise UsageError("ELMo reads characters. Pass those of nn.characters.character_ids, or call spell first.")
         self.spelling = self.spelling.to(input_ids.device)
         return self.spelling[input_ids]
 

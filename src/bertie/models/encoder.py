@@ -179,6 +179,6 @@ class Encoder(nn.Module):
         most = self.config.max_length
         if longest > most:
             raise DataError(
-                f"A sequence of {longest:,} tokens does not fit the model's {most:,} positions. "
-                f"Truncate or window it: max_length={most}."
+                f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions. Truncate it "
+                f"or use windows: max_length={most}."
             )

@@ -61,8 +61,8 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
         raise UsageError(str(misfit)) from None
     if "max_position_embeddings" in changes and not isinstance(new.positions, kinds.Learned):
         raise UsageError(
-            f"max_position_embeddings is the length of a table that this model does not have: its positions are "
-            f"{new.positions.kind}, and its texts can have any length. Leave it out."
+            "max_position_embeddings is the size of a table that this model does not have: its positions are "
+            f"{new.positions.kind}, without a maximum length. Omit it."
         )
     changed: C = new
     return changed
@@ -76,9 +76,9 @@ def built(kind: type[C], tree: Mapping[str, Any]) -> C:
     except ValidationError as error:
         first = error.errors()[0]
         name = [part for part in first["loc"] if isinstance(part, str) and part in _names(kind)][-1]
-        raise NotRepresentable(name, f"{name}: {first['msg']} (it is {repr(first['input'])[:80]}).") from None
+        raise NotRepresentable(name, f"{name}: {first['msg']} (the value is {repr(first['input'])[:80]}).") from None
     except TypeError as error:
-        raise NotRepresentable("", f"A setting is of a type that no file can hold: {error}.") from None
+        raise NotRepresentable("", f"A setting has a type that cannot be written to a file: {error}.") from None
     return config
 
 
@@ -113,8 +113,8 @@ def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) ->
             owners = [member.kind for member in UNIONS[part] if name in _settings(member)]
             raise NotRepresentable(
                 name,
-                f"{name} is a setting of {part}={' or '.join(owners)}; this model's {part} is {tree[part]['kind']}. "
-                f"Add {part}={owners[0]}, or leave it out.",
+                f"{name} is a setting of {part}={' or '.join(owners)}; this model's {part} is "
+                f"{tree[part]['kind']}. Add {part}={owners[0]}, or omit {name}.",
             )
     return tree
 
@@ -126,7 +126,7 @@ def _of_kind(union: str, value: Any, old: dict[str, Any]) -> dict[str, Any]:
     value = PUBLIC_KINDS.get(union, {}).get(value, value) if isinstance(value, str) else value
     known = [member.kind for member in UNIONS[union]]
     if value not in known:
-        raise NotRepresentable(union, f"There is no {union}={value!r}. {nearest(str(value), known)}")
+        raise NotRepresentable(union, f"Unknown {union}={value!r}. {nearest(str(value), known)}")
     return old if old["kind"] == value else {"kind": value}
 
 

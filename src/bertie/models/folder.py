@@ -104,8 +104,8 @@ def check_trainable(model: Model, folder: str | Path) -> None:
     """Raise UsageError for a model whose folder holds int8 weights: rounded numbers do not learn."""
     if model.int8:
         raise UsageError(
-            f"{folder} holds int8 weights, which cannot be trained further. Train the float model it was made from, or "
-            f"write a float copy: bertie compress {folder} --float -o NEW"
+            f"{folder} has int8 weights, which cannot be trained. Train the float model that it was made "
+            f"from, or write a float copy: bertie compress {folder} --float -o NEW"
         )
 
 
@@ -145,8 +145,8 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
     base = variant.table.base
     if weights.stored and not any(name.startswith(base) for name in weights.stored):
         raise DataError(
-            f"{where}: model_type is {variant.model_type!r}, whose weights are named {base}*; the folder's are named "
-            f"otherwise ({min(weights.stored)}). Is model_type that of another model?"
+            f"{where}: model_type is {variant.model_type!r}, whose weights have names like {base}*, but this "
+            f"folder has {min(weights.stored)}. Check model_type."
         )
     if isinstance(config.sharing, Unshared):
         _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.down.weight", weights), where)
@@ -160,8 +160,8 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
     stored = _stored(variant, WORD, weights)
     if stored and (rows := weights.shape(_public(variant, WORD))[:1]) != (config.vocab_size,):
         raise DataError(
-            f"{where}: vocab_size is {config.vocab_size:,}; the weights have {rows[0] if rows else 0:,} rows. "
-            "Use the config.json saved beside the weights."
+            f"{where}: vocab_size is {config.vocab_size:,}, but the weights have {rows[0] if rows else 0:,} "
+            "rows. Use the config.json that was saved with the weights."
         )
     return config.replace(lm_tied=_tied(variant, config, weights))
 
@@ -183,7 +183,7 @@ def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
 
 def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None:
     if (said := config.get(field)) != found:
-        raise DataError(f"{where}: {field} is {said:,}; the weights have {found:,}.")
+        raise DataError(f"{where}: {field} is {said:,}, but the weights have {found:,}.")
 
 
 def _own_heads(
@@ -200,7 +200,9 @@ def _own_heads(
             raise DataError(f"{where} names a classifier, but the weights have none ({weight}).")
         outputs = weights.shape(weight)[0] if weights.shape(weight) else 0
         if labels and len(labels) != outputs:
-            raise DataError(f"{where}: id2label names {len(labels):,} labels; the classifier has {outputs:,} outputs.")
+            raise DataError(
+                f"{where}: id2label has {len(labels):,} labels, but the classifier has {outputs:,} outputs."
+            )
     return lambda config: {name: HEADS[name](config, outputs) for name in names}
 
 

@@ -72,9 +72,9 @@ class Int8Weight:
         """What a file holds. Raises ValueError: arrays that do not go together."""
         scale, group, inv, off = (parts[part] for part in PARTS)
         if values.dtype != np.int8 or values.ndim != 2 or scale.ndim != 2 or scale.shape[1] != len(values):
-            raise ValueError("values are int8 (N, K), and scales (G, N)")
+            raise ValueError("values must be int8 (N, K), and scales (G, N)")
         if any(array.shape != values.shape[1:] for array in (group, inv, off)) or group.max(initial=0) >= len(scale):
-            raise ValueError("each of the K input features has a group, a factor and an offset")
+            raise ValueError("each of the K input features must have a group, a factor and an offset")
         if not all(np.isfinite(array).all() for array in (scale, inv, off)):
             raise ValueError("a scale, factor or offset is not finite")
         return cls(

@@ -65,8 +65,8 @@ class Learned:
         """Raise DataError for what the rest of the config does not allow."""
         if self.positions_after_pad and config.max_length < 1:
             raise DataError(
-                f"max_position_embeddings {config.max_position_embeddings} leaves no position after the "
-                f"{config.position_offset} up to pad_token_id {config.pad_token_id}."
+                f"max_position_embeddings is {config.max_position_embeddings}; it must be above "
+                f"{config.position_offset}, since positions start after pad_token_id {config.pad_token_id}."
             )
 
 
@@ -89,8 +89,8 @@ class Relative:
         within("relative_attention_max_distance", self.relative_attention_max_distance, buckets // 2 + 1, MOST)
         if not isinstance(config.attention, Full):
             raise DataError(
-                f"positions=relative needs attention=full; this model's is {config.attention.kind}. "
-                "Choose positions=learned."
+                f"positions=relative needs attention=full, but this model has {config.attention.kind}. Choose "
+                "positions=learned."
             )
 
 
@@ -150,11 +150,13 @@ class Window:
             if isinstance(value, tuple) and len(value) != config.num_hidden_layers:
                 raise DataError(f"{name} has {len(value):,} values for {config.num_hidden_layers:,} layers.")
             if isinstance(value, tuple) and not isinstance(config.sharing, Unshared):
-                raise DataError(f"{name} has a value for each layer, but layers that share their weights have one.")
+                raise DataError(
+                    f"{name} has one value per layer, but layers that share their weights need a single value."
+                )
             for one in value if isinstance(value, tuple) else (value,):
                 within(name, one, 1, MOST)
                 if name == "attention_window" and one % 2:
-                    raise DataError(f"attention_window {one} is odd; it is as far to the left as to the right.")
+                    raise DataError(f"attention_window is {one}; it must be even, since half of it lies on each side.")
 
     def reach(self, layer: int) -> tuple[int, int]:
         """How many tokens to each side a layer sees, and the step from one of them to the next."""
@@ -183,8 +185,8 @@ class BlockSparse:
         within("num_random_blocks", self.num_random_blocks, 0, MOST)
         if config.max_length == MOST:
             raise DataError(
-                "attention=block_sparse draws its random blocks from as many as the model has positions, so it needs "
-                f"positions=learned; this model's are {config.positions.kind}."
+                "attention=block_sparse needs positions=learned, which limits the number of blocks; this "
+                f"model has positions={config.positions.kind}."
             )
 
     def tokens_seen(self, layer: int, length: float) -> float:
@@ -247,9 +249,12 @@ class Bottleneck:
         within("num_feedforward_networks", self.num_feedforward_networks, 1, MOST_LAYERS)
         _divides("bottleneck_size", self.bottleneck_size, config.num_attention_heads)
         if not isinstance(config.attention, Full):
-            raise DataError(f"layer=bottleneck needs attention=full; this model's is {config.attention.kind}.")
+            raise DataError(f"layer=bottleneck needs attention=full, but this model has {config.attention.kind}.")
         if config.hidden_act in GATED:
-            raise DataError(f"layer=bottleneck has no gates; hidden_act is {config.hidden_act}. Choose gelu or relu.")
+            raise DataError(
+                "layer=bottleneck does not support gated activations; hidden_act is "
+                f"{config.hidden_act}. Choose gelu or relu."
+            )
 
     def attention_size(self, config: Shape) -> int:
         """Width of all attention heads together."""
@@ -289,4 +294,4 @@ Sharing = Unshared | Groups
 
 def _divides(name: str, width: int, heads: int) -> None:
     if width % heads:
-        raise DataError(f"{name} {width} does not divide into num_attention_heads {heads}.")
+        raise DataError(f"{name} ({width}) must be divisible by num_attention_heads ({heads}).")

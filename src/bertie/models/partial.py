@@ -43,6 +43,6 @@ def reinitialize(model: Model, layers: int, *, seed: int) -> None:
 def _check(model: Model, layers: int, setting: str) -> None:
     found = {layer_of(name) for name, _ in model.named_parameters()} - {-1}
     if layers and len(found) != model.config.num_hidden_layers:
-        raise UsageError(f"{setting}={layers}: this model's layers share their weights, so none is lower or higher.")
+        raise UsageError(f"{setting}={layers} is not supported for this model: all layers share one set of weights.")
     if layers > len(found):
-        raise UsageError(f"{setting}={layers}: the model has {len(found)} layers.")
+        raise UsageError(f"{setting}={layers} is more than the number of layers, {len(found)}.")

@@ -69,7 +69,7 @@ def save(
     variant = model.variant
     if variant is None:
         raise UsageError(
-            "This model belongs to no variant, so its weights have no public names; make it with families.build."
+            "This model belongs to no family, so its weights have no public names. Make it with families.build."
         )
     tokenizer = tokenizer or model.tokenizer
     labels = model.labels if labels is None else tuple(labels)
@@ -103,8 +103,8 @@ def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: P
     entries, rows = tokenizer.vocab_size, config.vocab_size
     if not rows - 128 < entries <= rows:
         raise DataError(
-            f"{folder}: the vocabulary has {entries:,} entries, the weights have {rows:,} rows: the vocabulary of "
-            "another model? Use the one saved beside the weights."
+            f"{folder}: the vocabulary has {entries:,} entries, but the weights have {rows:,} rows. Use the "
+            "vocabulary that was saved with the weights."
         )
 
 

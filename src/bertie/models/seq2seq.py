@@ -62,7 +62,7 @@ class Seq2Seq(Model):
         elif self._labels:
             output = self._read_again(output, input_ids, inputs)
         else:
-            raise UsageError("A model with a decoder needs decoder_input_ids, what it is to go on from.")
+            raise UsageError("A model with a decoder needs decoder_input_ids, the tokens before the next one.")
         return {DECODER: output.last_hidden_state, **self.all_logits(output)}
 
     @property

@@ -34,7 +34,7 @@ SEGMENT = "encoder.embeddings.segment.weight"
 def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
     """A model of the same family and heads with another config and these weights, by our names."""
     if model.variant is None:
-        raise UsageError("This model belongs to no variant; make it with families.build or families.load.")
+        raise UsageError("This model belongs to no family. Make it with families.build or families.load.")
     weights = (state.get(f"heads.{name}.classifier.weight") for name in model.heads)
     outputs = [0 if weight is None else len(weight) for weight in weights]
     with shapes_only():
@@ -53,10 +53,12 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
     """
     state, config = dict(model.state_dict()), model.config
     if WORD not in state:
-        raise UsageError(f"A model without {WORD} reads no pieces, so it has no vocabulary to change.")
+        raise UsageError(f"A model without {WORD} reads no tokens, so it has no vocabulary to change.")
     most = max(max(row) for row in resized.rows)
     if most >= config.vocab_size:
-        raise DataError(f"The tokenizer has a piece {most:,}; the model's vocabulary has {config.vocab_size:,} rows.")
+        raise DataError(
+            f"The tokenizer has a token {most:,}, but the model's vocabulary has {config.vocab_size:,} rows."
+        )
     heads = [(name, head) for name, head in model.heads.items() if isinstance(head, Head)]
     of_heads = {f"heads.{name}.{weight}": axis for name, head in heads for weight, axis in head.vocabulary.items()}
     for name, axis in {WORD: 0, **of_heads}.items():
@@ -73,7 +75,9 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
     ids = {key: now(key, old) for key in keys if (old := getattr(config, key)) is not None}
     pad = ids["pad_token_id"]
     if config.position_offset and pad != config.pad_token_id:
-        raise UsageError("The pad token's id would change, and positions count from it. Keep the ids before it too.")
+        raise UsageError(
+            "The id of the pad token would change, and positions are counted from it. Keep all ids up to the pad token."
+        )
     new = rebuilt(model, config.replace(vocab_size=len(resized.rows), **ids), state)
     said = {key: now(key, i) for key, i in new.public.items() if key.endswith("_token_id") and type(i) is int}
     new.public = {**new.public, **said}
@@ -101,9 +105,9 @@ def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
         raise UsageError(f"Unknown fill {fill!r}. {nearest(fill, get_args(Fill))}")
     state, config = dict(model.state_dict()), model.config
     if POSITION not in state:
-        raise UsageError("This family has no position embeddings, and so no longest text that they would set.")
+        raise UsageError("This family has no position embeddings, so it has no maximum length to extend.")
     if length <= config.max_length:
-        raise UsageError(f"The model has {config.max_length:,} positions already; ask for more than that.")
+        raise UsageError(f"The model has {config.max_length:,} positions already. Choose a larger number.")
     first, body = state[POSITION].tensor_split([config.position_offset])
     if fill == "tile":
         body = body.repeat(-(-length // len(body)), 1)[:length]
@@ -126,11 +130,13 @@ def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
     state, config = dict(model.state_dict()), model.config
     old = config.num_hidden_layers
     if layers <= old or not old:
-        raise UsageError(f"The model has {old} layers; it can grow from there, not to {layers}.")
+        raise UsageError(f"The model has {old} layers and can only get more, not {layers}.")
     if isinstance(config.sharing, Groups):
         return rebuilt(model, config.replace(num_hidden_layers=layers), state)
     if how == "identity" and config.layer.norm != "pre":
-        raise UsageError("Its layers end in a norm, which nothing passes unchanged. Choose stack or interleave.")
+        raise UsageError(
+            "--how identity needs a pre-norm model; this model is post-norm. Use --how stack or --how interleave."
+        )
     source = [i % old if how == "stack" else i * old // layers for i in range(layers)]
     if how == "identity":
         source = [min(i, old - 1) for i in range(layers)]
@@ -166,9 +172,11 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     """
     state, config = dict(model.state_dict()), model.config
     if isinstance(config.sharing, Groups):
-        raise UsageError("The layers of this model share their weights: there are none to choose from.")
+        raise UsageError("The layers of this model share one set of weights, so layers cannot be selected.")
     if not layers or not all(0 <= layer < config.num_hidden_layers for layer in layers):
-        raise UsageError(f"Layers {list(layers)}: the model has layers 0 to {config.num_hidden_layers - 1}.")
+        raise UsageError(
+            f"Layers {list(layers)} are out of range: the model has layers 0 to {config.num_hidden_layers - 1}."
+        )
     kept = {name: tensor for name, tensor in state.items() if not name.startswith("encoder.layers.")}
     for i, layer in enumerate(layers):
         prefix = f"encoder.layers.{layer}."
@@ -185,8 +193,8 @@ def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None 
     wanted = {name: tensor.shape for name, tensor in new.state_dict().items()}
     if lacking := [name for name, shape in wanted.items() if name not in kept or kept[name].shape != shape]:
         raise UsageError(
-            f"A {variant.model_type} cannot be made of this model's layers: {lacking[0]} is not there, or of another "
-            "shape."
+            f"Cannot initialize a {variant.model_type} from this model: weight {lacking[0]} is missing or has "
+            "a different shape."
         )
     new.load_state_dict({name: kept[name].detach().clone() for name in wanted}, assign=True)
     new.tokenizer = model.tokenizer

@@ -70,8 +70,9 @@ class Variant(Codec):
                 return name
         known = "; ".join(f"{name} ({', '.join(theirs) or 'none'})" for name, theirs in self.architectures.items())
         raise UnknownHeads(
-            f"No public {self.model_type} class has the head{'s' * (len(heads) > 1)} {', '.join(sorted(heads))}"
-            f"{' together' * (len(heads) > 1)}. Its classes and their heads: {known}.",
+            f"No public {self.model_type} class has the head{'s' * (len(heads) > 1)} "
+            f"{', '.join(sorted(heads))}{' together' * (len(heads) > 1)}. Its classes and their heads: "
+            f"{known}.",
             heads,
         )
 
@@ -80,21 +81,21 @@ def read_public(folder: Path) -> dict[str, Any]:
     """A folder's config.json as it stands. Raises DataError: missing, damaged, oversized, or asking for code."""
     path = folder / CONFIG
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder. A model folder holds config.json and model.safetensors.")
+        raise DataError(f"{folder} is not a folder. A model folder contains config.json and model.safetensors.")
     public = read_json(path, most=CONFIG_BYTES)
     if not isinstance(public, dict):
-        raise DataError(f"{path} holds a {type(public).__name__}, not an object of keys and values.")
+        raise DataError(f"{path} contains a {type(public).__name__}, not an object of keys and values.")
     if "auto_map" in public:
-        raise DataError(f"{path} asks for code of its own (auto_map). Code from a model folder is never run here.")
+        raise DataError(f"{path} requires custom code (auto_map). Bertie never runs code from a model folder.")
     quantization = public.get(QUANTIZATION)
     method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
     if method not in (None, METHOD):
         raise DataError(
-            f"{path}: the weights are quantized by {str(method)[:80]!r}; only {METHOD!r} (bertie compress) is read "
-            "here. Use the float model that they were made from."
+            f"{path}: the weights are quantized with {str(method)[:80]!r}; only {METHOD!r} (bertie compress) "
+            "is supported. Use the float model that they were made from."
         )
     if not isinstance(public.get("model_type"), str):
-        raise DataError(f'{path} names no model_type. If it is a BERT, add "model_type": "bert".')
+        raise DataError(f'{path} has no model_type. If the model is a BERT, add "model_type": "bert".')
     return public
 
 

@@ -96,14 +96,14 @@ def check_names(names: Iterable[str], table: WeightTable, family: str) -> None:
             publics = table.public(name)
         except KeyError:
             raise UsageError(
-                f"The files of a {family} have no place for {name}, so this model could not be saved. Choose a family "
-                "that has this head: bertie families"
+                f"The format of {family} has no place for {name}, so this model could not be saved. Choose a "
+                "family with this head: bertie families"
             ) from None
         for public in publics:
             if (other := taken.setdefault(public, name)) != name:
                 raise UsageError(
-                    f"The files of a {family} have one place for both {other} and {name} ({public}), so this model "
-                    "could not be saved. Choose one of the two heads."
+                    f"The format of {family} has the same place for {other} and {name} ({public}), so this "
+                    "model could not be saved. Choose one of the two heads."
                 )
 
 
@@ -155,10 +155,12 @@ class _Stored(NamedTuple):
     def read(self) -> Tensor:
         tensor = self.raw()
         if not tensor.is_floating_point():
-            raise DataError(f"{self.path}: {self.name} holds {tensor.dtype}; weights are floating-point numbers.")
+            raise DataError(
+                f"{self.path}: {self.name} contains {tensor.dtype}; weights must be floating-point numbers."
+            )
         tensor = tensor.to(torch.float32, copy=True)
         if not tensor.isfinite().all():
-            raise DataError(f"{self.path}: {self.name} holds numbers that are not finite. Is the file damaged?")
+            raise DataError(f"{self.path}: {self.name} contains numbers that are not finite. The file may be damaged.")
         return tensor
 
 
@@ -207,8 +209,8 @@ class WeightsFolder:
         for copy in copies:
             if copy.shape != first.shape or not torch.equal(copy.read(), tensor):
                 raise DataError(
-                    f"{copy.path}: {copy.name} differs from {first.name}, which it should be a copy of (tied weights). "
-                    "Models whose output weights are their own are not supported."
+                    f"{copy.path}: {copy.name} differs from {first.name}, although these weights are tied. "
+                    "Models with untied output weights are not supported."
                 )
         return tensor
 
@@ -223,7 +225,7 @@ class WeightsFolder:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{first.path}: {first.name} is no whole int8 weight ({error}). Is the file damaged?"
+                f"{first.path}: {first.name} is not a complete int8 weight ({error}). The file may be damaged."
             ) from None
         return self._whole[public]
 
@@ -254,8 +256,8 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in names]
     for name, reason in FOREIGN.items():
         if (folder / name).exists():
-            raise DataError(f"{folder / name} {reason}: it is never opened here. {_way_out(folder, name)}")
-    raise DataError(f"{folder} holds no {WEIGHTS}. Is it a model folder?")
+            raise DataError(f"{folder / name} {reason} and is never opened directly. {_way_out(folder, name)}")
+    raise DataError(f"{folder} has no {WEIGHTS}. Check that it is a model folder.")
 
 
 def _way_out(folder: Path, name: str) -> str:
@@ -270,9 +272,9 @@ def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]
         file = stack.enter_context(safe_open(str(path), framework="pt"))
         return file, {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
-        raise DataError(f"{path} does not exist, though the index names it.") from None
+        raise DataError(f"{path} does not exist, although the index lists it.") from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path} is not a whole safetensors file ({error}). Was its copy cut short?") from None
+        raise DataError(f"{path} is not a complete safetensors file ({error}). The file may be truncated.") from None
 
 
 def load_weights(
@@ -294,7 +296,7 @@ def load_weights(
         elif len(missing) == len(publics) and re.match(may_be_fresh, name):
             fresh.append(name)
         else:
-            raise DataError(f"{weights.folder}: the weights lack {missing[0]}, which config.json calls for.")
+            raise DataError(f"{weights.folder}: the weights have no {missing[0]}, which config.json requires.")
     state = {name: _join([weights.read(public) for public in publics]) for name, publics in plan.items()}
     parameters = dict(model.named_parameters())
     state |= {name: torch.empty(parameters[name].shape) for name in fresh}
@@ -310,8 +312,8 @@ def _check_shape(name: str, parameter: Tensor, publics: tuple[str, ...], weights
     for public in publics:
         if (found := weights.shape(public)) != wanted:
             raise DataError(
-                f"{weights.folder}: {public} is {_shape(found)} in the weights, but {_shape(wanted)} by config.json. "
-                "The two are not of one model."
+                f"{weights.folder}: {public} is {_shape(found)} in the weights, but {_shape(wanted)} in "
+                "config.json. The two files belong to different models."
             )
 
 

@@ -49,15 +49,17 @@ def wider(
     inner = intermediate_size or times * config.intermediate_size
     if times < 1 or inner < config.intermediate_size or (times, inner) == (1, config.intermediate_size):
         raise UsageError(
-            f"Nothing to grow: {times} times {config.hidden_size}, and {inner} for {config.intermediate_size}."
+            f"The new model would have the same size: --times {times} with hidden_size {config.hidden_size}, "
+            f"and --intermediate {inner} with {config.intermediate_size}."
         )
     if times > 1 and any(isinstance(head, Head) and head.axes is None for head in model.heads.values()):
         raise UsageError(
-            "Its head compares hidden states with the word embeddings as they are, which would count twice."
+            "This model cannot be widened with --times: its output layer is tied to the word embeddings. "
+            "--intermediate works."
         )
     plain = isinstance(config.layer, Residual) and isinstance(config.attention, Full)
     if config.rescale_embeddings or not (plain and isinstance(config.positions, Learned)):
-        raise UsageError("The layers of this family cannot be widened so that they compute the same.")
+        raise UsageError("The layers of this family cannot be widened without changing the output.")
     rows = (*NARROW, *AXES) if config.embedding_size or config.project_embeddings else AXES
     copies = torch.arange(inner) % config.intermediate_size
     generator = torch.Generator().manual_seed(seed)
@@ -67,7 +69,7 @@ def wider(
             (kinds for pattern, kinds in rows if re.fullmatch(pattern, name)), None
         )
         if kinds is None or len(kinds) != tensor.dim():
-            raise UsageError(f"{name} is of a build that cannot be widened.")
+            raise UsageError(f"{name} has a type that cannot be widened.")
         new = tensor
         for axis, kind in enumerate(kinds):
             new = _grow(new, axis, kind, times, copies)

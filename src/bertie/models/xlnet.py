@@ -90,7 +90,7 @@ class XLNetEncoder(nn.Module):
             layout = Padded.of(input_ids, attention_mask)
         if target_positions is not None and perm_mask is None:
             raise UsageError(
-                "target_positions need perm_mask: without an order, a query would see what it is to predict."
+                "target_positions need perm_mask: without an order, a query would attend to its own target."
             )
         if perm_mask is not None:
             input_ids = layout.rectangle(input_ids)

@@ -72,8 +72,8 @@ class BlockSparseAttention(SelfAttention):
         shortest = (5 + 2 * self.num_random) * self.block_size
         if cache is not None and bias is not None and bias.shape[-1] > shortest:
             raise UsageError(
-                f"Block-sparse attention cannot go on writing after {shortest:,} tokens. Write fewer, or choose "
-                "attention=window."
+                f"Block-sparse attention cannot generate text after {shortest:,} tokens. Generate fewer "
+                "tokens, or choose attention=window."
             )
         if cache is not None or layout.max_seqlen <= shortest:
             return super().forward(hidden, layout, bias, cache=cache, output_attentions=output_attentions)
@@ -223,6 +223,6 @@ def _first(
 ) -> Sequence[int] | NDArray[np.int64]:
     if len(drawn) < num_random:
         raise UsageError(
-            f"Blocks of {block_size} tokens are too few to draw {num_random} at random; make them smaller."
+            f"There are too few blocks of {block_size} tokens to draw {num_random} at random. Choose smaller blocks."
         )
     return drawn[:num_random]

@@ -68,8 +68,8 @@ class Padded:
             return  # no numbers to look at
         if bool((mask_BS[:, 1:] & ~mask_BS[:, :-1]).any()):
             raise UsageError(
-                "The attention_mask has padding before a token. [CLS] is read from the first place, so put the padding "
-                "behind the tokens: tokenizer.padding_side = 'right' in transformers."
+                "The attention_mask has padding before a token. [CLS] is read from the first position, so "
+                "pad on the right: tokenizer.padding_side = 'right' in transformers."
             )
 
     @property

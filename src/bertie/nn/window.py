@@ -53,7 +53,7 @@ def window_mask(
         none_B0 = mask_BS[:, :0]
         return WindowMask(mask_BS, torch.zeros_like(mask_BS), none_B0.long(), none_B0, causal)
     if cache is not None:
-        raise UsageError("A cache keeps windows alone. Leave out the global_attention_mask, or the cache.")
+        raise UsageError("A cache stores only windows. Omit the global_attention_mask, or the cache.")
     global_BS = layout.rectangle(global_attention_mask).bool() & mask_BS
     most = int(global_BS.sum(1).max())
     at_BG = global_BS.long().argsort(dim=1, descending=True, stable=True)[:, :most]

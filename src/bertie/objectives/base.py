@@ -116,14 +116,14 @@ class Sum(Objective):
     def __post_init__(self) -> None:
         names = [part.name for part in self.parts]
         if len(set(names)) < len(names):
-            raise UsageError(f"An objective stands twice in {' + '.join(names)}; once is enough.")
+            raise UsageError(f"An objective is listed twice in {' + '.join(names)}. List it once.")
         pairings = [part.name for part in self.parts if part.pairing is not None]
         if len(pairings) > 1:
-            raise UsageError(f"{' and '.join(pairings)} each want their own pairs of texts. Choose one of them.")
+            raise UsageError(f"{' and '.join(pairings)} need different pairs of texts. Choose one of them.")
         on_tokens = [part.name for part in self.parts if part.on_tokens]
         if len(on_tokens) > 1:
             without = ", ".join(f"objectives.{name}=null" for name in on_tokens[:-1])
-            raise UsageError(f"{' and '.join(on_tokens)} each want the tokens for themselves. Choose one: {without}.")
+            raise UsageError(f"{' and '.join(on_tokens)} both change the tokens. Choose one: {without}.")
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -61,7 +61,7 @@ class Distillation(Objective):
         if not self.temperature > 0 or not self.weight > 0 or not self.cosine >= 0:
             raise UsageError("distil.temperature and distil.weight must be above 0, distil.cosine 0 or more.")
         if self.positions not in ("all", "masked"):
-            raise UsageError(f"distil.positions is {self.positions!r}; it is all or masked.")
+            raise UsageError(f"distil.positions is {self.positions!r}; it must be all or masked.")
 
     @property
     def reads(self) -> dict[str, str]:
@@ -71,10 +71,10 @@ class Distillation(Objective):
     def load_dependencies(self, load: Callable[[str], Model]) -> "Distillation":
         """With its teacher. Raises UsageError when none is named or it cannot say words."""
         if not self.teacher:
-            raise UsageError("distil.teacher is missing: the folder of the model to learn from.")
+            raise UsageError("distil.teacher is missing. Set it to the folder of the teacher model.")
         found, teacher = copy(self), load(self.teacher)
         if "mlm" not in teacher.heads:
-            raise UsageError(f"{self.teacher} has no masked-LM head, so it has no probabilities to learn from.")
+            raise UsageError(f"{self.teacher} has no masked-LM head, which a teacher needs.")
         object.__setattr__(found, "loaded", teacher.eval().requires_grad_(False))
         return found
 
@@ -86,13 +86,13 @@ class Distillation(Objective):
         ours, theirs = model.config, self._teacher.config
         if ours.vocab_size != theirs.vocab_size:
             raise DataError(
-                f"The vocabulary of {self.teacher} has {theirs.vocab_size:,} entries, the student's "
-                f"{ours.vocab_size:,}. Probabilities are compared entry by entry: use the teacher's tokenizer."
+                f"The vocabulary of {self.teacher} has {theirs.vocab_size:,} entries, and the student's "
+                f"{ours.vocab_size:,}. Both must be the same: use the teacher's tokenizer."
             )
         if self.cosine and ours.hidden_size != theirs.hidden_size:
             raise UsageError(
-                f"{self.teacher} is {theirs.hidden_size:,} wide, the student {ours.hidden_size:,}. Hidden states of "
-                "two widths have no cosine: objectives.distil.cosine=0."
+                f"The hidden size of {self.teacher} is {theirs.hidden_size:,}, and the student's "
+                f"{ours.hidden_size:,}. The cosine loss needs equal sizes: objectives.distil.cosine=0."
             )
         if self.layers:
             self._start(model)
@@ -101,20 +101,22 @@ class Distillation(Objective):
         """Copy layers, embeddings and vocabulary head; heads of other objectives, and a pooler, stay fresh."""
         if student.public:
             raise UsageError(
-                "distil.layers is for a student made from a preset; this one is a model folder and has its weights "
-                "already. Leave one of them out: objectives.distil.layers=[]."
+                "distil.layers initializes a student made from a preset, but this student is a model folder "
+                "with weights. Omit one of them: objectives.distil.layers=[]."
             )
         if len(self.layers) != student.config.num_hidden_layers:
             raise UsageError(
-                f"distil.layers names {len(self.layers)} layers of {self.teacher}, the student has "
-                f"{student.config.num_hidden_layers}. Name as many, or change model_overrides.num_hidden_layers."
+                f"distil.layers has {len(self.layers)} layers of {self.teacher}, and the student has "
+                f"{student.config.num_hidden_layers}. List as many, or change "
+                "model_overrides.num_hidden_layers."
             )
         taken = take_layers(self._teacher, self.layers, variant=student.variant).state_dict()
         ours = student.state_dict()
         given = {name: tensor for name, tensor in taken.items() if name in ours and tensor.shape == ours[name].shape}
         if lacking := [name for name in ours if re.match(NOT_FRESH, name) and name not in given]:
             raise UsageError(
-                f"The student cannot start from {self.teacher}: {lacking[0]} is not there, or of another size."
+                f"Cannot initialize the student from {self.teacher}: weight {lacking[0]} is missing or has a "
+                "different size."
             )
         student.load_state_dict(ours | given)
 
@@ -125,7 +127,7 @@ class Distillation(Objective):
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
         """Nothing to do: what the student reads, others say. Raises UsageError for masks that nobody makes."""
         if self.positions == "masked" and "mlm_positions" not in batch.labels:
-            raise UsageError("distil.positions=masked needs objectives.mlm, named before distil.")
+            raise UsageError("distil.positions=masked needs objectives.mlm, listed before distil.")
         return batch
 
     def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
@@ -163,7 +165,7 @@ class Distillation(Objective):
     @property
     def _teacher(self) -> Model:
         if self.loaded is None:
-            raise UsageError("The teacher is not loaded; call `ready` first.")
+            raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
         return self.loaded
 
 

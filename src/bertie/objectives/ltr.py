@@ -40,8 +40,8 @@ class LeftToRight(Objective):
         """The next-token head of the family. Raises UsageError for a model that sees what follows."""
         if not config.causal:
             raise UsageError(
-                "ltr predicts the next token, which this model sees. Choose a model that reads left to right (gpt2), "
-                "or make one of it: model_overrides.causal=true."
+                "ltr predicts the next token, to which this model can attend. Choose a causal model "
+                "(model=gpt2), or make the model causal: model_overrides.causal=true."
             )
         return {"lm": HEADS["lm"](config)}
 

@@ -30,7 +30,7 @@ def shares(weights: Sequence[float | None], sizes: Sequence[int], exponent: floa
     """
     given = [weight for weight in weights if weight is not None]
     if given and len(given) < len(weights):
-        raise UsageError("Some corpora have a weight and some have none. Give all of them one, or none of them.")
+        raise UsageError("Only some corpora have a weight. Give all of them a weight, or none.")
     values = np.array(given) if given else np.array(sizes, float) ** exponent
     return [float(share) for share in values / values.sum()]
 

@@ -55,9 +55,13 @@ class MaskedLM(Objective):
 
     def __post_init__(self) -> None:
         if len(self.replace) != 3 or min(self.replace) < 0 or not np.isclose(sum(self.replace), 1):
-            raise UsageError(f"mlm.replace is {self.replace}; it is three shares that sum to 1: mask, random, keep.")
+            raise UsageError(
+                f"mlm.replace is {self.replace}; it must be three fractions that sum to 1: mask, random, keep."
+            )
         if not self.weight > 0:
-            raise UsageError(f"mlm.weight is {self.weight}; it must be above 0. objectives.mlm=null leaves it out.")
+            raise UsageError(
+                f"mlm.weight is {self.weight}; it must be above 0. To remove the objective, set objectives.mlm=null."
+            )
         for name in ("max_predictions", "duplicates"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise UsageError(f"mlm.{name} is {getattr(self, name)}; it must be 1 or more, or null.")

@@ -39,7 +39,8 @@ class NextSentence(TextPair):
         """Two documents at the least, and one of two sentences."""
         if sentences.num_documents < 2:
             raise DataError(
-                f"{self.name} draws random texts from other documents; this corpus has {sentences.num_documents:,}. "
-                f"Add documents (a blank line in a text file starts a new one), {self.leave_out}"
+                f"{self.name} draws random texts from other documents, but this corpus has "
+                f"{sentences.num_documents:,}. Add documents (in a text file, a blank line starts a new one), "
+                f"{self.leave_out}"
             )
         super().check(sentences)

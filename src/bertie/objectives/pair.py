@@ -45,8 +45,8 @@ class TextPair(Objective):
         """A document of two sentences at the least."""
         if int(np.diff(sentences.bounds).max()) < 2:
             raise DataError(
-                f"{self.name} needs documents of two sentences or more; all {sentences.num_documents:,} documents here "
-                f"have one. Join lines that belong together into one document, {self.leave_out}"
+                f"{self.name} needs documents of at least two sentences, but all {sentences.num_documents:,} "
+                f"documents have one. Join lines that belong together into one document, {self.leave_out}"
             )
 
     @property
@@ -58,8 +58,8 @@ class TextPair(Objective):
         """Two logits from the pooled [CLS]."""
         if not config.pooler:
             raise UsageError(
-                f"{self.name} reads the pooled [CLS], and this model has no pooler. "
-                f"Leave it out: objectives.{self.name}=null."
+                f"{self.name} needs a pooler, which this model does not have. Remove the objective: "
+                f"objectives.{self.name}=null."
             )
         return {"pair": HEADS["pair"](config)}
 

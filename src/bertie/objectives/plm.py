@@ -51,12 +51,12 @@ class PermutationLM(Objective):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1 or not 1 <= self.longest <= 100:
-            raise UsageError("plm.rate is a share above 0 and below 1, plm.longest 1 to 100.")
+            raise UsageError("plm.rate must be between 0 and 1, and plm.longest must be 1 to 100.")
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """The softmax over the vocabulary. Raises UsageError for a model without a stream of queries."""
         if not isinstance(config, XLNetConfig):
-            raise UsageError("plm needs a model that can hide a token from itself: model=xlnet-base-cased.")
+            raise UsageError("plm needs a model with two-stream attention: model=xlnet-base-cased.")
         return {"plm": HEADS["plm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:

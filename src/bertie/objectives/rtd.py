@@ -66,11 +66,13 @@ class ReplacedTokens(Objective):
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= 1 or not 0 < self.layers <= 1:
-            raise UsageError(f"rtd.size is {self.size}, rtd.layers {self.layers}; both are shares above 0, at most 1.")
+            raise UsageError(
+                f"rtd.size is {self.size} and rtd.layers is {self.layers}; both must be above 0 and at most 1."
+            )
         if not self.weight > 0:
             raise UsageError(f"rtd.weight is {self.weight}; it must be above 0.")
         if self.tied not in ("embeddings", "none"):
-            raise UsageError(f"rtd.tied is {self.tied!r}; it is embeddings or none.")
+            raise UsageError(f"rtd.tied is {self.tied!r}; it must be embeddings or none.")
         try:
             assert self.masked
         except UsageError as error:
@@ -89,8 +91,8 @@ class ReplacedTokens(Objective):
         """Put a fresh generator beside the model. Raises UsageError for a family that has no such head."""
         if model.variant is not None and ("rtd",) not in model.variant.architectures.values():
             raise UsageError(
-                f"rtd trains a head that a {model.variant.model_type} does not have. Choose an ELECTRA, of any shape: "
-                "model=electra-small-discriminator"
+                f"rtd needs a head that a {model.variant.model_type} does not have. Choose an ELECTRA of any "
+                "size: model=electra-small-discriminator"
             )
         model.companions["generator"] = Generator(self.smaller(model.config))
         if self.tied == "embeddings":
@@ -225,6 +227,6 @@ def tie_embeddings(generator: Encoder, discriminator: Encoder) -> None:
         if ours.weight.shape != other.weight.shape:
             raise UsageError(
                 f"The {part} embeddings of generator and discriminator are {tuple(ours.weight.shape)} and "
-                f"{tuple(other.weight.shape)}; to be shared they need one vocab_size and one embedding_size."
+                f"{tuple(other.weight.shape)}. To share them, vocab_size and embedding_size must be equal."
             )
         setattr(generator.embeddings, part, other)

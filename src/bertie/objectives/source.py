@@ -84,15 +84,15 @@ class PretrainingSource:
         packing: str | None = None,
     ) -> None:
         if not 8 <= max_length <= MAX_LENGTH:
-            raise UsageError(f"max_length is {max_length:,}; instances have from 8 to {MAX_LENGTH:,} tokens.")
+            raise UsageError(f"max_length is {max_length:,}; it must be 8 to {MAX_LENGTH:,}.")
         self.shards, self.tokenizer, self.objective = shards, tokenizer, objective
         self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
         self.seed, self.first = seed, first
         self.vocabulary = Vocabulary.of(tokenizer)
         if objective.pairing is not None and packing is not None:
             raise UsageError(
-                f"packing={packing} fills sequences of one text, and {objective.name} reads pairs. Leave out packing, "
-                "or the objective of pairs: objectives.nsp=null."
+                f"packing={packing} needs sequences of one text, but {objective.name} reads pairs. Omit "
+                "packing, or remove the objective: objectives.nsp=null."
             )
         self.pairing = objective.pairing or PACKINGS[packing or "doc_sentences"]()
         self.frame = tokenizer.frames[self.pairing.segments - 1]
@@ -100,14 +100,14 @@ class PretrainingSource:
         self.separator = eos if sep is None else sep
         if self.pairing.crosses and self.separator is None:
             raise UsageError(
-                f"packing={packing} puts a separator between documents, and the tokenizer has none (sep or eos). "
-                "Choose packing=doc_sentences."
+                f"packing={packing} puts a separator between documents, but the tokenizer has none (sep or "
+                "eos). Choose packing=doc_sentences."
             )
 
         lengths, bounds = shards.sentence_lengths(), shards.document_bounds()
         if not len(lengths) or not lengths.any():
             raise DataError(
-                "The corpus has no text in it. Make it again from files that do: bertie corpus FILES -o FOLDER"
+                "The corpus is empty. Rebuild it from files that contain text: bertie corpus FILES -o FOLDER"
             )
         out = held_out(lengths, bounds)
         self._train = Sentences.of(lengths, bounds, ~out)
@@ -118,8 +118,8 @@ class PretrainingSource:
         self._plans: dict[int, Plan] = {}
         if self.instances_per_epoch < batch_size:
             raise DataError(
-                f"The corpus makes {self.instances_per_epoch:,} instances of {max_length} tokens, fewer than one batch "
-                f"of {batch_size:,}. Add text, or lower the batch: train.batch_size={self.instances_per_epoch}."
+                f"The corpus has {self.instances_per_epoch:,} instances of {max_length} tokens, fewer than "
+                f"one batch of {batch_size:,}. Add text, or set train.batch_size={self.instances_per_epoch}."
             )
         self.order = Order(lambda epoch: len(self.plan(epoch)), seed, cycle=self.pairing.duplicates)
 

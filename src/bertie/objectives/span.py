@@ -53,14 +53,14 @@ class SpanCorruption(Objective):
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
-            raise UsageError(f"span.rate is {self.rate}; it is a share of the tokens, above 0 and below 1.")
+            raise UsageError(f"span.rate is {self.rate}; it must be between 0 and 1.")
         if not self.mean_length >= 1:
             raise UsageError(f"span.mean_length is {self.mean_length}; it must be 1 or more.")
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """A decoder, and the head that says its next token. Raises UsageError for a model that has none."""
         if config.num_decoder_layers is None:
-            raise UsageError("span has a decoder write what was cut out. Choose a model with one: model=t5-small.")
+            raise UsageError("span needs a model with a decoder: model=t5-small.")
         return {"decoder": HEADS["decoder"](config), "lm": HEADS["lm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
@@ -75,9 +75,9 @@ class SpanCorruption(Objective):
         number_T = np.cumsum(starts_T) - 1 - before_B[tokens.rows]  # of each span in its sequence
         if number_T.max(initial=0, where=starts_T) >= len(vocabulary.sentinels):
             raise DataError(
-                f"A sequence has {number_T.max(where=starts_T, initial=0) + 1} spans, the vocabulary "
-                f"{len(vocabulary.sentinels)} sentinels. Train a tokenizer that has them: "
-                "bertie tokenizer train CORPUS --for t5 -o FOLDER (or --unused 100)."
+                f"A sequence has {number_T.max(where=starts_T, initial=0) + 1} spans, but the vocabulary has "
+                f"{len(vocabulary.sentinels)} sentinel tokens. Train a tokenizer with sentinels: bertie "
+                "tokenizer train CORPUS --for t5 -o FOLDER (or --unused 100)."
             )
         sentinel_T = vocabulary.sentinels[np.where(starts_T, number_T, 0)]
 

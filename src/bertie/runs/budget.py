@@ -124,8 +124,8 @@ def check_disk(planned: Mapping[str, Any], run: Path) -> None:
     needed, free = planned["disk_bytes"]["most"] - there, shutil.disk_usage(here).free
     if needed > free:
         raise UsageError(
-            f"{run} takes up to {size(needed)} of disk; {size(free)} are free. Free some space, choose a folder on "
-            "another disk, or keep fewer checkpoints: train.keep=1."
+            f"{run} needs up to {size(needed)} of disk space, but {size(free)} are free. Free some space, "
+            "choose a folder on another disk, or keep fewer checkpoints: train.keep=1."
         )
 
 

@@ -93,9 +93,9 @@ def gather(paths: Sequence[Path]) -> list[RunComparison]:
     """
     runs = [run for path in paths for run in _runs(path)]
     if len(runs) < 2:
-        raise UsageError(f"bertie compare needs two runs; {len(runs)} was given. Name another run folder.")
+        raise UsageError(f"bertie compare needs at least two runs, but {len(runs)} was given. Name another run folder.")
     if len({type(run.config) for run in runs}) > 1:
-        raise UsageError("Pre-training and fine-tuning runs have different figures. Compare runs of one kind.")
+        raise UsageError("Pre-training and fine-tuning runs have different metrics. Compare runs of one kind.")
     for run in runs:
         if not all(run.lines):
             raise DataError(f"{run.name} has no metrics yet: it stopped before its first line. Resume it first.")
@@ -165,7 +165,7 @@ def _runs(path: Path) -> Iterator[RunComparison]:
     elif trials := sorted(inner.parent for inner in path.glob(f"*=*/{CONFIG}")):
         yield from (RunComparison(str(trial), (trial,)) for trial in trials if log.read(trial))
     else:
-        raise DataError(f"{path} is not a run: there is no {CONFIG}. Name a folder of pretrain, finetune or tune.")
+        raise DataError(f"{path} is not a run: it has no {CONFIG}. Pass a folder of pretrain, finetune or tune.")
 
 
 def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:

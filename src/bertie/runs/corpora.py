@@ -36,7 +36,9 @@ def _texts(name: str, folders: list[Path]) -> Iterator[str]:
 
     if name not in DATASETS:
         if not Path(name).is_file():
-            raise UsageError(f"--decontaminate {name}: no such file, and no such set. {nearest(name, DATASETS)}")
+            raise UsageError(
+                f"--decontaminate {name}: there is no file and no data set of this name. {nearest(name, DATASETS)}"
+            )
         return texts_of(Path(name))
     dataset, tables = DATASETS[name], []
     for split in dataset.splits:
@@ -49,6 +51,6 @@ def _texts(name: str, folders: list[Path]) -> Iterator[str]:
                 warn(f"{name}: no file of its split {split!r}; its text is not looked for.")
     if not tables:
         places = ", ".join(map(str, folders))
-        raise DataError(f"None of the files of {name} is in {places}. Name their folder: --data-dir FOLDER.")
+        raise DataError(f"None of the files of {name} is in {places}. Pass their folder: --data-dir FOLDER.")
     rows = (row for path, format in tables for row in TASKS[dataset.task].rows(path, format))
     return (text for row in rows if not isinstance(row, InvalidRow) for text in row.texts)

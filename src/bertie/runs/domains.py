@@ -56,7 +56,7 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
     numbers = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in np.flatnonzero(out)] or [np.zeros(0, int)])
     if not len(numbers):
         raise DataError(
-            f"{folder} is too small to hold documents out, so there is no text to measure on: pseudo_perplexity=0."
+            f"{folder} is too small to hold out documents, so there is no text to measure on. Set pseudo_perplexity=0."
         )
     chosen = np.sort(numbers[np.argsort(key(SEED, numbers))[:count]])
     text = Shards.open(folder, verify=False)

@@ -51,7 +51,9 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         dev, dev_texts, more = _read(kind, tables["dev"])
         notes += more
         if dev_texts != texts:
-            raise DataError("Training and dev examples differ: one file holds pairs of texts, the other single ones.")
+            raise DataError(
+                "Training and dev examples differ: one file has pairs of texts, and the other has single texts."
+            )
     elif parted:
         cut = round(PARTED * len(train))
         while (
@@ -74,11 +76,11 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
     if config.data:
         dataset = DATASETS[config.data]
         if not config.data_dir:
-            raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}")
+            raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}.")
         splits = [split for split in ("train", "dev") if split in dataset.splits]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
-        raise UsageError("There is nothing to train on: --train FILE, or --data NAME --data-dir DIR.")
+        raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
     format = TableFormat(config.text, config.label, config.columns, config.encoding)
     files = {"train": config.train_file, "dev": config.dev_file}
     return {split: [(Path(file), format)] for split, file in files.items() if file}
@@ -128,8 +130,8 @@ def hold_out(
         held.update(i for rows in alike[:count] for i in rows)
     if not held:
         raise DataError(
-            f"{len(examples):,} examples, no two of a kind that do not belong together: nothing can be held out. "
-            "Give a dev file: --dev FILE."
+            f"{len(examples):,} examples are too few to hold out a dev set: no two groups of one label exist. "
+            "Pass a dev file: --dev FILE."
         )
     train = [example for i, example in enumerate(examples) if i not in held]
     return train, [examples[i] for i in sorted(held)]

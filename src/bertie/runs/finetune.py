@@ -42,7 +42,7 @@ def finetune(
     same call.
     """
     if world_size() > 1:
-        raise UsageError("bertie finetune trains in one process. Start it without torchrun.")
+        raise UsageError("bertie finetune runs in one process. Start it without torchrun.")
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
     examples = read_examples(config)
@@ -65,7 +65,7 @@ def finetune_seeds(
     folder, run = RunFolder(run), Path(run)
     folder.check(overwrite=overwrite)
     if not overwrite and (run / CONFIG).exists():
-        raise UsageError(f"{run} holds a run of one seed. Choose another folder, or pass --overwrite to replace it.")
+        raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
     with folder.held(overwrite=overwrite):
         return _all_seeds(config, folder, seeds, resume)
 

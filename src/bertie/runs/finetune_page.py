@@ -48,7 +48,9 @@ def page(run: Path | str) -> Report:
     assert isinstance(config, FinetuneConfig)
     lines = log.read(run)
     if not lines:
-        raise DataError(f"{run / log.METRICS} has no lines yet: the first comes after {config.train.log_every} steps.")
+        raise DataError(
+            f"{run / log.METRICS} has no lines yet. The first one is written after {config.train.log_every} steps."
+        )
     results = read_json(run / RESULTS) if (run / RESULTS).exists() else None
     done = lines[-1]["step"]
     state = "finished" if results else f"{done / config.train.steps:.0%} done"

@@ -136,8 +136,9 @@ class Run:
         best = max(line[metric] for line in looks)
         if not (source / BEST / SCORE).is_file() or read_json(source / BEST / SCORE).get(metric) != best:
             raise UsageError(
-                f"{chosen} cannot be gone on from with select=best: {source / BEST} no longer holds the best weights "
-                f"of its first {found.step:,} steps ({metric} {best:.4f}). Choose a later checkpoint, or select=last."
+                f"{chosen} cannot be resumed with select=best: {source / BEST} no longer has the best weights "
+                f"of its first {found.step:,} steps ({metric} {best:.4f}). Choose a later checkpoint, or "
+                "select=last."
             )
         with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:
             shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))

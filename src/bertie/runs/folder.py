@@ -77,8 +77,8 @@ class RunFolder:
             return None
         if resume == "never":
             raise UsageError(
-                f"{self.path} holds a finished run. Choose another folder, read its results (--resume auto), "
-                "or replace it (--overwrite)."
+                f"{self.path} contains a finished run. Choose another folder, read its results (--resume "
+                "auto), or replace it (--overwrite)."
             )
         results: dict[str, Any] = read_json(self.path / RESULTS)
         before = {**_recorded(self.path), **results.get("identity", {})}
@@ -87,15 +87,15 @@ class RunFolder:
             rows = "".join(f"\n  {row}" for row in changed.values())
             allowed = "".join(f" --allow-change {key}" for key in changed)
             raise UsageError(
-                f"{self.path} holds a finished run with other settings or data:{rows}\n"
-                f"Choose another folder, pass --overwrite, or, for pre-training, go on with the change:{allowed}"
+                f"{self.path} contains a finished run with other settings or data:{rows}\nChoose another "
+                f"folder, pass --overwrite, or, for pre-training, continue with the change:{allowed}"
             )
         if not changes(before, identity):
             return results
         if resume == "auto" and not any(self.path.glob("checkpoint-*")):
             raise UsageError(
-                f"{self.path} has finished and kept no checkpoint to go on from. Start a run from its weights "
-                f"(model={self.path / MODEL}); a run with train.keep_checkpoints=true can be made longer."
+                f"{self.path} is finished and has no checkpoint to continue from. Start a new run from its "
+                f"weights (model={self.path / MODEL}). A run with train.keep_checkpoints=true can be extended."
             )
         return None
 

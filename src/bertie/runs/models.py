@@ -36,7 +36,7 @@ def model_folder(path: Path | str) -> Path:
     if _is_checkpoint(folder) or (folder / SETTINGS).is_file():
         return _opened(folder)
     if seeds := sorted(folder.glob("seed-*")):
-        raise UsageError(f"{folder} holds a run for each seed. Name one of them: {seeds[0]}.")
+        raise UsageError(f"{folder} contains one run per seed. Choose one of them: {seeds[0]}.")
     return folder
 
 
@@ -96,8 +96,8 @@ def _checkpoint(folder: Path) -> "Checkpoint":
     found = checkpoint.latest(folder)
     if found is None:
         raise DataError(
-            f"{folder} has no model yet: it stopped before its first checkpoint, or kept none. Run the command that "
-            "began it again, which goes on."
+            f"{folder} has no model yet: it stopped before its first checkpoint, or kept none. Run the same "
+            "command again to resume it."
         )
     return found
 
@@ -113,8 +113,8 @@ def _write(found: "Checkpoint", out: Path) -> None:
     outline = next((run / name for name in (OUTLINE, MODEL) if (run / name / CONFIG).is_file()), None)
     if outline is None:
         raise DataError(
-            f"{run} was begun by version 0.1, which did not save what a checkpoint's model is. "
-            "Resume the run with the command that began it; then its checkpoints can be used."
+            f"{run} was started by version 0.1, whose checkpoints do not describe their model. Resume the run "
+            "with its command; then its checkpoints can be used."
         )
     skip = shutil.ignore_patterns("*.safetensors", "*.index.json", "checksums.json", ".lock")
     shutil.copytree(outline, out, dirs_exist_ok=True, ignore=skip)

@@ -36,7 +36,9 @@ def page(run: Path | str) -> Report:
     lines = log.read(run)
     train, valid = ([line for line in lines if line["kind"] == kind] for kind in ("train", "valid"))
     if not train:
-        raise DataError(f"{run / log.METRICS} has no lines yet: the first comes after {config.train.log_every} steps.")
+        raise DataError(
+            f"{run / log.METRICS} has no lines yet. The first one is written after {config.train.log_every} steps."
+        )
     results = read_json(run / RESULTS) if (run / RESULTS).exists() else {}
     done = train[-1]["step"]
     state = "finished" if results else f"{done / config.train.steps:.0%} done"

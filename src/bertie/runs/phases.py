@@ -33,8 +33,8 @@ def phases(config: PretrainConfig) -> list[Phase]:
         for name in phase.objectives:
             if config.objectives.get(name) is None:
                 raise UsageError(
-                    f"Phase {number} sets options of {name!r}, which is no objective of the run. "
-                    "A phase changes how the run's objectives work, not which they are."
+                    f"Phase {number} sets options of {name!r}, which is not an objective of the run. A phase "
+                    "can change the options of objectives, but not the objectives."
                 )
         found.append(
             Phase(
@@ -57,10 +57,12 @@ def _steps(config: PretrainConfig) -> list[int]:
     left, open_ones = total - sum(filter(None, known)), known.count(None)
     shown = " + ".join("the rest" if s is None else f"{s:,}" for s in known)
     if open_ones > 1:
-        raise UsageError(f"Two phases leave out their steps ({shown}); one may, and takes the rest of train.steps.")
+        raise UsageError(
+            f"Two phases have no steps ({shown}). Only one phase may omit them and takes the rest of train.steps."
+        )
     if (left != 0 if open_ones == 0 else left < 1) or 0 in known:
         raise UsageError(
-            f"The phases take {shown} steps; train.steps is {total:,}. Every phase needs a step, and together they are "
-            "the run: leave `steps` out of one phase, and it takes the rest."
+            f"The phases have {shown} steps, but train.steps is {total:,}. Omit `steps` in one phase, which "
+            "then takes the rest."
         )
     return [left if s is None else s for s in known]

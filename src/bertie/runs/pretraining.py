@@ -38,13 +38,14 @@ class PreparedRun:
             lambda folder: families.load(model_folder(folder))[0]
         )
         if not config.tokenizer and not self.is_folder:
-            raise UsageError(f"tokenizer is missing: {PretrainConfig.model_fields['tokenizer'].description}")
-        if config.pseudo_perplexity and config.objectives.get("mlm") is None:
-            raise UsageError("pseudo_perplexity asks a masked language model; the run's objectives have no mlm.")
-        if config.pseudo_perplexity and not self.is_folder:
             raise UsageError(
-                f"pseudo_perplexity compares with the model a run starts from; {config.model} is a preset."
+                "tokenizer is missing. Pass --tokenizer FOLDER: a folder of `bertie tokenizer "
+                "train`, or any folder with tokenizer.json or vocab.txt."
             )
+        if config.pseudo_perplexity and config.objectives.get("mlm") is None:
+            raise UsageError("pseudo_perplexity needs a masked language model, but the run has no objective mlm.")
+        if config.pseudo_perplexity and not self.is_folder:
+            raise UsageError(f"pseudo_perplexity needs a trained model to start from, but {config.model} is a preset.")
         self.tokenizer = Tokenizer.load(config.tokenizer or self.start)
         self.shape = self._shape()
         precision.choose_device(config.train.device)
@@ -78,7 +79,8 @@ class PreparedRun:
         if self.is_folder:
             if config.model_overrides:
                 raise UsageError(
-                    f"model_overrides change the shape of a preset; {config.model} has its weights already."
+                    f"model_overrides change the architecture of a preset, but {config.model} is a model "
+                    "folder with weights."
                 )
             shape = families.config(self.start)
             check_vocabulary(self.tokenizer, shape, Path(config.model))
@@ -89,9 +91,7 @@ class PreparedRun:
             check_vocabulary(self.tokenizer, shape, Path(config.tokenizer))
         longest = max(phase.max_length for phase in phases(config))
         if longest > shape.max_length:
-            raise UsageError(
-                f"max_length {longest:,} is more than the {shape.max_length:,} positions of {config.model}."
-            )
+            raise UsageError(f"max_length is {longest:,}; {config.model} has {shape.max_length:,} positions.")
         return shape
 
     @property
@@ -218,7 +218,7 @@ def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[st
         fields |= {"sep_token_id": end if sep is None else sep, "eos_token_id": end}
     elif preset.eos_token_id is not None:
         raise UsageError(
-            "This family ends what it writes with a special token, and the tokenizer has none (eos or sep). Train one "
-            "that has: bertie tokenizer train CORPUS --for gpt2 -o FOLDER"
+            "This family ends a text with a special token, but the tokenizer has none (eos or sep). Train "
+            "one that has it: bertie tokenizer train CORPUS --for gpt2 -o FOLDER"
         )
     return {name: value for name, value in fields.items() if name in said}

@@ -33,7 +33,10 @@ class RunData:
         self.phases = phases(config)
         ranks, fewest = world_size(), min(phase.batch_size for phase in self.phases)
         if fewest < ranks:
-            raise UsageError(f"A batch of {fewest} is less than a sequence for each of {ranks} ranks.")
+            raise UsageError(
+                f"A batch of {fewest} sequences is smaller than the number of processes "
+                f"({ranks}). Set it to at least {ranks}."
+            )
         corpora = _corpora(config)
         self.shards = {name: _encoded(Path(corpus.path), tokenizer) for name, corpus in corpora.items()}
         sizes = [shards.num_values for shards in self.shards.values()]
@@ -147,13 +150,13 @@ def is_folder(model: str | Path) -> bool:
 def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
     """The corpora by a short name: the folder's, or as much of the path as tells them apart."""
     if bool(config.corpus) == bool(config.corpora):
-        raise UsageError("corpus is missing: the folder that bertie corpus wrote, or several as `corpora`, not both.")
+        raise UsageError("No corpus given. Pass --corpus FOLDER, or list several in `corpora`, but not both.")
     listed = config.corpora or (CorpusShare(path=config.corpus),)
     names = [Path(corpus.path).name for corpus in listed]
     if len(set(names)) < len(names):
         names = [corpus.path for corpus in listed]
     if len(set(names)) < len(names):
-        raise UsageError(f"A corpus stands twice in {', '.join(names)}. Once is enough: give it a larger weight.")
+        raise UsageError(f"A corpus is listed twice in {', '.join(names)}. List it once and give it a larger weight.")
     return dict(zip(names, listed, strict=True))
 
 

@@ -31,14 +31,16 @@ def parse_space(varied: Sequence[str]) -> Space:
         name, equals, values = text.partition("=")
         low, dots, high = values.partition("..")
         if not (name and equals and values):
-            raise UsageError(f"{text!r} varies nothing. Write KEY=A,B,C or KEY=LOW..HIGH, as in optim.lr=5e-5,3e-5.")
+            raise UsageError(
+                f"{text!r} has no values. Write KEY=A,B,C or KEY=LOW..HIGH, for example optim.lr=5e-5,3e-5."
+            )
         if not dots:
             space[name] = tuple(scalar(value) for value in values.split(","))
             continue
         ends = scalar(low), scalar(high)
         if not all(isinstance(end, (int, float)) for end in ends) or not ends[0] < ends[1]:
             raise UsageError(
-                f"{text!r}: {values} is no range. Write LOW..HIGH with two numbers, the smaller one first."
+                f"{text!r}: {values} is not a range. Write LOW..HIGH with two numbers, the smaller one first."
             )
         space[name] = Range(*ends)
     return space or PAPER

@@ -69,7 +69,7 @@ def tune(
     library = _optuna()
     run, points = Path(run), grid(space)
     if trials is None and points is None:
-        raise UsageError("A range has no end of points: say how many are to be tried, --trials N.")
+        raise UsageError("A range (LOW..HIGH) needs a number of trials. Add --trials N.")
     first = points[0] if points else {name: v.low if isinstance(v, Range) else v[0] for name, v in space.items()}
     examples = read_examples(varied(config, first))  # bad input and unknown keys are told before a folder is made
     metric, wanted = examples.metrics[0], trials or len(points or ())
@@ -207,8 +207,8 @@ def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "op
         f"{name}: {known.get(name)} -> {wanted[name]}" for name in wanted if known.get(name) != wanted[name]
     ]:
         raise UsageError(
-            f"{run} holds trials with other settings ({'; '.join(changed)}). "
-            "Choose another folder, or pass --overwrite to replace it."
+            f"{run} contains trials with other settings ({'; '.join(changed)}). Choose another folder, or "
+            "pass --overwrite to replace it."
         )
     states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
@@ -260,7 +260,7 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
     rows.sort(key=lambda row: (row[metric] is None, -(row[metric] or 0.0)))
     counts = {name: sum(row["state"] == name for row in rows) for name in states.values()}
     if not counts["done"]:
-        raise BertieError(f"None of {len(rows)} trials finished. {run / STUDY} records what happened to each.")
+        raise BertieError(f"None of {len(rows)} trials finished. {run / STUDY} has the reason for each.")
     results = {"metric": metric, "wanted": wanted, **counts, "best": rows[0], "trials": rows}
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
         best = run / rows[0]["folder"] / MODEL

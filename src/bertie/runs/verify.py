@@ -97,7 +97,7 @@ def _looks(folder: Path) -> Iterator[Look]:
     elif (folder / "tokenizer.json").is_file():
         yield "tokenizer", lambda: f"{Tokenizer.load(folder).vocab_size:,} entries"
     else:
-        raise DataError(f"{folder} holds no run, corpus, tokenizer or model. `bertie verify` checks one of these.")
+        raise DataError(f"{folder} contains no run, corpus, tokenizer or model. `bertie verify` checks one of these.")
     yield "files", partial(_files, folder)
 
 
@@ -139,7 +139,7 @@ def _uncovered(names: list[str]) -> str:
 def _shards(folder: Path) -> str:
     shards = Shards.open(folder)
     if wrong := plans.damaged(folder / "plans"):
-        raise DataError(f"{', '.join(map(str, wrong))}: damaged. The next run that reads it makes it again.")
+        raise DataError(f"{', '.join(map(str, wrong))}: damaged. The next run that needs it writes it again.")
     return f"whole: {shards.num_documents:,} documents, {shards.num_values:,} {shards.manifest.get('kind', 'values')}"
 
 
@@ -157,7 +157,7 @@ def _opened(folder: Path) -> tuple[Model, str]:
 
 def _tokenizer_of(folder: Path, model: Model) -> str:
     if not any((folder / name).exists() for name in TOKENIZER_FILES):
-        raise DataError(f"{folder} has no tokenizer; a model cannot be used without one.")
+        raise DataError(f"{folder} has no tokenizer, which a model needs.")
     tokenizer = Tokenizer.load(folder)
     check_vocabulary(tokenizer, model.config, folder)
     return f"{tokenizer.vocab_size:,} vocabulary entries."
@@ -178,12 +178,14 @@ def _metrics(run: Path) -> str:
         steps = [line["step"] for line in lines if line.get("kind") == kind]
         for before, after in itertools.pairwise(steps):
             if after <= before:
-                raise DataError(f"The {kind} lines go from step {before:,} to {after:,}: two histories are mixed.")
+                raise DataError(
+                    f"The {kind} lines go from step {before:,} back to {after:,}: lines of two runs are mixed."
+                )
     train = [line["step"] for line in lines if line.get("kind") == "train"]
     every = run_config(run).train.log_every
     for before, after in itertools.pairwise([0, *train]):
         if after - before > every:
-            raise DataError(f"No line covers the steps between {before:,} and {after:,}: lines were lost.")
+            raise DataError(f"No line covers the steps between {before:,} and {after:,}: lines are missing.")
     return f"{len(lines):,} lines, to step {lines[-1]['step']:,}"
 
 
@@ -192,10 +194,10 @@ def _checkpoint(run: Path, folder: Path) -> str:
     position = found.state["metrics_bytes"]
     metrics = (run / log.METRICS).read_bytes() if (run / log.METRICS).exists() else b""
     if len(metrics) < position or metrics[:position][-1:] not in (b"", b"\n"):
-        raise DataError(f"{log.METRICS} is not as it was when {folder.name} was saved: it has {len(metrics):,} bytes.")
+        raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: it has {len(metrics):,} bytes.")
     written = found.state.get("metrics_xxh3_128")  # none in checkpoints of version 0.1
     if written is not None and xxhash.xxh3_128_hexdigest(metrics[:position]) != written:
-        raise DataError(f"{log.METRICS} is not as it was when {folder.name} was saved: its bytes differ.")
+        raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: its bytes differ.")
     size = sum(path.stat().st_size for path in folder.iterdir())
     return f"whole: {size:,} bytes"
 
@@ -204,7 +206,7 @@ def _results(run: Path) -> str:
     results = read_json(run / RESULTS)
     steps = run_config(run).train.steps
     if results.get("step", steps) != steps:
-        raise DataError(f"{RESULTS} is of step {results['step']:,}; {CONFIG} has {steps:,} steps.")
+        raise DataError(f"{RESULTS} is of step {results['step']:,}, but {CONFIG} has {steps:,} steps.")
     return f"finished after {steps:,} steps"
 
 
@@ -216,7 +218,7 @@ def _model(run: Path) -> str:
     saved = newest.tensors(checkpoint.MODEL)
     other = [n for n, p in model.named_parameters() if n in saved and not torch.equal(p, saved[n].to(p.dtype))]
     if other:
-        raise DataError(f"The model's {other[0]} is not that of {newest.folder.name}, {len(other)} tensors in all.")
+        raise DataError(f"{len(other)} tensors of the model differ from {newest.folder.name}, first {other[0]}.")
     return f"the weights of {newest.folder.name}"
 
 
@@ -227,7 +229,7 @@ def _tokenizer(run: Path) -> str:
     folder = config.tokenizer or model_folder(config.model)
     found = Tokenizer.load(folder).fingerprint
     if found != expected:
-        raise DataError(f"{folder} holds another tokenizer now: {found}, the run read {expected}.")
+        raise DataError(f"{folder} now contains another tokenizer: {found} instead of {expected}.")
     return f"the same: {found}"
 
 
@@ -239,7 +241,7 @@ def _corpus(run: Path) -> str:
     expected = identity["corpus"] if isinstance(identity["corpus"], list) else [identity["corpus"]]
     paths = [config.corpus] if config.corpus else [corpus.path for corpus in config.corpora]
     if len(paths) != len(expected):
-        raise DataError(f"The run read {len(expected)} corpora; {CONFIG} names {len(paths)}.")
+        raise DataError(f"The run has {len(expected)} corpora, but {CONFIG} lists {len(paths)}.")
     said = []
     for path, recorded in zip(paths, expected, strict=True):
         text = Shards.open(path)
@@ -249,7 +251,7 @@ def _corpus(run: Path) -> str:
             continue
         ids = Shards.open(tokens)
         if ids.fingerprint != recorded.split()[0] or ids.manifest["corpus"] != text.fingerprint:
-            raise DataError(f"{path} holds another corpus now: {ids.fingerprint}, the run read {recorded}.")
+            raise DataError(f"{path} now contains another corpus: {ids.fingerprint} instead of {recorded}.")
         said.append(f"{path} is the same: {ids.fingerprint}")
     return "; ".join(said)
 
@@ -261,7 +263,7 @@ def _models_read(run: Path) -> str:
     read = {setting: folder for setting, folder in named.items() if identity.get(setting, folder) != folder}
     for setting, folder in read.items():
         if (found := fingerprint(model_folder(folder))) != identity[setting]:
-            raise DataError(f"{folder} ({setting}) holds another model now: {found}, the run read {identity[setting]}.")
+            raise DataError(f"{folder} ({setting}) now contains another model: {found} instead of {identity[setting]}.")
     return "; ".join(f"{folder} ({setting}) is the same" for setting, folder in read.items()) or "none"
 
 
@@ -280,6 +282,6 @@ def same_data(run: Path, contents: dict[str, Any]) -> None:
     for name, now in contents.items():
         if name in before and json.dumps(before[name]) != json.dumps(now):
             raise DataError(
-                f"The {name} is not the one that {run} read: {before[name]} then, {now} now. "
-                f"Put it back, or start a run of its own with -c {run / CONFIG}."
+                f"The {name} differs from that of {run}: {before[name]} then, {now} now. Restore it, or start "
+                f"a new run with -c {run / CONFIG}."
             )

@@ -64,5 +64,7 @@ def task_of(facts: Facts, tokenizer: "Tokenizer | None") -> Task | None:
     except UsageError as error:
         raise DataError(f"tokenizer_config.json, bertie.task: {error}") from None
     if task is None:
-        raise DataError(f"tokenizer_config.json names the task {saved['name']!r}; the model's head is another's.")
+        raise DataError(
+            f"tokenizer_config.json names the task {saved['name']!r}, but the model has the head of another task."
+        )
     return task

@@ -87,8 +87,8 @@ class Task(Reader, Learner, Answerer, View):
         """
         if cls.most_labels is not None and len(labels) > cls.most_labels:
             raise DataError(
-                f"There are {len(labels):,} different labels; this task can tell {cls.most_labels:,} apart. Is the "
-                "column that is read the one with the labels? --label names another; --task sequence takes any number."
+                f"There are {len(labels):,} different labels; this task supports at most {cls.most_labels:,}. "
+                "Check the label column (--label COLUMN), or use --task sequence, which has no limit."
             )
         known = [field.name for field in fields(cls) if field.name != "labels"]
         for name in settings:
@@ -99,5 +99,7 @@ class Task(Reader, Learner, Answerer, View):
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise UsageError(f"Task option {where}: {first['msg']} (given: {str(first['input'])[:80]!r}).") from None
+            raise UsageError(
+                f"Task option {where}: {first['msg']} (the value is {str(first['input'])[:80]!r})."
+            ) from None
         return task

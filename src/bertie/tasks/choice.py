@@ -62,7 +62,7 @@ class ChoiceTask(Task):
             context, choices = format.text[:1], format.text[1:] or choices
         elif not context or not choices:
             raise DataError(
-                f"{where}: context and choices are not recognised among {', '.join(map(repr, names))}. Name them: "
+                f"{where}: context and choices were not recognized among {', '.join(map(repr, names))}. Pass "
                 "--text CONTEXT --text CHOICE --text CHOICE ..."
             )
         label = format.label or next((name for name in LABELS if name in names), "")
@@ -109,8 +109,8 @@ class ChoiceTask(Task):
         """A sequence for each choice, beside the context. Raises UsageError for windows."""
         if too_long == "window":
             raise UsageError(
-                "Choices are compared whole, so they are not read in windows. Choose too_long=truncate or "
-                "too_long=error, or raise max_length."
+                "Multiple choice does not support windows. Choose too_long=truncate or too_long=error, or "
+                "raise max_length."
             )
         pairs = [Example((example.texts[0], choice)) for example in examples for choice in example.texts[1:]]
         found = encode(pairs, tokenizer, max_length=max_length, too_long=too_long)

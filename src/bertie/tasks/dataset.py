@@ -35,7 +35,9 @@ class Split:
         for folder in folders:
             found = sorted({path for name in (self.file, *self.also) for path in folder.glob(name) if path.is_file()})
             if len(found) > 1:
-                raise DataError(f"{folder} has several files that could be meant: {', '.join(p.name for p in found)}.")
+                raise DataError(
+                    f"{folder} has several matching files: {', '.join(p.name for p in found)}. Keep only one."
+                )
             if found:
                 return found[0]
         return None
@@ -87,7 +89,7 @@ class Dataset:
         path = split.find(*places)
         if path is None:
             neither = " nor ".join(str(place / split.file) for place in places)
-            raise DataError(f"{self.title}: neither {neither} exists. Its home is {self.source}.")
+            raise DataError(f"{self.title}: neither {neither} exists. Download the data set from {self.source}.")
         return path
 
     def table(self, split: str, data_dir: Path) -> tuple[Path, TableFormat]:
@@ -95,5 +97,5 @@ class Dataset:
         tables = self.tables(split, data_dir)
         if len(tables) > 1:
             files = ", ".join(path.name for path, _ in tables)
-            raise DataError(f"{self.title}: the split {split!r} has several files ({files}); name one.")
+            raise DataError(f"{self.title}: the split {split!r} has several files ({files}). Choose one.")
         return tables[0]

@@ -71,10 +71,13 @@ class EmbedTask(Task):
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """The largest label says what counts as the same. Raises DataError: no pairs, or no label above 0."""
         if any(len(example.texts) != 2 for example in examples):
-            raise DataError("Embeddings are learnt from pairs of texts; these are single ones. Name both with --text.")
+            raise DataError(
+                "Embeddings are trained on pairs of texts, but the examples have one text. Pass "
+                "both columns with --text."
+            )
         highest = max(float(example.label) for example in examples)
         if highest <= 0:
-            raise DataError("No pair has a label above 0: nothing says which texts belong together.")
+            raise DataError("No pair has a label above 0, so no texts are similar.")
         return cls.make((), {"highest": highest, **options})
 
     @property
@@ -91,7 +94,7 @@ class EmbedTask(Task):
     ) -> Encoded:
         """Each text by itself. Raises UsageError where windows are asked for: a text has one vector."""
         if too_long == "window":
-            raise UsageError("A text has one vector, so it is not read in windows. Choose too_long=truncate or error.")
+            raise UsageError("Embeddings do not support windows. Choose too_long=truncate or too_long=error.")
         texts = [Example((text,)) for example in examples for text in example.texts]
         found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) for example in examples])
@@ -197,7 +200,7 @@ def of_folder(folder: Path) -> tuple[EmbedTask, int | None]:
         return EmbedTask(), None
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in read_json(folder / MODULES)]
     if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
-        raise DataError(f"{folder / MODULES} has modules that are not known here: {', '.join(sorted(unknown))}.")
+        raise DataError(f"{folder / MODULES} has modules that are not supported: {', '.join(sorted(unknown))}.")
     told = read_json(folder / POOLING)
     modes = {name for name, on in told.items() if name.startswith("pooling_mode") and on is True}
     modes |= {f"pooling_mode_{MODES.get(mode, mode)}" for mode in (told.get("pooling_mode"),) if isinstance(mode, str)}

@@ -53,7 +53,7 @@ class MultiLabelTask(Task):
 
     def __post_init__(self) -> None:
         if not self.labels:
-            raise DataError("No example has a label: there is nothing to learn.")
+            raise DataError("None of the training examples has a label.")
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:

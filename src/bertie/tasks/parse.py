@@ -79,7 +79,7 @@ class ParseTask(Task):
 
     def __post_init__(self) -> None:
         if not self.labels:
-            raise DataError("The words have no relations: there is nothing to learn.")
+            raise DataError("None of the words has a relation to train on.")
 
     @classmethod
     def rows(
@@ -112,8 +112,8 @@ class ParseTask(Task):
         """One sequence for each sentence. Raises UsageError for windows, and for tokenizers without a [CLS]."""
         if too_long == "window":
             raise UsageError(
-                "A word may hang on any other, so a sentence is not read in windows. Choose too_long=truncate or "
-                "too_long=error, or raise max_length."
+                "Dependency parsing does not support windows. Choose too_long=truncate or too_long=error, or "
+                "raise max_length."
             )
         cls_id = tokenizer.cls_id  # a UsageError says that there is none
         found = encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length)

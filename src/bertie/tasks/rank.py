@@ -27,7 +27,8 @@ class RankTask(SequenceTask):
         super().__post_init__()
         if len(self.labels) != 2:
             raise DataError(
-                f"A passage answers or does not: two labels, not {len(self.labels):,} ({', '.join(self.labels[:9])})."
+                f"Ranking needs two labels, relevant and not relevant; the examples have {len(self.labels):,} "
+                f"({', '.join(self.labels[:9])})."
             )
 
     @classmethod

@@ -54,7 +54,10 @@ class SequenceTask(Task):
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
             have = f"only {self.labels[0]!r}" if self.labels else "no label at all"
-            raise DataError(f"The examples hold {have}; telling apart needs two labels or more.")
+            raise DataError(
+                f"Classification needs at least two labels; the training examples have {have}. "
+                "Check the label column: --label COLUMN."
+            )
 
     @classmethod
     def stratify_by(cls, example: Example) -> Hashable:

@@ -125,7 +125,9 @@ class SpanTask(Task):
         named = bool(format.text or format.columns) and not format.labelled  # columns of a table
         if named or ((format.kind or kind_of(path)) not in FRAMES and Path(path).suffix.lower() != ".json"):
             if format.labelled:
-                raise UsageError(f"{path}: questions with their answers are read from .json (SQuAD's frame) or .jsonl.")
+                raise UsageError(
+                    f"{path}: questions with answers must be in a .json file (SQuAD format) or a .jsonl file."
+                )
             yield from super().rows(path, format, on_columns=on_columns)
             return
         on_columns(Columns(("question", "context"), "answers" if format.labelled else None))
@@ -139,8 +141,8 @@ class SpanTask(Task):
         found = find_columns(names, format, where)
         if len(found.text) != 2:
             raise DataError(
-                f"{where}: a question and a context are needed, but {found.text[0]!r} alone is recognised among "
-                f"{', '.join(map(repr, names))}. Name both columns: --text question --text context."
+                f"{where}: a question and a context are needed, but only {found.text[0]!r} was recognized "
+                f"among {', '.join(map(repr, names))}. Pass both columns: --text question --text context."
             )
         return found
 

@@ -103,7 +103,7 @@ class TaggingTask(Task):
     def __post_init__(self) -> None:
         if len(self.labels) < 2:
             have = f"only {self.labels[0]!r}" if self.labels else "no tag at all"
-            raise DataError(f"The words have {have}; telling apart needs two tags or more.")
+            raise DataError(f"Tagging needs at least two tags; the training examples have {have}.")
 
     @classmethod
     def rows(

@@ -41,11 +41,12 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
         if row is None and any((folder / name).is_file() for name in MODEL_FILES):
             raise DataError(
-                f"{folder} has a SentencePiece model and does not say of which family. Name it in a config.json beside "
-                'it, {"model_type": "xlm-roberta"}, or a tokenizer_config.json, {"tokenizer_class": "AlbertTokenizer"}.'
+                f"{folder} has a SentencePiece model of an unknown family. Add a config.json, "
+                '{"model_type": "xlm-roberta"}, or a tokenizer_config.json, '
+                '{"tokenizer_class": "AlbertTokenizer"}.'
             )
         wanted = " or ".join(row.files) if row else VOCABULARY
-        raise DataError(f"{folder} has no tokenizer.json and no {wanted} (there: {found or 'nothing'}).")
+        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found or 'nothing'}).")
     path = folder / there[0]
     if path.name == VOCABULARY:
         engine, row = bert_engine(read_vocabulary(path), settings, path), row or BERT
@@ -72,9 +73,9 @@ def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[t
     if not isinstance(vocabulary, dict) or not all(
         isinstance(i, int) and 0 <= i < 1 << 28 for i in vocabulary.values()
     ):
-        raise DataError(f"{folder / BYTE_VOCABULARY} is not an object of pieces and their ids.")
+        raise DataError(f"{folder / BYTE_VOCABULARY} is not an object of tokens and ids.")
     if not merges.is_file():
-        raise DataError(f"{folder} has {BYTE_VOCABULARY} but no {MERGES}, which says what is joined first.")
+        raise DataError(f"{folder} has {BYTE_VOCABULARY} but no {MERGES}, the list of merges.")
     try:
         lines = read_small(merges, most=MAX_FILE_BYTES).decode().split("\n")
     except UnicodeDecodeError as error:
@@ -83,7 +84,7 @@ def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[t
     pairs = []
     for number, line in enumerate(filter(None, lines), 1):
         if line.count(" ") != 1:
-            raise DataError(f"{merges}: pair {number:,} ({line[:80]!r}) is not two pieces.")
+            raise DataError(f"{merges}: pair {number:,} ({line[:80]!r}) is not two tokens.")
         left, right = line.split(" ")
         pairs.append((left, right))
     row = row or guess(vocabulary)
@@ -114,7 +115,7 @@ def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -
     ids = {piece: i for i, (piece, _) in enumerate(pieces)}
     unk = special_token(settings, "unk", row.special["unk"])
     if unk not in ids:
-        raise DataError(f"the model has no piece {unk!r} for what it does not know")
+        raise DataError(f"the model has no unknown token {unk!r}")
     algorithm: models.Model
     if model.algorithm == "unigram":
         algorithm = models.Unigram(pieces, unk_id=ids[unk], byte_fallback=model.byte_fallback)
@@ -150,8 +151,9 @@ def _add_later(engine: tokenizers.Tokenizer, folder: Path, settings: Settings) -
         engine.add_special_tokens([token]) if token.special else engine.add_tokens([token])
         if engine.token_to_id(token.content) != i:
             raise DataError(
-                f"{folder}: {token.content!r} was added as piece {i:,} and is {engine.token_to_id(token.content):,} "
-                "now. A piece is missing from the vocabulary, or is in it twice."
+                f"{folder}: {token.content!r} was added as token {i:,} but now has the id "
+                f"{engine.token_to_id(token.content):,}. A token is missing from the vocabulary, or is listed "
+                "twice."
             )
     return {token.content for token in added.values()}
 

@@ -14,7 +14,7 @@ def check_charsmap(data: bytes) -> None:
     """Raise ValueError unless every place that any text can lead to is inside the rules."""
     size = int.from_bytes(data[:4], "little")
     if len(data) < 4 or not 0 < size <= len(data) - 4 or size % 4:
-        raise ValueError(f"its charsmap of {len(data):,} bytes is cut short")
+        raise ValueError(f"its charsmap of {len(data):,} bytes is truncated")
     units, replacements = np.frombuffer(data, "<u4", size // 4, 4).astype(np.int64), data[4 + size :]
     replacements.decode()
     offsets = (units >> 10) << ((units & 1 << 9) >> 6)
@@ -31,7 +31,7 @@ def check_charsmap(data: bytes) -> None:
         bases = reached ^ offsets[reached]
         ends = bases[units[reached] >> 8 & 1 == 1]
         if len(ends) and (ends.max() >= len(units) or not _begin(units[ends] & (1 << 31) - 1, replacements)):
-            raise ValueError("its charsmap has a replacement that is not there")
+            raise ValueError("its charsmap has a replacement that does not exist")
 
 
 def _begin(starts: np.ndarray, text: bytes) -> bool:

@@ -74,18 +74,19 @@ def kept(a: int, b: int, special: int, max_length: int | None, truncation: Trunc
     if excess <= 0:
         return a, b
     if max_length is not None and max_length < special:
-        raise UsageError(f"max_length {max_length} has no room for the {special} special tokens.")
+        raise UsageError(f"max_length ({max_length}) is too small for the {special} special tokens.")
     if truncation == "error":
         raise DataError(
-            f"A text of {a + b + special:,} pieces is longer than max_length {max_length:,}. "
-            "Raise max_length, or choose to truncate or to read it in windows."
+            f"A text of {a + b + special:,} tokens is longer than max_length {max_length:,}. Raise "
+            "max_length, or choose truncation or windows."
         )
     if truncation == "longest_first":
         return longest_first(a, b, a + b - excess)
     left = (a - excess, b) if truncation == "only_first" else (a, b - excess)
     if min(left) < 0:
         raise DataError(
-            f"{excess:,} pieces must go, more than the text cut by {truncation!r} has; max_length {max_length}."
+            f"{excess:,} tokens must be removed, more than the text truncated by {truncation!r} has. Raise "
+            f"max_length ({max_length})."
         )
     return left
 

@@ -31,7 +31,10 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text ({error}).") from None
     if (pieces := text.count("\n")) > MAX_PIECES:
-        raise DataError(f"{path} has {pieces:,} lines; a vocabulary has at most {MAX_PIECES:,}. Is it the right file?")
+        raise DataError(
+            f"{path} has {pieces:,} lines, more than the maximum of {MAX_PIECES:,} for a "
+            "vocabulary. Check that it is the right file."
+        )
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()
@@ -46,9 +49,7 @@ def bert_engine(vocabulary: dict[str, int], settings: Mapping[str, Any], source:
     flags = {name: settings.get(name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
     for name, value in flags.items():
         if value not in (True, False, None):
-            raise DataError(
-                f"{name} is {value!r} in the tokenizer_config.json beside {source}; true or false was expected."
-            )
+            raise DataError(f"{name} is {value!r} in the tokenizer_config.json of {source}; it must be true or false.")
     lowercase = flags["do_lower_case"]
     if lowercase is None:
         lowercase = not any(piece != piece.lower() for piece in vocabulary if not piece.startswith("["))
@@ -111,11 +112,11 @@ def guarded(path: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        raise DataError(f"{path} is not a tokenizer the engine can read ({error}).") from None
+        raise DataError(f"{path} is not a valid tokenizer file ({error}).") from None
     except BaseException as error:  # the engine's panics are not Exceptions
         if type(error).__name__ != "PanicException":
             raise
-        raise DataError(f"{path} is not a tokenizer the engine can read ({error}).") from None
+        raise DataError(f"{path} is not a valid tokenizer file ({error}).") from None
 
 
 def check_same(vocabulary: dict[str, int], engine: tokenizers.Tokenizer, folder: Path) -> None:
@@ -125,8 +126,9 @@ def check_same(vocabulary: dict[str, int], engine: tokenizers.Tokenizer, folder:
         if ids.get(piece) != i:
             other = f"has id {ids[piece]}" if piece in ids else "is missing"
             raise DataError(
-                f"The vocab.txt and tokenizer.json in {folder} disagree: {piece!r} is on line {i + 1} of vocab.txt "
-                f"(id {i}) and {other} in tokenizer.json. They come from two tokenizers; remove the wrong one."
+                f"The vocab.txt and tokenizer.json in {folder} disagree: {piece!r} is on line {i + 1} of "
+                f"vocab.txt (id {i}) and {other} in tokenizer.json. They belong to two tokenizers. Remove the "
+                "wrong file."
             )
 
 

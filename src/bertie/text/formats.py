@@ -193,7 +193,7 @@ def of(model_type: str) -> Format:
         if model_type in row.model_types:
             return row
     known = [name for row in FORMATS for name in row.model_types]
-    raise UsageError(f"No tokenizer of the family {model_type!r} is known. {nearest(model_type, known)}")
+    raise UsageError(f"The tokenizer of the family {model_type!r} is unknown. {nearest(model_type, known)}")
 
 
 def find(folder: Path, settings: Settings) -> Format | None:
@@ -215,9 +215,9 @@ def find(folder: Path, settings: Settings) -> Format | None:
             return row
     if named is not None and named not in ANY_CLASS and not (folder / "tokenizer.json").is_file():
         raise DataError(
-            f"{folder}: tokenizer_class is {named[:80]!r}, whose rules are a program that is not part of Bertie, and "
-            f"the vocabulary alone does not say them. A tokenizer.json would: save one with the class's own library. "
-            f"Classes known without it: {', '.join(name for row in FORMATS for name in row.classes)}."
+            f"{folder}: tokenizer_class is {named[:80]!r}, which needs custom code that Bertie does not have. "
+            "Save a tokenizer.json with the library of this class. Supported classes: "
+            f"{', '.join(name for row in FORMATS for name in row.classes)}."
         )
     return next((row for row in FORMATS if model_type in row.model_types), None)
 

@@ -54,9 +54,9 @@ def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tu
     one, two = found = _frames(engine, cls, sep)
     for frame, texts in ((one, 1), (two, 2)):
         if len(frame.text_types) != texts:
-            raise DataError(f"The template for {texts} text(s) has {len(frame.text_types)} of them.")
+            raise DataError(f"The template for {texts} text(s) has {len(frame.text_types)} texts.")
         if (most := max([*frame.text_types, *itertools.chain(*frame.gap_types)])) >= MAX_SEGMENTS:
-            raise DataError(f"A template has segment {most:,}; numbers below {MAX_SEGMENTS} were expected.")
+            raise DataError(f"A template has segment {most:,}; it must be below {MAX_SEGMENTS}.")
         if unknown := [i for i in itertools.chain(*frame.gaps) if engine.id_to_token(i) is None]:
             raise DataError(f"A template has the id {unknown[0]:,}, which is not in the vocabulary.")
     return found
@@ -82,7 +82,7 @@ def _frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> t
 
 def _template(items: Sequence[dict[str, Any]], tokens: dict[str, tuple[int, ...]]) -> Frame:
     if (size := len(items) + sum(map(len, tokens.values()))) > MAX_PARTS:
-        raise DataError(f"A template has {size:,} parts; at most {MAX_PARTS} were expected.")
+        raise DataError(f"A template has {size:,} parts, more than the maximum of {MAX_PARTS}.")
     gaps: list[tuple[int, ...]] = [()]
     gap_types: list[tuple[int, ...]] = [()]
     text_types: list[int] = []
@@ -90,13 +90,15 @@ def _template(items: Sequence[dict[str, Any]], tokens: dict[str, tuple[int, ...]
         ((kind, value),) = item.items()
         if kind == "Sequence":
             if value["id"] != "AB"[len(text_types) : len(text_types) + 1]:
-                raise DataError(f"A template has text {value['id']} in place {len(text_types) + 1}: A, then B.")
+                raise DataError(
+                    f"A template has text {value['id']} as text {len(text_types) + 1}; the order must be A, then B."
+                )
             text_types.append(value["type_id"])
             gaps.append(())
             gap_types.append(())
         else:
             if (ids := tokens.get(value["id"])) is None:
-                raise DataError(f"A template has {value['id']!r}, of which it does not tell the id.")
+                raise DataError(f"A template has {value['id']!r} without an id.")
             gaps[-1] += ids
             gap_types[-1] += (value["type_id"],) * len(ids)
     return Frame(tuple(gaps), tuple(gap_types), tuple(text_types))

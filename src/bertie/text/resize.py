@@ -42,8 +42,8 @@ def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
     size = len(model["vocab"])
     if model["type"] == "Unigram" and tokenizer.vocab_size > size:
         raise UsageError(
-            f"This vocabulary has {tokenizer.vocab_size - size:,} tokens added behind its {size:,} pieces, so that "
-            "no piece can follow. Add your words as tokens too, or start from the files without them."
+            f"This vocabulary has {tokenizer.vocab_size - size:,} added tokens after its {size:,} tokens, so "
+            "it cannot be extended. Add your words as added tokens too, or start from the files without them."
         )
     rows = [(i,) for i in range(tokenizer.vocab_size)]
     known = set(tokenizer.engine.get_vocab())

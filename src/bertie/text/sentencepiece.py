@@ -55,7 +55,7 @@ def read_model(path: Path) -> SentencePieceModel:
     try:
         return _model(data)
     except (ValueError, struct.error) as error:  # UnicodeDecodeError is a ValueError
-        raise DataError(f"{path} is not a whole SentencePiece model ({error}). Was its copy cut short?") from None
+        raise DataError(f"{path} is not a complete SentencePiece model ({error}). The file may be truncated.") from None
 
 
 def _model(data: bytes) -> SentencePieceModel:
@@ -77,7 +77,7 @@ def _model(data: bytes) -> SentencePieceModel:
         check_charsmap(_message(charsmap))
     names, scores, kinds = zip(*pieces, strict=True)
     if len(set(names)) < len(names):
-        raise ValueError("a piece is in it twice")
+        raise ValueError("a piece is listed twice")
     return SentencePieceModel(
         names,
         scores,
@@ -104,7 +104,7 @@ def _piece(data: bytes) -> tuple[str, float, int]:
 
 def _message(value: Value) -> bytes:
     if not isinstance(value, bytes):
-        raise ValueError("a number stands where a message was expected")
+        raise ValueError("a number was found instead of a message")
     return value
 
 
@@ -123,7 +123,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
         elif wire in (1, 5):
             size = 8 if wire == 1 else 4
         else:
-            raise ValueError(f"byte {at:,} begins no field")
+            raise ValueError(f"byte {at:,} is not the start of a field")
         if at + size > len(data):
             raise ValueError(f"it ends inside a field that begins at byte {at:,}")
         yield number, data[at : at + size]
@@ -137,4 +137,4 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 127) << 7 * place
         if byte < 128:
             return value, at + place + 1
-    raise ValueError(f"byte {at:,} begins no number")
+    raise ValueError(f"byte {at:,} is not the start of a number")

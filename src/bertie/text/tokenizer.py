@@ -75,15 +75,16 @@ class Tokenizer:
         self._special = {role: engine.token_to_id(token) for role, token in self.special_tokens.items()}
         if missing := [self.special_tokens[role] for role, i in self._special.items() if i is None]:
             raise DataError(
-                f"The vocabulary of {engine.get_vocab_size():,} pieces has no {', '.join(missing)}. A "
-                f"{self.format.model_types[0]} needs {', '.join(dict.fromkeys(self.special_tokens.values()))}; name "
-                "others in tokenizer_config.json (cls_token, ...)."
+                f"The vocabulary of {engine.get_vocab_size():,} tokens has no {', '.join(missing)}. A "
+                f"{self.format.model_types[0]} needs "
+                f"{', '.join(dict.fromkeys(self.special_tokens.values()))}. Name other special tokens in "
+                "tokenizer_config.json (cls_token, ...)."
             )
         self.vocab_size: int = 1 + max(self._vocabulary.values())
         if self.vocab_size > 2 * len(self._vocabulary) + 1024:
             raise DataError(
-                f"The vocabulary has {len(self._vocabulary):,} pieces but its largest id is {self.vocab_size - 1:,}: "
-                "the file is damaged or was not made for a model."
+                f"The vocabulary has {len(self._vocabulary):,} tokens, but its largest id is "
+                f"{self.vocab_size - 1:,}: the file is damaged, or is not the vocabulary of a model."
             )
         self.frames: tuple[Frame, Frame] = frames(engine, self._special.get("cls"), self._special.get("sep"))
         special = {i for i, token in added.items() if token.special}
@@ -237,7 +238,8 @@ class Tokenizer:
         room = max_length - (self.frames[0].size if head is None else self.frames[1].size + len(head.ids))
         if room < 1 or stride < 1:
             raise DataError(
-                f"No window of {max_length} pieces has room beside {max_length - room} that must stand in it."
+                f"max_length ({max_length}) is too small: the special tokens and the first text take "
+                f"{max_length - room} tokens."
             )
         starts = [0]
         while starts[-1] + room < len(body.ids):
@@ -265,7 +267,7 @@ class Tokenizer:
         """The piece of an id. Raises UsageError when there is none."""
         token = self.engine.id_to_token(int(i)) if 0 <= i < self.vocab_size else None
         if token is None:
-            raise UsageError(f"There is no piece {i}: the vocabulary has ids 0 to {self.vocab_size - 1:,}.")
+            raise UsageError(f"There is no token {i}: the vocabulary has ids 0 to {self.vocab_size - 1:,}.")
         return str(token)
 
     def written(self, i: int) -> str:
@@ -277,7 +279,7 @@ class Tokenizer:
         """The id of a piece. Raises UsageError when it is not in the vocabulary."""
         if token not in self._vocabulary:
             close = nearest(token, [p for p in self._vocabulary if p[:2] == token[:2]][:50])
-            raise UsageError(f"{token!r} is not a piece of this vocabulary. {close}")
+            raise UsageError(f"{token!r} is not in the vocabulary. {close}")
         return self._vocabulary[token]
 
     def continues_word(self, ids: ArrayLike) -> NDArray[np.bool_]:
@@ -374,5 +376,5 @@ class Tokenizer:
 def _settings(path: Path) -> dict[str, Any]:
     settings = read_json(path) if path.exists() else {}
     if not isinstance(settings, dict):
-        raise DataError(f"{path} holds a {type(settings).__name__}; an object of settings was expected.")
+        raise DataError(f"{path} contains a {type(settings).__name__}; an object of settings was expected.")
     return settings

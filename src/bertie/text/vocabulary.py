@@ -101,7 +101,7 @@ def train(
     engine, trainer_options = _engine(algorithm, None if as_published else normalizer or Normalizer(), family)
     seen = _pre_tokenize(words.counts, engine)
     if not seen:
-        raise DataError("The corpus has no words to learn a vocabulary from.")
+        raise DataError("The corpus has no words to train a tokenizer on.")
     distinct = len(seen)
     free = [f"[unused{n}]" for n in range(1, unused + 1)]
     before = len(family.start) if family.free_after is None else family.free_after
@@ -128,9 +128,9 @@ def train(
         options["special_tokens"] = special + letters
     if len(special) + len(letters) > size:
         raise UsageError(
-            f"A vocabulary of {size + len(family.last):,} has no room for "
-            f"{len(special) + len(family.last)} special tokens and the {len(letters):,} "
-            f"pieces of {len(alphabet):,} characters. Ask for more, or lower limit_alphabet."
+            f"A vocabulary of {size + len(family.last):,} tokens is too small for "
+            f"{len(special) + len(family.last)} special tokens and {len(letters):,} tokens for "
+            f"{len(alphabet):,} characters. Choose a larger size, or a lower limit_alphabet."
         )
     total = sum(known.values())
     scale = min(1.0, MAX_FED / max(1, total))

@@ -127,14 +127,16 @@ def latest(run: Path) -> Checkpoint | None:
 def verify(folder: Path) -> Checkpoint:
     """A checkpoint whose every file has the size and hash its manifest says. Raises DataError naming the fault."""
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a checkpoint: there is no such folder.")
+        raise DataError(f"{folder} is not a checkpoint: the folder does not exist.")
     step = _step(folder)
     manifest = read_json(folder / MANIFEST)
     try:
         if manifest["format"] != 1 or set(manifest["files"]) != set(FILES):
-            raise DataError(f"{folder / MANIFEST} is of a format this version does not know.")
+            raise DataError(f"{folder / MANIFEST} has a format that this version does not know.")
         if step is not None and manifest["step"] != step:
-            raise DataError(f"{folder} holds the checkpoint of step {manifest['step']}: it has been renamed or mixed.")
+            raise DataError(
+                f"{folder} contains the checkpoint of step {manifest['step']}: it was renamed or mixed with another."
+            )
         for name in FILES:
             _verify_file(folder / name, manifest["files"][name])
         return Checkpoint(folder, int(manifest["step"]), read_json(folder / STATE))
@@ -148,7 +150,7 @@ def _verify_file(path: Path, entry: Mapping[str, Any]) -> None:
     if (size := path.stat().st_size) != entry["size"]:
         raise DataError(f"{path} is damaged: it has {size:,} of {entry['size']:,} bytes.")
     if file_hash(path) != entry["xxh3_128"]:
-        raise DataError(f"{path} is damaged: its bytes are not those that were written.")
+        raise DataError(f"{path} is damaged: its hash differs.")
 
 
 def _step(folder: Path) -> int | None:

@@ -95,8 +95,8 @@ class World:
             if differing := [key for key in first.keys() | theirs.keys() if first.get(key) != theirs.get(key)]:
                 rows = "".join(f"\n  {key}: {first.get(key)} on rank 0, {theirs.get(key)}" for key in sorted(differing))
                 raise UsageError(
-                    f"Rank {rank} of {self.size} was started with other settings or data than rank 0:{rows}\n"
-                    "All ranks train one model: give all of them the same command, the same corpus and the same folder."
+                    f"Rank {rank} of {self.size} was started with other settings or data than rank "
+                    f"0:{rows}\nStart all ranks with the same command, corpus and folder."
                 )
 
     def share_folder(self, folder: Path) -> None:
@@ -110,8 +110,8 @@ class World:
             (folder / name).unlink()
         if not all(sees):
             raise UsageError(
-                f"Rank {sees.index(False)} of {self.size} does not see what rank 0 writes into {folder}. "
-                "It must be a folder all of them share."
+                f"Rank {sees.index(False)} of {self.size} does not see the files that rank 0 writes to "
+                f"{folder}. All ranks must share the folder."
             )
 
     def by_main(self, work: Callable[[], None]) -> None:
@@ -146,7 +146,8 @@ class World:
                 raise
             raise Stopped(
                 f"Rank {self.rank} of {self.size} lost another rank ({str(error).splitlines()[0][:200]}). "
-                "Look at that rank's messages; then start all ranks again: they resume from the last checkpoint."
+                "Read the messages of that rank, then start all ranks again. They resume from the last "
+                "checkpoint."
             ) from None
 
 
@@ -221,5 +222,5 @@ def _await(store: Store, key: str) -> None:
         if (now := store.add(BEAT, 0)) != beats:
             beats, heard = now, time.monotonic()
         if time.monotonic() - heard > TIMEOUT.total_seconds():
-            raise _Silent(f"rank 0 has not been heard of for {TIMEOUT.total_seconds():.0f} s")
+            raise _Silent(f"rank 0 has not answered for {TIMEOUT.total_seconds():.0f} s")
         time.sleep(0.05)

@@ -101,7 +101,8 @@ def fit(
             stack.enter_context(locked(run / LOCK, busy))
         if train.batch_size < world.size:
             raise UsageError(
-                f"train.batch_size {train.batch_size} is less than a sequence for each of {world.size} ranks."
+                f"train.batch_size ({train.batch_size}) is smaller than the number of processes "
+                f"({world.size}). Set it to at least {world.size}."
             )
         found = find(run, resume)
         dtype = precision.choose_dtype(train.precision, device)
@@ -160,7 +161,7 @@ class _Loop:
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         if train.compile:
             if ranks.together:
-                raise UsageError("train.compile=true does not go with train.shard=full. Leave one of them out.")
+                raise UsageError("train.compile=true and train.shard=full cannot be combined. Omit one of them.")
             model.encoder.compile(dynamic=True)
         # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
         # a CPU has nothing to wait for.
@@ -173,12 +174,15 @@ class _Loop:
         if found is not None:
             check_identity(found, self.identity, allow_change)
             if found.step > self.train.steps:
-                raise UsageError(f"{found.folder} is past the end: train.steps is {self.train.steps:,}.")
+                raise UsageError(
+                    f"{found.folder} is beyond the last step: train.steps is "
+                    f"{self.train.steps:,}. Raise train.steps, or use another run folder."
+                )
             self._load(found)
             step, position = found.step, found.state["metrics_bytes"]
             console.say(f"Resuming from {found.folder}.")
         if self.world.add_counts({"step": step})["step"] != step * self.world.size:
-            raise UsageError(f"Ranks see different checkpoints in {self.run}. It must be a folder all of them share.")
+            raise UsageError(f"Ranks see different checkpoints in {self.run}. All ranks must share the folder.")
         if self.world.main:
             self.log = MetricsLog(self.run, position, tensorboard=self.train.tensorboard, step=step)
         return step
@@ -319,7 +323,7 @@ class _Loop:
         self.world.add_counts({STOP: 1})
         reason = self.request.name or "Another rank asked to,"
         raise Stopped(
-            f"{reason} after step {step:,}. {self.run}/checkpoint-{step} is saved; the same command goes on from there."
+            f"{reason} after step {step:,}. {self.run}/checkpoint-{step} is saved. The same command resumes from it."
         )
 
     def _load(self, found: Checkpoint) -> None:
@@ -327,7 +331,7 @@ class _Loop:
         weights, ours = found.tensors(checkpoint.MODEL), _weights(self.model)
         where = str(found.folder / checkpoint.MODEL)
         if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in ours.items()}:
-            raise DataError(f"{where} holds the weights of a model of another shape.")
+            raise DataError(f"{where} has the weights of a model of another shape.")
         for name, tensor in ours.items():
             own(tensor).copy_(part_of(weights[name], tensor))
         self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))

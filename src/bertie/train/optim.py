@@ -53,8 +53,8 @@ class OptimizerGroup:
         row = OPTIMIZERS[config.name]
         if row.apart and any(map(is_cut, model.parameters())):
             raise UsageError(
-                f"optim.name={config.name} looks at whole matrices, of which train.shard=full leaves each process some "
-                "rows. Use optim.name=adamw or bert_adam, or train.shard=none."
+                f"optim.name={config.name} needs entire matrices, but train.shard=full splits them. Use "
+                "optim.name=adamw or bert_adam, or train.shard=none."
             )
         self.param_slices = list(param_slices(model, apart=row.apart))
         self.optimizers = row.make(self.param_slices, config)
@@ -95,7 +95,7 @@ class OptimizerGroup:
             shape = None if part is None else (part.owner if is_cut(part.owner) else part.tensor).shape
             if part is None or (tensor.ndim and tensor.shape != shape):
                 raise DataError(
-                    f"{where} holds {key} {tuple(tensor.shape)}, which belongs to no parameter of this model."
+                    f"{where} contains {key} {tuple(tensor.shape)}, which belongs to no parameter of this model."
                 )
             ours = part.tensor
             own_part = part_of(tensor, part.owner) if tensor.ndim else tensor

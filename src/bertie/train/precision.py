@@ -21,12 +21,12 @@ def choose_device(name: str = "auto") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UsageError(f"There is no device {name!r}. {_there_is()}") from None
+        raise UsageError(f"Unknown device {name!r}. {_there_is()}") from None
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", rendezvous.local_rank())
     if (device.index or 0) >= _counts().get(device.type, 0):
         built = "" if device.type != "cuda" or torch.version.cuda else " This torch is built for the CPU alone."
-        raise UsageError(f"Device {name!r} is not in this machine.{built} {_there_is()}")
+        raise UsageError(f"This machine has no device {name!r}.{built} {_there_is()}")
     return device
 
 

@@ -39,7 +39,7 @@ def ranks() -> tuple[int, int]:
     if "WORLD_SIZE" in os.environ and size > 1 and "RANK" not in os.environ:
         raise UsageError(f"WORLD_SIZE is set but RANK is not. {START}")
     if size < 1:
-        raise UsageError(f"WORLD_SIZE is {size}; it is a number of processes, 1 or more. {START}")
+        raise UsageError(f"WORLD_SIZE is {size}; it must be a number of processes, 1 or more. {START}")
     if not 0 <= rank < size:
         raise UsageError(f"RANK is {rank}, but with WORLD_SIZE={size} ranks are 0 to {size - 1}. {START}")
     return rank, size
@@ -77,7 +77,9 @@ def world(device: torch.device) -> Iterator[World]:
         try:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=distributed.TIMEOUT)
         except (RuntimeError, ValueError) as error:
-            raise Stopped(f"Rank {rank} of {size} could not meet the others: {str(error).splitlines()[0]}") from None
+            raise Stopped(
+                f"Rank {rank} of {size} could not connect to the others: {str(error).splitlines()[0]}"
+            ) from None
     try:
         yield World(rank, size, device, store)
         if store is not None:
@@ -122,12 +124,12 @@ def _met(rank: int, size: int) -> Store:
         late.cancel()
     store = PrefixStore(f"bertie/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
     if store.add(f"rank/{rank}", 1) > 1:
-        raise UsageError(f"Two processes have RANK={rank}; each needs one of its own. {START}")
+        raise UsageError(f"Two processes have RANK={rank}. Each process needs its own rank. {START}")
     came, began, said_at = store.add("came", 1), time.monotonic(), 0.0
     while came < size:
         waited = time.monotonic() - began
         if waited > GIVE_UP_S:
-            raise Stopped(f"{size - came} of {size} processes did not come within {GIVE_UP_S:.0f} s. {START}")
+            raise Stopped(f"{size - came} of {size} processes did not start within {GIVE_UP_S:.0f} s. {START}")
         if rank == 0 and waited > SAY_AFTER_S and (not said_at or waited - said_at > 60):
             console.say(f"Waiting for {size - came} more of {size} processes (WORLD_SIZE={size}).")
             said_at = waited

@@ -47,18 +47,18 @@ def find(run: Path, resume: str) -> Checkpoint | None:
     if resume == "never":
         if any(run.glob("checkpoint-*")) or (run / log.METRICS).exists():
             raise UsageError(
-                f"{run} holds a run. Choose another folder, go on with it (--resume auto), or --overwrite."
+                f"{run} contains a run. Choose another folder, resume it (--resume auto), or replace it (--overwrite)."
             )
         return None
     chosen = checkpoint.verify(Path(resume))
     if chosen.folder.resolve().parent == run.resolve():
         if newest is not None and newest.step > chosen.step:
             raise UsageError(
-                f"{run} went on to {newest.folder.name}; going back to {chosen.folder.name} there would mix two "
-                f"histories. Start from it in a folder of its own: -o NEW --resume {chosen.folder}"
+                f"{run} has the later {newest.folder.name}. Resuming from {chosen.folder.name} there would "
+                f"mix two runs. Use another folder: -o NEW --resume {chosen.folder}"
             )
     elif newest is not None:
-        raise UsageError(f"{run} has checkpoints of its own. Choose another folder, or --resume auto.")
+        raise UsageError(f"{run} has its own checkpoints. Choose another folder, or --resume auto.")
     else:
         log.copy_metrics(chosen.folder.parent, run, chosen.state["metrics_bytes"])
     return chosen
@@ -72,15 +72,14 @@ def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change:
     before = saved.state["identity"]
     for key in allow_change:
         if not any(_covers(key, known) for known in identity.keys() | before.keys()):
-            raise UsageError(f"--allow-change {key}: there is no such key. {nearest(key, identity)}")
+            raise UsageError(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")
     changed = changes(before, identity, allow_change)
     if not changed:
         return
     rows = "".join(f"\n  {row}" for row in changed.values())
     raise UsageError(
-        f"{saved.folder} belongs to a run with other settings or data:{rows}\n"
-        "Start again in another folder, put back what changed, or go on with the change: "
-        + " ".join(f"--allow-change {key}" for key in changed)
+        f"{saved.folder} belongs to a run with other settings or data:{rows}\nChoose another folder, restore "
+        "what changed, or continue with the change:" + " ".join(f"--allow-change {key}" for key in changed)
     )
 
 

@@ -117,7 +117,7 @@ def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: flo
         shown = ", ".join(map(str, step.samples[:64])) + (" ..." if len(step.samples) > 64 else "")
         raise Diverged(
             f"Step {step.step}: {' and '.join(wrong)} is not a finite number. Samples of the step: {shown}. "
-            "Its weights are not saved; the last checkpoint is from before. Try a lower optim.lr, a longer "
+            "The weights are not saved; the last checkpoint is intact. Try a lower optim.lr, a longer "
             "optim.warmup, or train.precision=fp32."
         )
 
