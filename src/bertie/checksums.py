@@ -96,7 +96,7 @@ def problem(path: Path, expected: Mapping[str, Any]) -> str:
     if (size := path.stat().st_size) != expected["size"]:
         return f"{path} is damaged: it has {size:,} of {expected['size']:,} bytes."
     if file_hash(path) != expected["xxh3_128"]:
-        return f"{path} is damaged: its bytes are not those that were written."
+        return f"{path} is damaged: its hash differs."
     return ""
 
 

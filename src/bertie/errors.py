@@ -64,8 +64,8 @@ def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> T:
             for old in names.keys() & kwargs.keys():
-                message = f"{function.__name__}({old}=...) is now {names[old]}=...; {old} goes in version 0.3.0."
-                warnings.warn(message, DeprecationWarning, stacklevel=2)
+                now = f"`{old}` of {function.__name__}() is now `{names[old]}`."
+                warnings.warn(f"{now} The old name stops working in version 0.3.0.", DeprecationWarning, stacklevel=2)
                 kwargs[names[old]] = kwargs.pop(old)
             return function(*args, **kwargs)
 

@@ -60,15 +60,16 @@ def full_disk(error: OSError, path: Path, needed_bytes: int | None = None) -> St
     """The error to raise when `error` says the disk is full, else None."""
     if error.errno == errno.EFBIG:
         return Stopped(
-            f"{path} may not grow further: a limit of its file system, or of `ulimit -f`. Raise it and go on."
+            f"{path} cannot grow further: a limit of its file system, or of `ulimit -f`. Raise the limit and "
+            "run the same command again."
         )
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
         return None
     need = f" {needed_bytes:,} bytes are needed," if needed_bytes else ""
     free = shutil.disk_usage(next(p for p in [path, *path.parents] if p.exists())).free
     return Stopped(
-        f"The disk is full: {path} could not be written.{need} {free:,} bytes are free. "
-        "What was saved before is whole; free some space and run the same command again."
+        f"The disk is full: {path} could not be written.{need} {free:,} bytes are free. Files that were saved "
+        "before are intact. Free some space and run the same command again."
     )
 
 

@@ -86,7 +86,7 @@ def build(kind: type[C], tree: Mapping[str, Any]) -> C:
             raise UsageError(f"Unknown key {'.'.join(where)!r}. {nearest(where[-1], holder.model_fields)}") from None
         if first["type"] == "missing":
             raise UsageError(f"{'.'.join(where)} is missing: {_help(kind, where)}") from None
-        given = f"{'.'.join(where)}: {first['msg']} (given: {first['input']!r})."
+        given = f"{'.'.join(where)}: {first['msg']} (the value is {first['input']!r})."
         raise UsageError(f"{given} {_help(kind, where)}") from None
 
 

@@ -101,7 +101,7 @@ def test_json_values_stay_what_they_were(model, cli, tmp_path):
     assert (found[2]["input_line"], found[2]["line"]) == ("own", 3)  # a column the first row did not have
     code, _, err = cli("predict", model, tmp_path / "in.jsonl", "-o", tmp_path / "out.csv")
     assert code == 0
-    assert "left out of the table: 'input_line'" in err
+    assert "omitted from the table: 'input_line'" in err
 
 
 def test_workbooks_in_and_out(model, cli, tmp_path):

@@ -254,6 +254,6 @@ def test_every_task_reads_windows_or_refuses_aloud(folder: Path, name: str) -> N
 def test_limits_are_told_of_the_class() -> None:
     for name, kind in TASKS.items():
         if kind.most_labels is not None:
-            with pytest.raises(DataError, match=f"{kind.most_labels:,} apart"):
+            with pytest.raises(DataError, match=f"at most {kind.most_labels:,}"):
                 kind.make(tuple(map(str, range(kind.most_labels + 1))), {})
         assert issubclass(DataError, BertieError), name

@@ -249,10 +249,10 @@ def test_the_page_says_what_the_folder_holds(run: Path):
 
 
 def test_a_page_without_a_task_says_why(run: Path):
-    (run / "task.json").write_text(json.dumps({"skipped": "Left out: too few documents."}))
+    (run / "task.json").write_text(json.dumps({"skipped": "Skipped: too few documents."}))
     (run / "guesses.jsonl").unlink()
     text = page(run).render()
-    assert "Left out: too few documents." in text
+    assert "Skipped: too few documents." in text
     assert "Masked-token predictions" not in text
 
 

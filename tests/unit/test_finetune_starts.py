@@ -80,12 +80,12 @@ def test_a_head_of_other_labels_starts_fresh_and_that_is_said(home, trained, cap
     stored, _ = families.load(start)
     kept = ready(config(home, "two.tsv", model=start)).model.heads.state_dict()[CLASSIFIER]
     assert kept.equal(stored.heads.state_dict()[CLASSIFIER])
-    assert "starts fresh" not in capsys.readouterr().err
+    assert "starts from random weights" not in capsys.readouterr().err
     for file, rows in (("other.tsv", 2), ("three.tsv", 3)):
         fresh = ready(config(home, file, model=start)).model
         assert fresh.heads.state_dict()[CLASSIFIER].shape[0] == rows
         assert not fresh.heads.state_dict()[CLASSIFIER][:2].equal(kept)
-        assert "starts fresh" in " ".join(capsys.readouterr().err.split())
+        assert "starts from random weights" in " ".join(capsys.readouterr().err.split())
         assert fresh.encoder.state_dict()["layers.0.down.weight"].equal(
             stored.encoder.state_dict()["layers.0.down.weight"]
         )

@@ -111,4 +111,4 @@ def test_what_is_no_zip_or_has_folders():
     raw = io.BytesIO()
     with zipfile.ZipFile(raw, "w") as archive:
         archive.writestr("glue/CoLA.tsv", "")
-    assert any("glue/CoLA.tsv is no file of GLUE" in found for found in glue.check(raw.getvalue()))
+    assert any("glue/CoLA.tsv is not a file of GLUE" in found for found in glue.check(raw.getvalue()))

@@ -23,7 +23,7 @@ def test_a_discriminator_s_generator_is_counted() -> None:
 
 def test_a_model_trained_alone_has_nothing_beside_it() -> None:
     found = describe("bert-base", 128)["flops_per_token"]
-    assert found["beside, forward and backward"] == {}
+    assert found["in addition, forward and backward"] == {}
     layers, h, length, vocabulary = 12, 768, 128, 30_522
     forward = 24 * layers * h * h + 4 * layers * h * length + 0.15 * (2 * h * h + 2 * h * vocabulary)
     assert found["pretraining"] == pytest.approx(3 * forward, rel=1e-6)

@@ -332,7 +332,7 @@ def test_plans_are_kept_and_a_damaged_one_is_made_again(tmp_path, capsys):
             assert dict(plan.report) == dict(first.report)
             if path.suffix == ".npy":
                 assert len(made) == before + 1  # a low bit of a start is no lesser damage
-                assert f"{path} is damaged (it does not match its hash); it is made again" in capsys.readouterr().err
+                assert f"{path} is damaged (it does not match its hash) and is written again" in capsys.readouterr().err
         assert path.read_bytes() == data
 
 

@@ -64,9 +64,9 @@ def test_a_treebank_is_read_with_its_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("1\tw\tl\tp\t7\tNP", "a head that is no word of the sentence"),
-        ("1\tw\tl\tp\tx\tNP", "a head that is no word of the sentence"),
-        ("1\tw\tl\tp\t1\tNP", "words that hang on each other in a circle"),
+        ("1\tw\tl\tp\t7\tNP", "a head that is not a word of the sentence"),
+        ("1\tw\tl\tp\tx\tNP", "a head that is not a word of the sentence"),
+        ("1\tw\tl\tp\t1\tNP", "heads that form a cycle"),
         ("2\tw\tl\tp\t0\tNP", "words that are not numbered 1, 2, 3 ..."),
         ("1\tw\tl\tp\t0", "not 6 columns, the first a number"),
         ("x-y\tw\tl\tp\t0\tNP", "not 6 columns, the first a number"),

@@ -164,7 +164,7 @@ def test_scoring_streams_and_counts(model, tmp_path):
     assert report["unknown_labels"] == {"never seen": 1}
     assert report["left_out"] == {"rows": 31, "total": 1, "reasons": {"empty text": 1}}
     skipped = SkipReport()
-    with pytest.raises(DataError, match=r"no labeled example.*1 of 1 rows left out"):
+    with pytest.raises(DataError, match=r"no labeled example.*1 of 1 rows skipped"):
         Predictor(model).evaluate([InvalidRow(2, "empty text")], skipped=skipped)
 
 
@@ -219,7 +219,7 @@ def test_stdin_to_stdout_in_order_with_errors_in_place(run, folder, model):
     assert close(first, bertie.predict(model, ["quiet place"])[0].as_json())
     assert second == {"text": "", "row": 2, "line": 2, "error": "empty text"}
     assert third["line"] == 3
-    assert "1 of 3 rows left out: empty text" in done.stderr
+    assert "1 of 3 rows skipped: empty text" in done.stderr
 
 
 def test_a_closed_pipe_is_no_failure(folder, tmp_path):

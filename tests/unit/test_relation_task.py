@@ -80,8 +80,8 @@ def test_the_page_marks_both_names_however_far_into_the_text_they_stand() -> Non
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"start_idx": 1}, "the subject_entity does not stand where the file says"),
-        ({"end_idx": 99}, "the subject_entity does not stand where the file says"),
+        ({"start_idx": 1}, "the subject_entity is not at the given position"),
+        ({"end_idx": 99}, "the subject_entity is not at the given position"),
         ({"start_idx": None}, "no subject_entity with start_idx and end_idx"),
         ({"start_idx": "first"}, "no subject_entity with start_idx and end_idx"),
         ({"word": "Rome", "start_idx": 8, "end_idx": 11}, "the two entities overlap"),

@@ -141,7 +141,7 @@ def test_a_full_disk_stops_and_removes_the_unfinished_shard(tmp_path):
             writer._files["values"]._file = Full()
             writer.add([[2]])
 
-    with pytest.raises(Stopped, match=r"The disk is full.*free some space") as stop:
+    with pytest.raises(Stopped, match=r"The disk is full.*Free some space") as stop:
         fill()
     assert stop.value.exit_code == 75
     assert list(tmp_path.iterdir()) == []

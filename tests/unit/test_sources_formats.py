@@ -90,7 +90,7 @@ def test_what_stands_before_a_cut_is_kept_and_the_rest_is_said(tmp_path, compres
     path.write_bytes(data[: len(data) // 2])
     found = read(path)
     assert texts(found) == documents[: len(texts(found))]
-    assert dropped(found) == [("file not read to its end: it is cut short", 0)]
+    assert dropped(found) == [("file not read to its end: it is truncated", 0)]
 
 
 def test_a_cut_parquet_file_is_one_dropped_record(tmp_path):
@@ -190,7 +190,7 @@ def test_one_list_in_place_of_json_lines_is_named(tmp_path):
     path = tmp_path / "a.jsonl"
     for text in ('[{"text": "a"}, {"text": "b"}]', '[\n{"text": "a"}]'):
         path.write_text(text)
-        assert "write one object a line" in dropped(read(path))[0][0]
+        assert "write one object per line" in dropped(read(path))[0][0]
 
 
 def test_wrong_columns_cost_the_file_and_name_the_choices(tmp_path):

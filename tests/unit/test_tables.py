@@ -94,7 +94,7 @@ def test_bad_rows_are_counted_with_their_lines_and_the_rest_is_read(tmp_path):
     assert [e.texts[0] for e in examples] == ["good", "last"]
     assert [e.line for e in examples] == [2, 7]
     assert str(skipped) == (
-        "5 of 7 rows left out: empty text (1: line 3); 1 columns where 2 are expected (1: line 4); "
+        "5 of 7 rows skipped: empty text (1: line 3); 1 columns where 2 are expected (1: line 4); "
         "no label (1: line 5); 3 columns where 2 are expected (1: line 6); empty line (1: line 8)"
     )
 
@@ -102,7 +102,7 @@ def test_bad_rows_are_counted_with_their_lines_and_the_rest_is_read(tmp_path):
 def test_a_file_with_nothing_usable_is_an_error(tmp_path):
     with pytest.raises(DataError, match=r"no usable example. It has no rows"):
         read(write(tmp_path, "a.csv", ""))
-    with pytest.raises(DataError, match=r"no usable example. 1 of 1 rows left out: empty text"):
+    with pytest.raises(DataError, match=r"no usable example. 1 of 1 rows skipped: empty text"):
         read(write(tmp_path, "b.csv", "text,label\n,1\n"))
 
 
@@ -231,7 +231,7 @@ def test_one_json_list_with_nested_fields(tmp_path):
     examples, skipped = read(write(tmp_path, "b.json", content), TableFormat(label="labels.real"))
     assert examples == [Example(("x",), "3.5", 1)]
     assert skipped.lines == {"not a JSON object": [2], "no labels.real": [3]}
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match="truncated"):
         read(write(tmp_path, "c.json", content[:-20]))
 
 
@@ -260,7 +260,7 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))
 def test_any_bytes_whatever_give_one_outcome_a_line(tmp_path_factory, lines):
-    """Conservation: rows in = examples + rows left out; only a file that reads as Korean CP949 is refused whole."""
+    """Conservation: rows in = examples + rows skipped; only a file that reads as Korean CP949 is refused whole."""
     path = tmp_path_factory.mktemp("any") / "a.tsv"
     path.write_bytes(b"text\tlabel\nfine\tyes\n" + b"".join(line + b"\n" for line in lines))
     try:

@@ -85,7 +85,7 @@ def test_regression_learns_a_number_and_is_measured_by_correlation(pretrained, t
 def test_labels_that_are_no_numbers_are_left_out(tmp_path):
     rows = rows_of("regression", "text\tlabel\na\t1.5\nb\thigh\nc\tnan\nd\t\n", tmp_path / "t.tsv")
     assert rows[0] == Example(("a",), 1.5, 2)
-    assert [row.reason for row in rows[1:]] == ["label is no number", "label is no number", "no label"]
+    assert [row.reason for row in rows[1:]] == ["label is not a number", "label is not a number", "no label"]
 
 
 def test_the_loss_is_squared_error_with_windows_weighing_one_together(pretrained):
@@ -215,10 +215,10 @@ def test_choices_that_cannot_be_used(pretrained, tmp_path):
     text = "question\tchoice1\tchoice2\tlabel\nWhy?\ta\tb\t2\nWhy?\ta\t\t0\n \ta\tb\t0\nWhy?\ta\tb\t\nWhy?\t\tb\t1\n"
     reasons = [row.reason for row in rows_of("choice", text, tmp_path / "t.tsv")]
     assert reasons == [
-        "label is no choice",
+        "label is not a choice",
         "fewer than two choices",
         "empty text",
-        "label is no choice",
+        "label is not a choice",
         "empty text",
     ]
     three = rows_of("choice", "question,choice1,choice2,choice3,label\nWhy?,a,b,,B\n", tmp_path / "v.csv")

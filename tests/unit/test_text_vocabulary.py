@@ -118,7 +118,7 @@ def test_free_rows_come_after_pad_as_in_the_release(words):
 def test_more_pieces_than_the_corpus_can_give_is_said(words, capsys):
     tokenizer = train(words, size=30522)
     said = " ".join(capsys.readouterr().err.split())
-    assert f"gives {tokenizer.vocab_size:,} pieces, not the 30,522 asked for" in said
+    assert f"has {tokenizer.vocab_size:,} tokens instead of 30,522" in said
     assert tokenizer.settings["bertie"]["size_asked"] == 30522
 
 
@@ -194,7 +194,7 @@ def test_the_commands(tmp_path, monkeypatch):
     done = run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out, "--size", "200", "--lowercase", "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["vocab_size"] == 200
-    assert "left out 1 lines that are not utf-8" in done.stderr
+    assert "skipped 1 lines that are not utf-8" in done.stderr
     assert isinstance(run.invoke(app, ["tokenizer", "train", str(corpus), "-o", out]).exception, UsageError)
     judged = run.invoke(app, ["tokenizer", "report", out, str(corpus), "--json"])
     assert json.loads(judged.stdout)["scripts"]["Hangul"]["words"] == 1600

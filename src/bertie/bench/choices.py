@@ -83,7 +83,7 @@ def steps(preset: str, dropout_p: float) -> Callable[[tuple[Choice, ...]], tuple
 
 def main() -> None:
     """Print one JSON line per choice: tokens a processor second (median, spread), and the step's time as a ratio."""
-    parser = argparse.ArgumentParser(description="What each choice inside a training step is worth.")
+    parser = argparse.ArgumentParser(description="Measures each optimization inside a training step.")
     parser.add_argument("preset")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--dropout", type=float, default=0.1)

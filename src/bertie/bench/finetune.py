@@ -227,7 +227,7 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[
             raise BertieError(
                 f"The losses of Bertie and of the peer differ by {difference:.1e}, so no timings are reported."
             )
-        console.say(f"{setup.model}: one batch's loss agrees with the peer's to {difference:.0e}")
+        console.say(f"{setup.model}: the losses of one batch agree to {difference:.0e}")
         made = {name: Runner(prepared, run) for name, run in runners().items()}
         cells = harness.interleave(made, rounds=rounds, warmup=0)  # each run leaves its own first steps out
     peers = [cell for cell in cells if cell.name.startswith("transformers")]

@@ -226,7 +226,7 @@ def measure(setup: Setup, *, rounds: int = 5, memory: bool = True) -> list[dict[
                 f"{setup.model}: the losses of Bertie and of the peer differ by {difference:.1e}, so no "
                 "timings are reported."
             )
-        console.say(f"{setup.model}: one batch's loss agrees with the peer's to {difference:.0e}")
+        console.say(f"{setup.model}: the losses of one batch agree to {difference:.0e}")
         made = {runner: make() for runner, make in runners(setup, folder).items()}
         cells = harness.interleave(made, rounds=rounds)
     best = "bf16" if harness.bf16_is_quicker(setup.device) else "fp32"

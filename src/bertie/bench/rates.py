@@ -23,7 +23,7 @@ RATES = (2e-5, 3e-5, 5e-5, 1e-4, 2e-4, 3e-4, 5e-4, 1e-3)
 
 def main() -> None:
     """Run the sweep that the command line asks for."""
-    parser = argparse.ArgumentParser(description="Measure the learning rates of fine-tuning.")
+    parser = argparse.ArgumentParser(description="Measures the learning rates of fine-tuning.")
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--train", required=True)
     parser.add_argument("--dev", required=True)

@@ -40,7 +40,7 @@ RENAMED = {"search": "tune"}  # for one version: `bertie search` will look for d
 class _Group(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if (now := RENAMED.get(cmd_name)) and cmd_name not in self.commands:
-            console.warn(f"`bertie {cmd_name}` is now `bertie {now}`; the old name goes with the next version.")
+            console.warn(f"`bertie {cmd_name}` is now `bertie {now}`. The old name stops working in version 0.3.0.")
             cmd_name = now
         return super().get_command(ctx, cmd_name)
 

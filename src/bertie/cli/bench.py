@@ -97,12 +97,16 @@ def finetune(
 
     preset = model in families.PRESETS
     if preset == bool(data):
-        takes = "makes up its examples; leave --data out" if preset else "needs --data NAME and --data-dir DIR"
+        takes = (
+            "generates its examples, so it cannot be combined with --data"
+            if preset
+            else "needs --data NAME and --data-dir DIR"
+        )
         raise UsageError(f"--model {model} {takes}.")
     setup = program.Setup(model, data, str(data_dir or ""), steps, batch_size, lr or (5e-4 if preset else 5e-5))
     lines = program.measure(setup, rounds=rounds, memory=memory)
     first = lines[0]
-    title = f"{first['data']}, {first['mean_tokens']:.0f} tokens a text: {steps} steps, {rounds} runs"
+    title = f"{first['data']}, {first['mean_tokens']:.0f} tokens per text: {steps} steps, {rounds} runs"
     tell(lines, partial(_table, title, lines, "examples_per_s", quality=True), output)
 
 
@@ -140,7 +144,7 @@ def lengths(
     known = harness.read_lines(output)
     done = [(str(row.get("attention")), int(row.get("length", 0))) for row in known]
     if skipped := [row for row in known if row.get("length") in wanted]:
-        console.say(f"{output} has {len(skipped)} of these rows; the others are measured")
+        console.say(f"{output} has {len(skipped)} of these rows already. Only the others are measured.")
     todo = len(wanted) * len(program.KINDS) - len(skipped)
     with console.progress("measuring", total=todo, unit="rows") as advance:
         for row in program.measure(wanted, done, steps=steps):

@@ -126,7 +126,7 @@ def _table(name: str, lines: list[dict[str, Any]]) -> "Table":
 
     table = Table("runner", title=f"{name}: {lines[0]['text']}, median of {len(lines[0]['rates'])} rounds")
     rate, unit = ("instances_per_s", "instances/s") if name == "instances" else ("mb_per_s", "MB/s")
-    for column in (unit, "spread", "times quicker than"):
+    for column in (unit, "spread", "speedup over"):
         table.add_column(column, justify="right")
     for line in lines:
         against = [

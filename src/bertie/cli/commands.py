@@ -50,7 +50,7 @@ def main() -> None:
     except OSError as error:  # a folder that may not be written, a path through a file
         if error.filename is None or console.verbosity.level > 0:
             raise
-        _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows where).")
+        _tell("error:", "red", f"{os.fspath(error.filename)}: {error.strerror} (-v shows the traceback).")
         sys.exit(1)
 
 

@@ -72,7 +72,7 @@ def compress(
                 )
             found.save_pretrained(folder, int8=found.int8)
             card = folder / "README.md"
-            short = "" if near.enough else " It falls short of the gate and was written on request."
+            short = "" if near.enough else " The model misses the quality threshold and was written with --force."
             card.write_text(f"{card.read_text('utf-8')}\nQuantized to int8 after training: {near}.{short}\n", "utf-8")
         facts |= {"bytes": gate.size(folder), "bytes_before": gate.size(model)}
     if console.verbosity.json:

@@ -96,7 +96,7 @@ def corpus(
         from bertie.text.tokenizer import Tokenizer
 
         opened = Tokenizer.load(tokenizer)  # before the long work, in case it cannot be
-    with stoppable("Run the same command again: it goes on where it stopped."):
+    with stoppable("Run the same command again. It continues where it stopped."):
         shards = making.build(
             inputs,
             out,
@@ -127,15 +127,17 @@ def corpus(
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in records["dropped"].items())
         console.say(f"Dropped {records['in'] - records['kept']:,} of {records['in']:,} records ({reasons}).")
     if (out / "quarantine.jsonl").stat().st_size:
-        console.warn(f"Records that could not be read are listed in {out / 'quarantine.jsonl'}.")
+        console.warn(f"Unreadable records are listed in {out / 'quarantine.jsonl'}.")
     if facts["inputs"]["passed_over"]:
-        console.warn(f"{facts['inputs']['passed_over']:,} files in the folders have no known format: passed over.")
+        console.warn(f"Skipped {facts['inputs']['passed_over']:,} files of unknown format in the folders.")
     if shards.num_documents == 1 or any(what.startswith("documents cut") for what in facts["inside_documents"]):
-        console.warn("The text has few blank lines between documents. If every line is one, pass --documents line.")
+        console.warn(
+            "The text has few blank lines between documents. If every line is a document, pass --documents line."
+        )
     if opened is not None:
         found = facts["tokens"]
         console.show(
-            f"{found['folder']}: {found['tokens']:,} tokens, {found['per_word']:.2f} a word, "
+            f"{found['folder']}: {found['tokens']:,} tokens, {found['per_word']:.2f} per word, "
             f"{found['unknown'] / max(found['tokens'], 1):.3%} unknown"
         )
 
@@ -152,7 +154,7 @@ def _plan(inputs: list[str], config: "CorpusConfig") -> None:
         emit({"files": kinds, "units": len(units), "megabytes": megabytes, "passed_over": passed_over})
         return
     shown = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items()) or "standard input"
-    console.show(f"Would read {shown} in {len(units):,} units of work, {len(passed_over):,} files passed over.")
+    console.show(f"Would read {shown} in {len(units):,} units of work, and skip {len(passed_over):,} files.")
 
 
 def _show(folder: Path, documents: int = 3, sentences: int = 5) -> None:

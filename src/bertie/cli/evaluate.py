@@ -107,7 +107,7 @@ def evaluate(
             source=what,
         )
         page.footer(docs="docs/reports.md").save(report)
-        console.say(f"The page is {report}")
+        console.say(f"Report: {report}")
     if console.verbosity.json:
         emit(found)
         return
@@ -144,18 +144,18 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
             )
         console.show(table)
         if len(occur) > TABLE:
-            console.show(f"and {len(occur) - TABLE:,} labels with fewer examples (--json tells all)")
+            console.show(f"and {len(occur) - TABLE:,} labels with fewer examples (--json has all)")
         if len(occur) < len(per_label):
             console.show(f"and {len(per_label) - len(occur):,} labels without an example")
     if "ece" in report:
         console.show(f"ECE {report['ece']:.3f}")
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
-        console.warn(f"labels the model never learnt, counted as errors: {unknown}")
+        console.warn(f"labels that the model does not know, counted as errors: {unknown}")
     for line in undefined(report):
         console.warn(line)
     sentence, beats = verdict(report, metrics[0] if metrics else "")
     if sentence:
         (console.show if beats else console.warn)(sentence)
     if report.get("all_given"):
-        console.warn(f"every example was given the answer {report['all_given']!r}: the model tells nothing apart")
+        console.warn(f"the model predicts {report['all_given']!r} for every example")

@@ -54,7 +54,7 @@ def fill_mask(
             else:
                 console.warn(f"line {number}: {error}")
     if left_out:
-        console.warn(f"{left_out:,} of {number:,} lines left out")
+        console.warn(f"{left_out:,} of {number:,} lines skipped")
 
 
 def _answer(masks: "list[list[MaskPrediction]]", text: str, line: int = 1) -> None:

@@ -80,7 +80,9 @@ def finetune(
     if seeds is None:
         seeds = run.usual_seeds(settings)
         if seeds > 1:
-            console.say(f"{settings.data} is small: {seeds} seeds, one after another (--seeds 1 for a single run)")
+            console.say(
+                f"{settings.data} is small: training {seeds} seeds, one after another (--seeds 1 for a single run)"
+            )
     if seeds == 1:
         results = run.finetune(settings, output, resume=resume, overwrite=overwrite)
     else:
@@ -105,7 +107,7 @@ def settings_of(
         overrides, model = [model, *(overrides or [])], None
     if config is None and (data := given.get("data")):
         config = Path(DATASETS[data].recipe)
-        console.say(f"{data}: the published settings of {config} (-c {config}); change any with key=value")
+        console.say(f"{data}: using the published settings of {config} (-c {config}); override any with key=value")
     return configs.load(FinetuneConfig, config, overrides or (), model=model, **given)
 
 
@@ -114,7 +116,7 @@ def _show(results: dict[str, Any], output: Path) -> None:
 
     console.show(f"dev: {summary(results['dev'], results['metrics'])}")
     show_details(results["dev"], results["metrics"])
-    console.say(f"The model is in {output / 'model'}, the figures in {output / 'results.json'}. What next:")
+    console.say(f"Model: {output / 'model'}. Metrics: {output / 'results.json'}. Next steps:")
     for line in what_next(output / "model"):
         console.say(f"  {line}")
 
@@ -138,11 +140,11 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
     for name, summed in results["over_seeds"].items():
         console.show(f"{name} on dev: {SeedSummary(**summed)}")
     for seed, label in results["degenerate"].items():
-        console.warn(f"seed {seed} failed to learn: every dev example was given the answer {label!r}")
+        console.warn(f"seed {seed} failed: the model predicts {label!r} for every dev example")
     for line in undefined(results):
         console.warn(line)
     if worth := results.get("worth"):
         console.show(worth)
-    console.say(f"Each seed's model is in {output}/seed-*/model, the figures in {output / 'results.json'}. What next:")
+    console.say(f"Models: {output}/seed-*/model. Metrics: {output / 'results.json'}. Next steps:")
     for line in what_next(output / f"seed-{next(iter(results['seeds']))}" / "model"):
         console.say(f"  {line}")

@@ -105,7 +105,7 @@ def extend(
     assert model.tokenizer is not None
     resized = resize.extend(model.tokenizer, filter(None, map(str.strip, _lines([words]))))
     for word, why in resized.left_out.items():
-        console.warn(f"{word!r} {why}: left out")
+        console.warn(f"{word!r} {why}: skipped")
     _save(with_vocabulary(model, resized), out, overwrite, {"left_out": dict(resized.left_out)})
 
 

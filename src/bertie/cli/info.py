@@ -97,7 +97,7 @@ def describe(model: str, length: int) -> dict[str, Any]:
             "predicted": predicted,
             "pretraining": 3 * sum(flops.values()) + sum(beside.values()),
             "by part, forward": flops,
-            "beside, forward and backward": beside,
+            "in addition, forward and backward": beside,
         },
     }
 
@@ -149,10 +149,10 @@ def _show(facts: dict[str, Any]) -> None:
     for name, size in facts["memory_bytes"].items():
         table.add_row(f"  {name}", f"{size / 1e6:,.0f}")
     flops = facts["flops_per_token"]
-    table.add_row(f"operations a token, length {flops['length']}", "MFLOP")
+    table.add_row(f"operations per token, length {flops['length']}", "MFLOP")
     table.add_row("  forward, encoder", f"{flops['forward'] / 1e6:,.1f}")
     predicted = f"{flops['predicted']:.0%} {'written' if facts['config']['num_decoder_layers'] else 'predicted'}"
-    if beside := flops["beside, forward and backward"]:
+    if beside := flops["in addition, forward and backward"]:
         predicted = " and ".join(beside)
     table.add_row(f"  pre-training step, {predicted}", f"{flops['pretraining'] / 1e6:,.1f}")
     if tokenizer := facts.get("tokenizer"):

@@ -72,11 +72,11 @@ def perplexity(
         console.warn(str(skipped))
     if found.unknown:
         console.warn(
-            f"{found.unknown:,} of {found.tokens:,} tokens are unknown to the vocabulary. Each is charged 8 bits a "
-            "byte, so that models stay comparable per word."
+            f"{found.unknown:,} of {found.tokens:,} tokens are not in the vocabulary. Each costs 8 bits per "
+            "byte, so that models can be compared per word."
         )
     if found.left_out:
-        console.warn(f"{found.left_out:,} texts left out: without a word, or too long for the model")
+        console.warn(f"{found.left_out:,} texts skipped: no words, or too long for the model")
     if console.verbosity.json:
         emit(asdict(found) | {"skipped": skipped.counts})
         return

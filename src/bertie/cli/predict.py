@@ -104,7 +104,7 @@ def predict(
         with ExitStack() as stack:
             write_all(*((stack.enter_context(atomic_write(path)), forms[path]) for path in files))
         written = " and ".join(map(str, files))
-        console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labelled: {written}")
+        console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labeled: {written}")
     else:
         write_all((sys.stdout.buffer, form))
     for note in (note for one in (form, *forms.values()) for note in one.notes):

@@ -106,9 +106,9 @@ def pretrain(
     if "pseudo_perplexity" in results:
         console.show(table(results["pseudo_perplexity"]))
     if "repeats" in results:
-        same = "the same, byte for byte" if results["repeats"]["same_weights"] else "other ones"
+        same = "identical" if results["repeats"]["same_weights"] else "other ones"
         console.show(f"Weights compared with {results['repeats']['run']}: {same}")
-    console.say(f"The model is in {output / 'model'}, the run as a page in {output / 'report.html'}. What next:")
+    console.say(f"Model: {output / 'model'}. Report: {output / 'report.html'}. Next steps:")
     if settings.objectives.get("mlm") is not None:
         mask = Tokenizer.load(output / "model").special_tokens["mask"]
         console.say(f'  bertie fill-mask {output / "model"} "Some text with a {mask} in it."')

@@ -133,4 +133,4 @@ def compare(
         if body:
             console.show(table)
     if output is not None:
-        console.say(f"The comparison as a page: {output}")
+        console.say(f"Report: {output}")

@@ -41,7 +41,7 @@ def submission(
             raise UsageError(f"{file} does not exist. To create it, pass models: cola=runs/cola/model ...")
         if problems := glue.check(file.read_bytes()):
             raise DataError(f"{file} is not a valid submission: {'; '.join(problems)}.")
-        console.show(f"{file}: all {len(glue.FILES)} files are whole")
+        console.show(f"{file}: all {len(glue.FILES)} files are complete")
         return
     check_new_file(file, overwrite=overwrite)
     folders = {}
@@ -54,4 +54,4 @@ def submission(
     notes = glue.submission(predictors, data_dir, file)
     for note in notes:
         console.warn(note)
-    console.show(f"{file} is written")
+    console.show(f"Wrote {file}")

@@ -71,7 +71,9 @@ def train(
     format, asked = formats.of(model_type), lowercase or strip_accents is not None
     check(out, vocabulary.TOKENIZER_FOLDER, overwrite=overwrite, new=True)  # refuse now, not after the work
     words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
-    console.say(f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; learning pieces ...")
+    console.say(
+        f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; training the tokenizer ..."
+    )
     tokenizer = vocabulary.train(
         words,
         size=size,
@@ -91,7 +93,7 @@ def train(
     if console.verbosity.json:
         emit({**facts, "fingerprint": tokenizer.fingerprint})
     else:
-        console.show(f"{out}: {tokenizer.vocab_size:,} pieces; {facts['trained_by']}")
+        console.show(f"{out}: {tokenizer.vocab_size:,} tokens; {facts['trained_by']}")
 
 
 @group.command(epilog="Example: [bold]bertie tokenizer report tokenizers/wiki ratings.txt --json[/]")
@@ -190,4 +192,4 @@ def _lines(sources: list[str], encoding: str) -> Iterator[str]:
                 else:
                     yield line
         if bad:
-            console.warn(f"{source}: left out {bad:,} lines that are not {encoding}.")
+            console.warn(f"{source}: skipped {bad:,} lines that are not {encoding}.")

@@ -65,7 +65,7 @@ def _show(results: dict[str, Any], output: Path) -> None:
     from rich.table import Table
 
     metric, names = results["metric"], list(results["best"]["settings"])
-    table = Table(title=f"{results['done']} runs done, {results['given up']} given up, {results['failed']} failed")
+    table = Table(title=f"{results['done']} runs finished, {results['given up']} pruned, {results['failed']} failed")
     for name in (*names, metric, "seconds"):
         table.add_column(name, justify="right")
     for row in results["trials"][:10]:
@@ -73,4 +73,4 @@ def _show(results: dict[str, Any], output: Path) -> None:
         table.add_row(*(str(row["settings"][name]) for name in names), value, f"{row['seconds']:,.0f}")
     console.show(table)
     console.show(f"best: {results['best']['folder']}, {metric} {results['best'][metric]:.4f} on dev")
-    console.say(f"Its model is in {output / 'model'}; all trials are in {output / 'results.json'} and report.html.")
+    console.say(f"Model: {output / 'model'}. All trials: {output / 'results.json'} and report.html.")

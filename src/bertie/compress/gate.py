@@ -44,8 +44,8 @@ class Fidelity:
 
     def __str__(self) -> str:
         return (
-            f"cosine to the float model over {self.texts:,} texts, {self.engine}: mean {self.mean:.5f}, "
-            f"first percentile {self.first_percentile:.5f}, worst {self.worst:.5f}"
+            f"cosine similarity to the float model over {self.texts:,} texts, {self.engine}: mean "
+            f"{self.mean:.5f}, first percentile {self.first_percentile:.5f}, minimum {self.worst:.5f}"
         )
 
     def as_json(self) -> dict[str, Any]:

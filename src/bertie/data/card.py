@@ -80,12 +80,12 @@ def render(card: dict[str, Any]) -> str:
         ["documents", "sentences", "words", "characters", "bytes"],
         [[card[key] for key in ("documents", "sentences", "words", "characters", "bytes")]],
     )
-    lines += ["## Where it comes from", ""]
+    lines += ["## Sources", ""]
     lines += [f"* {name}" for name in inputs["names"]]
     lines += ["", f"{inputs['files']:,} files, {inputs['bytes'] / 1e6:,.1f} MB"]
     if inputs["passed_over"]:
-        lines[-1] += f"; {inputs['passed_over']:,} files of unknown formats in these folders were passed over"
-    lines += ["", "## What became of it", ""]
+        lines[-1] += f"; {inputs['passed_over']:,} files of unknown format in these folders were skipped"
+    lines += ["", "## Records", ""]
     rows = [("records read", records["in"]), *records["dropped"].items(), ("kept as documents", records["kept"])]
     lines += _table(["", "records", "share"], [[name, n, f"{n / records['in']:.2%}"] for name, n in rows])
     if card["inside_documents"]:
@@ -93,17 +93,17 @@ def render(card: dict[str, Any]) -> str:
     if sets := card.get("evaluation"):
         what = "paragraphs" if config["dedup"] == "paragraphs" else "documents"
         columns = ("texts", "too_short", "runs", "removed")
-        lines += ["Text that shares a run of 8 to 13 words with a text of these evaluation sets was removed.", ""]
+        lines += ["Text that shares an n-gram of 8 to 13 words with a text of these evaluation sets was removed.", ""]
         lines += _table(
-            ["evaluation set", "texts", "too short to look for", "runs", f"{what} removed"],
+            ["evaluation set", "texts", "too short to compare", "runs", f"{what} removed"],
             [[name, *(found[column] for column in columns)] for name, found in sets.items()],
         )
-    lines += [f"Sentences by the splitter `{config['splitter']}`; duplicates looked for: {config['dedup']}.", ""]
-    lines += ["## How long it is", ""]
+    lines += [f"Sentence splitter: `{config['splitter']}`. Deduplication: {config['dedup']}.", ""]
+    lines += ["## Lengths", ""]
     spreads = [("words per sentence", "words_per_sentence"), ("sentences per document", "sentences_per_document")]
     lines += _table(["", *SPREAD], [[name, *(card[key][k] for k in SPREAD)] for name, key in spreads])
     lines += [*_bars("words", card["histogram"], card["sentences"]), ""]
-    lines += ["## What it is written in", "", *_bars("letters", card["scripts"], 1), ""]
+    lines += ["## Scripts", "", *_bars("letters", card["scripts"], 1), ""]
     made = f"{card['shards']:,} shards, fingerprint `{card['fingerprint']}`, made by {card['made_by']}"
     if "elapsed_s" in card:
         made += f" in {card['elapsed_s']:,.1f} s ({card['input_mb_per_s']:.1f} MB/s, {card['workers']} workers)"

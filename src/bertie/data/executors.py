@@ -210,7 +210,7 @@ def _answer_in(folder: str, name: str, unit: dict[str, Any]) -> Result:
         os.chdir(folder)
     except OSError:
         message = (
-            f"{folder} is not there on a node of the Ray cluster. Inputs and output must be on a shared file system."
+            f"{folder} does not exist on a node of the Ray cluster. Inputs and output must be on a shared file system."
         )
         return {"error": UsageError.__name__, "message": message}
     return _answer(name, unit)
@@ -244,10 +244,10 @@ def go_on(folder: Path, work: Path, identity: dict[str, Any]) -> None:
     """Keep what an interrupted call left when `identity` is the same; else clear it away."""
     state = work / "plan.json"
     if state.exists() and read_json(state) == identity:
-        say(f"Going on with {folder}: {len(list(work.glob('result-*.json'))):,} units of work were done before.")
+        say(f"Resuming {folder}: {len(list(work.glob('result-*.json'))):,} units of work are done already.")
         return
     if state.exists():
-        say(f"Inputs or options changed since work on {folder} was interrupted: starting over.")
+        say(f"Inputs or options have changed since work on {folder} was interrupted: starting again.")
         for path in [*work.glob("unit-*"), *work.glob("result-*"), *folder.glob("shard-*"), *folder.glob(".shard-*")]:
             path.unlink()
     write_json(state, identity)

@@ -31,7 +31,7 @@ from bertie.errors import nearest
 
 ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
-ONE_LIST = "not JSON lines: the file is one list; write one object a line"
+ONE_LIST = "not JSON lines: the file is one list; write one object per line"
 
 
 def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:

@@ -72,8 +72,8 @@ def is_tree(heads: list[int | None]) -> bool:
 def _no_tree(heads: list[str]) -> str:
     """Why these heads are no tree; "" when they are one."""
     if not all(head.isdecimal() and len(head) < 10 and int(head) <= len(heads) for head in heads):
-        return "a head that is no word of the sentence"
-    return "" if is_tree([int(head) for head in heads]) else "words that hang on each other in a circle"
+        return "a head that is not a word of the sentence"
+    return "" if is_tree([int(head) for head in heads]) else "heads that form a cycle"
 
 
 def _plain(rows: list[list[str]]) -> Words:

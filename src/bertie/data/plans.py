@@ -329,5 +329,5 @@ def _kept(path: Path) -> Plan | None:
             raise ValueError("it does not match its hash")
         return Plan(np.load(path, mmap_mode="r", allow_pickle=False), facts["report"])
     except (OSError, ValueError, KeyError) as error:
-        warn(f"{path} is damaged ({error}); it is made again.")
+        warn(f"{path} is damaged ({error}) and is written again.")
         return None

@@ -90,7 +90,7 @@ def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
 def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return "it is cut short" if isinstance(error, EOFError) else str(error)
+    return "it is truncated" if isinstance(error, EOFError) else str(error)
 
 
 SOURCES: Registry[Source] = Registry(

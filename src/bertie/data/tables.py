@@ -111,7 +111,7 @@ class SkipReport:
         for reason, count in self.counts.items():
             more = ", ..." if count > self.SHOWN else ""
             reasons.append(f"{reason} ({count:,}: line {', '.join(map(str, self.lines[reason]))}{more})")
-        return f"{self.total:,} of {self.rows:,} rows left out: {'; '.join(reasons)}"
+        return f"{self.total:,} of {self.rows:,} rows skipped: {'; '.join(reasons)}"
 
 
 def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], SkipReport]:

@@ -172,7 +172,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
         if not _texts(words) or not (tags is None or _texts(tags)):
             yield InvalidRow(number, "tokens or tags are not texts")
         elif tags is not None and len(tags) != len(words):
-            yield InvalidRow(number, "tokens and tags are not as many")
+            yield InvalidRow(number, "tokens and tags differ in number")
         else:
             example = spaced(words, tags or (), number)
             found = replace(example, label=None) if tags is None else example

@@ -39,7 +39,7 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
             return shards
         (target / "manifest.json").unlink()  # of a corpus that stood here before
     if target.parent != folder:
-        say(f"{folder} is read-only: its token ids go to {target}.")
+        say(f"{folder} is read-only, so its token ids are written to {target}.")
     with executors.working(target) as work:
         executors.go_on(target, work, identity)
         tokenizer.save(work / "tokenizer")

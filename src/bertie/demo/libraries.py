@@ -37,11 +37,11 @@ FEWEST_WORDS, MOST_WORDS = 25, 50  # of a passage; longer ones are cut, so that 
 MOST_NAMES = 0.3  # passages that are mostly hidden names say nothing
 
 ABOUT = (
-    "The task: which of {libraries} libraries does a passage document? Names that tell are hidden: the libraries' own, "
-    "whatever looks like code, and words that name something in one library alone. The same network is fine-tuned on "
-    "the same {train} labelled passages with the same settings, once from the pre-trained weights and once from random "
-    "ones, and tested on {test} passages. The modules these come from were held out of everything, pre-training "
-    "included. Bag of words is tf-idf with logistic regression on the same passages."
+    "The task: which of {libraries} libraries does a passage document? Revealing names are masked: the names "
+    "of the libraries, everything that looks like code, and words that occur in only one library. The same "
+    "network is fine-tuned on the same {train} labeled passages with the same settings, once from the "
+    "pre-trained weights and once from random weights. It is tested on {test} passages from modules that "
+    "pre-training did not read. Bag of words is tf-idf with logistic regression on the same passages."
 )
 
 

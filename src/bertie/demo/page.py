@@ -100,7 +100,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
             f"\n\nPre-trained minus random weights: {gain.mean:+.3f} accuracy (95% interval {gain.low:+.3f} to "
             f"{gain.high:+.3f}, paired over {gain.runs} seeds)."
         )
-    caption = "Each dot is one seed: other labelled examples, another order, another random head."
+    caption = "Each dot is one seed: other labeled examples, another order, another random head."
     caption += " Bars: 95% confidence intervals of the mean (t distribution)."
     charts = [(chart, caption)]
     if len(lines[0].x) > 1:
@@ -127,7 +127,7 @@ def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
         Line(PARTS[name], _column(rows, "step"), _column(rows, f"{name}_accuracy"), colour=3 + i)
         for i, name in enumerate(parts)
     ]
-    charts.append(Curve(right, "accuracy", f"Share of correct predictions on {text} text.", percent=True))
+    charts.append(Curve(right, "accuracy", f"Fraction of correct predictions on {text} text.", percent=True))
     rate = Line("learning rate", _column(train, "step"), _column(train, "lr"))
     charts.append(Curve([rate], "learning rate", "The learning rate: a short warmup, then a decay to zero."))
     facts = stages["pre-training"]["facts"]

@@ -14,14 +14,15 @@ FEWEST_DOCUMENTS = 20  # to test on, and to train on; below, the figures would m
 TESTED = 0.2  # share of the documents to test on, where too few are held out
 
 ABOUT = (
-    "The task, made from the text itself: do two passages come from the same document? {train} labelled pairs, "
-    "tested on {test} pairs from other documents, {seen}. It is close to next-sentence prediction, so it "
-    "shows what pre-training brought. What it is worth to you, your own labelled examples tell: bertie finetune."
+    "The task is made from the text itself: are two passages from the same document? {train} labeled pairs, "
+    "tested on {test} pairs from other documents, {seen}. The task is similar to next-sentence prediction, "
+    "so it shows the effect of pre-training. To measure the effect on your own task, fine-tune on your own "
+    "labeled examples: bertie finetune."
 )
 SKIPPED = (
-    "Left out: the task that is made from a text here needs documents to tell apart, and of those with "
-    f"{2 * SENTENCES + 1} sentences or more there are fewer than {FEWEST_DOCUMENTS} to learn from or to test on. "
-    "Fine-tune the model on labelled examples of your own: bertie finetune."
+    f"Skipped: the task needs at least {FEWEST_DOCUMENTS} documents of {2 * SENTENCES + 1} or more sentences, "
+    "both for training and for testing, and this text has fewer. Fine-tune the model on your own labeled "
+    "examples: bertie finetune."
 )
 
 

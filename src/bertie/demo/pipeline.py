@@ -132,7 +132,7 @@ class DemoPipeline:
             [p.row() for p in test],
             labels=list(libraries.LIBRARIES),
             bag_of_words=[libraries.bag_of_words(passages, test) for passages in chosen.values()],
-            shown=f"Where a name was hidden stands “{libraries.NAME}”.",
+            shown=f"“{libraries.NAME}” replaces a masked name.",
             about=libraries.ABOUT.format(
                 libraries=len(libraries.LIBRARIES), train=len(next(iter(chosen.values()))), test=len(test)
             ),
@@ -155,7 +155,7 @@ class DemoPipeline:
         return {
             "words": card["words"],
             "documents": card["documents"],
-            "about": "One document a module, less those kept for the test." if ours else f"Read from {self.text}.",
+            "about": "One document per module, without the modules of the test." if ours else f"Read from {self.text}.",
             "card": [
                 *((name, card[name]) for name in ("documents", "sentences", "words", "characters")),
                 ("records read", records["in"]),
@@ -172,10 +172,10 @@ class DemoPipeline:
         tokenizer = vocabulary.train(words, size=settings.VOCABULARY, normalizer=Normalizer(lowercase=True))
         tokenizer.save(self.run / "tokenizer")
         shards = corpus.encode(self.run / "corpus", tokenizer, workers=cores())
-        pieces = f"{shards.num_values / max(1, words.words):.2f} pieces a word"
+        pieces = f"{shards.num_values / max(1, words.words):.2f} tokens per word"
         return {
             "tokens": shards.num_values,
-            "throughput": f"{tokenizer.vocab_size:,} pieces for {len(words.counts):,} different words; {pieces}",
+            "throughput": f"{tokenizer.vocab_size:,} tokens for {len(words.counts):,} different words; {pieces}",
         }
 
     def pretraining(self) -> dict[str, Any]:

@@ -101,7 +101,8 @@ def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
 def summary() -> dict[str, str]:
     """The settings in words, for the page."""
     return {
-        "model": f"{SHAPE['num_hidden_layers']} layers, {SHAPE['hidden_size']} wide, at most {VOCABULARY:,} pieces",
+        "model": f"{SHAPE['num_hidden_layers']} layers, hidden size {SHAPE['hidden_size']}, at most "
+        f"{VOCABULARY:,} tokens",
         "pre-training": f"batch {PRETRAIN_BATCH}, up to {MAX_LENGTH} tokens, peak learning rate {PRETRAIN_OPTIM.lr:g}",
         "fine-tuning": f"{EPOCHS} epochs, batch {FINETUNE_BATCH}, peak learning rate {FINETUNE_OPTIM.lr:g}",
     }

@@ -31,7 +31,7 @@ class SeedSummary:
     def __str__(self) -> str:
         if self.runs == 1:
             return f"{self.mean:.3f} (one run)"
-        return f"{self.mean:.3f} ± {self.sd:.3f} sd, 95 % interval {self.low:.3f} to {self.high:.3f}, {self.runs} runs"
+        return f"{self.mean:.3f} ± {self.sd:.3f} sd, 95% interval {self.low:.3f} to {self.high:.3f}, {self.runs} runs"
 
     def as_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -62,7 +62,7 @@ class PairedDifference:
     p: float
 
     def __str__(self) -> str:
-        return f"{self.difference:+.3f}, 95 % interval {self.low:+.3f} to {self.high:+.3f}, p = {self.p:.3f}"
+        return f"{self.difference:+.3f}, 95% interval {self.low:+.3f} to {self.high:+.3f}, p = {self.p:.3f}"
 
     def as_json(self) -> dict[str, Any]:
         """The fields as JSON values."""
@@ -127,7 +127,7 @@ def against(
         raise DataError(f"{path} contains no labeled example that both models can read.")
 
     left_out = len(examples) - len(rows)
-    notes = [f"{left_out:,} of {len(examples):,} rows left out: not readable for both models"] if left_out else []
+    notes = [f"{left_out:,} of {len(examples):,} rows skipped: not readable for both models"] if left_out else []
     return paired_rows(a.task, b.task, rows, seed=seed), notes
 
 

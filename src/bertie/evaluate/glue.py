@@ -100,7 +100,7 @@ def check(raw: bytes, *, complete: bool = True) -> list[str]:
     except (zipfile.BadZipFile, OSError, EOFError, RuntimeError, NotImplementedError) as error:
         return [f"it is not a readable zip ({error})"]
     problems = [
-        f"{name} is no file of GLUE (files lie in the zip itself, in no folder)" for name in files.keys() - FILES
+        f"{name} is not a file of GLUE (files must not be in a folder inside the zip)" for name in files.keys() - FILES
     ]
     problems += [f"{name} is missing" for name in FILES if complete and name not in files]
     for name, test in FILES.items():
@@ -122,7 +122,7 @@ def _problems(raw: bytes, test: TestSet) -> list[str]:
             return [*problems, f"row {index + 1:,} has the index {number[:20]!r}, not {index}"]
         if not _is_answer(answer, dataset.labels):
             allowed = " or ".join(dataset.labels) or f"a number from {STSB[0]:g} to {STSB[1]:g}"
-            return [*problems, f"row {index + 1:,} says {answer[:40]!r}, not {allowed}"]
+            return [*problems, f"row {index + 1:,} has {answer[:40]!r}, not {allowed}"]
     return problems
 
 

@@ -79,7 +79,7 @@ TABLE = WeightTable(
 
 ALBERT = Variant(
     model_type="albert",
-    about="All layers share one layer's weights; word embeddings of 128; sentence order in place of next sentence.",
+    about="All layers share one set of weights; embeddings of size 128; sentence-order prediction instead of NSP.",
     source="Lan et al. 2019, arXiv:1909.11942",
     tokenizer="unigram",
     base=BASE,

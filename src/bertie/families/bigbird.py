@@ -46,7 +46,7 @@ TABLE = WeightTable(
 
 BIGBIRD = Variant(
     model_type="big_bird",
-    about="4,096 tokens in blocks of 64: neighbours, first and last, three at random; cost grows with the length.",
+    about="4,096 tokens with block-sparse attention: neighboring, first, last and random blocks; linear cost.",
     source="Zaheer et al. 2020, arXiv:2007.14062",
     tokenizer="unigram",
     base=BASE,

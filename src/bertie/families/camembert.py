@@ -10,7 +10,7 @@ BASE = replace(PUBLISHED, vocab_size=32_005)
 CAMEMBERT = replace(
     ROBERTA,
     model_type="camembert",
-    about="RoBERTa on French: whole words are masked, 32,000 SentencePiece pieces.",
+    about="RoBERTa for French: whole-word masking, 32,000 SentencePiece tokens.",
     source="Martin et al. 2020, arXiv:1911.03894",
     tokenizer="unigram",
     base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing

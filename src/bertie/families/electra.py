@@ -63,7 +63,7 @@ TABLE = WeightTable(
 
 ELECTRA = Variant(
     model_type="electra",
-    about="Replaced-token detection: which tokens did a small generator replace?",
+    about="Replaced-token detection: predicts which tokens a small generator has replaced.",
     source="Clark et al. 2020, arXiv:2003.10555",
     tokenizer="wordpiece",
     base=BASE,

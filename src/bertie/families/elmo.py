@@ -54,7 +54,7 @@ TABLE = WeightTable(
 
 ELMO = Variant(
     model_type="elmo",
-    about="Bidirectional LSTM language models on characters: no transformer; the model BERT was compared with.",
+    about="Bidirectional LSTM language models on characters, the model that BERT was compared with. Not a transformer.",
     source="Peters et al. 2018, arXiv:1802.05365",
     tokenizer="characters",
     base=BASE,

@@ -98,7 +98,7 @@ KEYS = {
 
 GPT2 = Variant(
     model_type="gpt2",
-    about="BERT's layers left to right, to say what comes next; norms before each half of a layer.",
+    about="Causal language model for text generation: BERT's layers with pre-layer normalization.",
     source="Radford et al. 2019, Language Models are Unsupervised Multitask Learners",
     tokenizer="byte-bpe",
     base=BASE,
@@ -139,7 +139,7 @@ GPT1 = replace(BASE, vocab_size=40_478, max_position_embeddings=512, layer=Resid
 OPENAI_GPT = replace(
     GPT2,
     model_type="openai-gpt",
-    about="The first GPT: BERT's layers, its triangle of attention aside.",
+    about="The first GPT: BERT's layers with causal attention.",
     source="Radford et al. 2018, Improving Language Understanding by Generative Pre-Training",
     tokenizer="bpe",
     base=GPT1,

@@ -40,7 +40,7 @@ TABLE = replace(
 LONGFORMER = replace(
     ROBERTA,
     model_type="longformer",
-    about="RoBERTa on 4,096 tokens: a window of 512 around each token, and global tokens; cost grows with the length.",
+    about="RoBERTa for 4,096 tokens: windowed attention of 512 tokens, and global tokens; linear cost.",
     source="Beltagy et al. 2020, arXiv:2004.05150",
     base=BASE,
     presets={"longformer-base-4096": PUBLISHED, "longformer-large-4096": size(24, 1024, PUBLISHED)},

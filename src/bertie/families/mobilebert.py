@@ -68,7 +68,7 @@ TABLE = WeightTable(
 
 MOBILEBERT = Variant(
     model_type="mobilebert",
-    about="24 narrow layers between wide vectors, no layer norm: 25 million parameters for a phone.",
+    about="24 narrow layers with bottlenecks, without layer normalization: 25 million parameters, for phones.",
     source="Sun et al. 2020, arXiv:2004.02984",
     tokenizer="wordpiece",
     base=BASE,

@@ -62,7 +62,7 @@ def architectures(prefix: str) -> dict[str, tuple[str, ...]]:
 
 ROBERTA = Variant(
     model_type="roberta",
-    about="BERT trained longer on more text: no pairs, new masks every epoch, byte-level BPE.",
+    about="BERT trained longer on more text: no NSP, dynamic masking, byte-level BPE.",
     source="Liu et al. 2019, arXiv:1907.11692",
     tokenizer="byte-bpe",
     base=BASE,

@@ -127,7 +127,7 @@ TABLE = WeightTable(
 
 T5 = Variant(
     model_type="t5",
-    about="Every task as text to text: an encoder, and a decoder that writes.",
+    about="Every task as text to text: an encoder and a decoder that generates the answer.",
     source="Raffel et al. 2020, arXiv:1910.10683",
     tokenizer="unigram",
     base=BASE,

@@ -10,7 +10,7 @@ BASE = replace(PUBLISHED, vocab_size=250_002)
 XLMR = replace(
     ROBERTA,
     model_type="xlm-roberta",
-    about="RoBERTa on 2.5 TB of text in 100 languages, one vocabulary of 250,000 pieces.",
+    about="RoBERTa on 2.5 TB of text in 100 languages, with one vocabulary of 250,000 tokens.",
     source="Conneau et al. 2020, arXiv:1911.02116",
     tokenizer="unigram",
     base=replace(ROBERTA.base, vocab_size=30_522),  # transformers' default where config.json says nothing

@@ -58,7 +58,7 @@ TABLE = WeightTable(
 
 XLNET = Variant(
     model_type="xlnet",
-    about="Permutation language model: predicts tokens in random order; relative positions, so texts of any length.",
+    about="Permutation language model: predicts tokens in random order; relative positions, so no maximum length.",
     source="Yang et al. 2019, arXiv:1906.08237",
     tokenizer="unigram",
     base=BASE,

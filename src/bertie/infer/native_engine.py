@@ -73,19 +73,19 @@ def unsupported(model: "Model") -> str | None:
     config: EncoderConfig = model.config
     widths = (config.hidden_size, config.embedding_size or config.hidden_size, config.intermediate_size)
     rules = {
-        "its encoder is one of its own": type(model.encoder) is Encoder,
+        "its encoder has a class of its own": type(model.encoder) is Encoder,
         "its attention is not full": isinstance(config.attention, Full) and not config.causal,
         "its positions are not learned": isinstance(config.positions, Learned),
-        "its layers are not BERT's": isinstance(config.layer, Residual) and config.layer.norm == "post",
+        "its layers are not those of BERT": isinstance(config.layer, Residual) and config.layer.norm == "post",
         f"its activation is {config.hidden_act}": config.hidden_act in ACTIVATIONS,
-        "its norms are not layer norms": config.norm_type == "layer" and config.embedding_norm,
-        "its embeddings are made in another way": not (config.trigram_embeddings or config.rescale_embeddings),
-        "a width is no multiple of 16": not any(width % 16 for width in (*widths, config.head_size)),
+        "it does not use layer normalization": config.norm_type == "layer" and config.embedding_norm,
+        "its embeddings differ from BERT's": not (config.trigram_embeddings or config.rescale_embeddings),
+        "a size is not a multiple of 16": not any(width % 16 for width in (*widths, config.head_size)),
         f"its attention heads are wider than {WIDEST_HEAD}": config.head_size <= WIDEST_HEAD,
-        "its heads are not as wide together as it is": config.attention_size == config.hidden_size,
-        "its embeddings are wider than its layers": widths[1] <= widths[0],
+        "its heads together are not as wide as the hidden size": config.attention_size == config.hidden_size,
+        "its embeddings differ in size from its layers": widths[1] <= widths[0],
         "it is not on the CPU": model.device.type == "cpu",
-        "a head reads all layers": not any(needs.hidden_states for needs in model.needs),
+        "one of its heads reads all layers": not any(needs.hidden_states for needs in model.needs),
     }
     return next((reason for reason, fine in rules.items() if not fine), None)
 

@@ -43,11 +43,11 @@ class TooLongCount:
     rows: int = 0
     long: int = 0
 
-    DONE: ClassVar = {"truncate": "cut to fit", "window": "read in windows", "error": "refused"}
+    DONE: ClassVar = {"truncate": "truncated", "window": "read in windows", "error": "refused"}
 
     def __str__(self) -> str:
         longer = f"{self.long:,} of {self.rows:,} texts are longer than {self.max_length} tokens"
-        return f"{longer}: {self.DONE[self.policy]} (policy {self.policy!r})"
+        return f"{longer}: {self.DONE[self.policy]} (too_long={self.policy})"
 
 
 class Predictor:

@@ -124,8 +124,8 @@ class _Table:
         if self.lost:
             names = ", ".join(map(repr, [*self.lost][:10]))
             self.form.notes.append(
-                f"columns that the first row does not have are left out of the table: {names}. "
-                "Write .jsonl to keep them."
+                f"columns that the first row does not have are omitted from the table: {names}. Write .jsonl "
+                "to keep them."
             )
 
 
@@ -146,8 +146,8 @@ class _Encoded:
     def tell(self) -> None:
         if self.rows:
             self.form.notes.append(
-                f"{self.rows:,} rows have characters that {self.form.encoding} cannot write; they are written as ?. "
-                "UTF-8 has all characters: --excel without --output-encoding."
+                f"{self.rows:,} rows have characters that {self.form.encoding} cannot encode; they are "
+                "written as ?. For all characters, use UTF-8: --excel without --output-encoding."
             )
 
 
@@ -198,7 +198,7 @@ def _xlsx(out: IO[bytes], form: Form) -> Iterator[Write]:
         yield table.write
         table.end()
         if sheet.cut:
-            form.notes.append(f"{sheet.cut:,} cells were cut to the 32,767 characters that Excel takes.")
+            form.notes.append(f"{sheet.cut:,} cells were truncated to 32,767 characters, the maximum of Excel.")
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def undefined(report: Mapping[str, Any]) -> list[str]:
     reasons: dict[str, list[str]] = {}
     for name, why in report.get("undefined", {}).items():
         reasons.setdefault(why, []).append(name)
-    return [f"not defined here, and given as 0: {', '.join(names)} ({why})" for why, names in reasons.items()]
+    return [f"not defined here, and reported as 0: {', '.join(names)} ({why})" for why, names in reasons.items()]
 
 
 def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:

@@ -44,7 +44,7 @@ def model_type(public: Mapping[str, Any]) -> Any:
 def only_here(own: Mapping[str, Any]) -> str:
     """What people are told of a config with settings under OWN; nothing where there are none."""
     said = ", ".join(f"{name}={value}" for name, value in own.items())
-    return f"Only Bertie opens this model: other programs do not know {said}." if own else ""
+    return f"Only Bertie can open this model: other programs do not know {said}." if own else ""
 
 
 def same(*names: str) -> dict[str, str]:

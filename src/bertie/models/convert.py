@@ -171,5 +171,5 @@ def _unpickle(pickle: Path, out: Path) -> None:
     command = [sys.executable, "-I", "-m", "bertie.models.unpickle", str(pickle.resolve()), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=UNPICKLE_LIMIT_S, check=False)
     if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["it ended without a word"])[-1]
+        reason = (done.stderr.strip().splitlines() or ["it ended without a message"])[-1]
         raise DataError(f"{pickle} was not converted: {reason[:500]}")

@@ -17,7 +17,7 @@ def main(source: Path, out: Path) -> None:
     try:
         state = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # the ways a file can be wrong are many; all of them end this process alone
-        sys.exit(f"it does not hold weights alone ({str(error).splitlines()[0]})")
+        sys.exit(f"it contains more than weights ({str(error).splitlines()[0]})")
     tensors = dict(state) if isinstance(state, dict) else {}
     if not tensors or not all(isinstance(n, str) and isinstance(t, Tensor) for n, t in tensors.items()):
         sys.exit("it is not a dictionary of names and tensors")

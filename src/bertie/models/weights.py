@@ -262,9 +262,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _way_out(folder: Path, name: str) -> str:
     if name.startswith("pytorch_model"):
-        return f"If you trust it, convert it once, which reads numbers alone: bertie convert --unsafe {folder} -o NEW"
+        return f"If you trust the file, convert it once; only numbers are read: bertie convert --unsafe {folder} -o NEW"
     way = 'transformers.AutoModel.from_pretrained("...").save_pretrained("...")'
-    return f"Convert it to {WEIGHTS} where you trust it: {way}."
+    return f"If you trust the file, convert it to {WEIGHTS} on another machine: {way}."
 
 
 def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]]:

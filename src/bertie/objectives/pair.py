@@ -52,7 +52,7 @@ class TextPair(Objective):
     @property
     def leave_out(self) -> str:
         """The end of an error's advice."""
-        return f"or leave it out: objectives.{self.name}=null."
+        return f"or remove the objective: objectives.{self.name}=null."
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Two logits from the pooled [CLS]."""

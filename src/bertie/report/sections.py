@@ -42,7 +42,7 @@ def page(
 ) -> Report:
     """The page of a model on a labelled file. source: the file's name, for the lines of the worst answers."""
     left = scores["left_out"]["total"]
-    counted = StatCard("examples", f"{scores['examples']:,}", f"{left:,} left out" if left else "")
+    counted = StatCard("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
     report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
     report.notes([*notes, *unknown_labels(scores)])
     answers(report, scores, findings, source=source)
@@ -133,7 +133,7 @@ def _labels(report: Report, scores: Mapping[str, Any]) -> None:
         rows.append([label, row["examples"], row["precision"], row["f1"], row["recall"], between(low, high), drawn])
     left = f" {len(occur) - LABELS:,} more have a higher F1." if len(occur) > LABELS else ""
     left += f" {len(per_label) - len(occur):,} have no example here." if len(occur) < len(per_label) else ""
-    about = f"Lowest F1 first.{left} Recall: the share of a label's examples that the model found."
+    about = f"Lowest F1 first.{left} Recall: the fraction of a label's examples that the model found."
     columns = ["label", "examples", "precision", "F1", "recall", "95% interval of the recall", scale("recall (0–1)")]
     report.section("Labels", about).table(columns, rows, stack=True)
 
@@ -194,7 +194,7 @@ def _subgroups(report: Report, findings: Mapping[str, Any], scores: Mapping[str,
 def _worst(report: Report, worst: Sequence[Mapping[str, Any]], source: str) -> None:
     if not worst:
         return
-    about = "The answers that are furthest from the truth, the worst first. Underlined: true. Coloured: predicted."
+    about = "The answers that are furthest from the truth, the worst first. Underlined: true. Colored: predicted."
     report.section("Worst answers", about)
     for one in worst:
         texts = "".join(f"<p>{''.join(map(_stretch, text))}</p>" for text in one["texts"])

@@ -133,12 +133,12 @@ def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: 
     """What should be changed before hours are spent: an epoch that leaves out much, a run that takes days."""
     found, read = [], planned["tokens_per_epoch"]
     if read < (1 - WASTED) * corpus_tokens:
-        why = "Sentence pairs need documents of several sentences, and the ends of documents are left out. "
+        why = "Sentence pairs need documents of several sentences, and the ends of documents are omitted."
         pairs = [name for name in ("nsp", "sop") if config.objectives.get(name) is not None]
         found.append(
             f"An epoch reads {count(read)} of the corpus's {count(corpus_tokens)} tokens. "
             + (
-                f"{why}Without them more is read: {' '.join(f'objectives.{name}=null' for name in pairs)}."
+                f"{why}More text is read without pairs: {' '.join(f'objectives.{name}=null' for name in pairs)}."
                 * bool(pairs)
             )
         )
@@ -147,7 +147,8 @@ def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: 
         rate = {"float32": rates.fp32, "bfloat16": rates.bf16}[planned["precision"]]
         if (least := planned["flops"] / (1e9 * rate * torch.get_num_threads())) > HOPELESS_S:
             found.append(
-                f"This run takes at least {duration(least)} on this processor, at the speed of its matrix products. "
-                "Fewer train.steps, a smaller model or --minutes fit a budget; a GPU fits the recipe."
+                f"This run takes at least {duration(least)} on this processor, estimated from the speed of "
+                "its matrix products. Lower train.steps, choose a smaller model, pass --minutes, or use a "
+                "GPU."
             )
     return found

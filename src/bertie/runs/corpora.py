@@ -48,7 +48,7 @@ def _texts(name: str, folders: list[Path]) -> Iterator[str]:
                 break
         else:
             if split != "train":
-                warn(f"{name}: no file of its split {split!r}; its text is not looked for.")
+                warn(f"{name}: no file of its split {split!r}, so its text is not removed.")
     if not tables:
         places = ", ".join(map(str, folders))
         raise DataError(f"None of the files of {name} is in {places}. Pass their folder: --data-dir FOLDER.")

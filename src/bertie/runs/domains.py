@@ -74,8 +74,5 @@ def table(found: Mapping[str, Any]) -> str:
         ]
         rows.append(f"{name:<{width}}  {cells[0]:>21}  {cells[1]:>21}")
     if any("before" not in both for both in found.values()):
-        rows.append(
-            "The figures before training are left out: the model had no trained masked-LM head, and started with a "
-            "fresh one."
-        )
+        rows.append("The values before training are omitted: the model had no trained masked-LM head.")
     return "\n".join(rows)

@@ -66,7 +66,7 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     if dataset and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
         shown = ", ".join(map(repr, odd[:10]))
-        notes.append(f"training has labels that {config.data} was not published with, and they are learnt too: {shown}")
+        notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     notes += task.notes(train, dev)
     return Examples(task, train, dev, dataset.metrics if dataset else kind.metrics, texts, notes)
 

@@ -150,7 +150,7 @@ class Run:
             return config
         rate, million = usual_rate(self.model.config.hidden_size), sum(p.numel() for p in self.model.parameters()) / 1e6
         if rate != config.optim.lr:
-            why = f"chosen for a model of {million:.3g} M parameters; {config.optim.lr:g} is BERT-base's"
+            why = f"chosen for a model of {million:.3g} M parameters; for BERT-base it is {config.optim.lr:g}"
             self.notes.append(f"optim.lr {rate:g}, {why}")
         return config.model_copy(update={"optim": config.optim.model_copy(update={"lr": rate})})
 
@@ -159,15 +159,15 @@ class Run:
         config, found = self.config, []
         usual = usual_rate(self.model.config.hidden_size)
         if config.optim.lr > ABSURD * usual:
-            found.append(f"optim.lr is {config.optim.lr:g}; models of this size usually learn with {usual:g}.")
+            found.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
         if config.epochs >= MANY_EPOCHS:
-            found.append(f"epochs is {config.epochs:g}; most models are fine-tuned for 3 to 20 epochs.")
+            found.append(f"epochs is {config.epochs:g}; usual values are 3 to 20.")
         labels = [example.label for example in self.examples.train]
         names = {label for label in labels if isinstance(label, str)}
         if len(labels) >= 20 and len(names) > 0.9 * len(labels):
             found.append(
-                f"{len(names):,} of {len(labels):,} training examples have a label of their own: the label column "
-                "looks like an id. Name the column of the labels with --label."
+                f"{len(names):,} of {len(labels):,} training examples have a unique label: the label column "
+                "looks like an id. Choose the label column with --label."
             )
         return found
 
@@ -185,8 +185,8 @@ class Run:
             check_trainable(model, self.start)
             if report.dropped:
                 console.say(
-                    f"{config.model} was fine-tuned for another task or other labels: "
-                    f"the head starts fresh ({', '.join(report.dropped)} not used)."
+                    f"{config.model} was fine-tuned for another task or other labels, so the head starts from "
+                    f"random weights ({', '.join(report.dropped)} not used)."
                 )
             console.say(f"{config.model}: {report}", level=1)
         if config.reinit:
@@ -232,7 +232,7 @@ class Run:
         if len(bare := nothing_left(encoded, tokenizer)):
             lines = ", ".join(str(examples[i].line) for i in bare[:5].tolist())
             more = ", ..." if len(bare) > 5 else ""
-            self.notes.append(f"{what}: {len(bare):,} examples have nothing left once cleaned (line {lines}{more})")
+            self.notes.append(f"{what}: {len(bare):,} examples are empty after cleaning (line {lines}{more})")
         return encoded
 
     def _evaluate(self) -> dict[str, float]:
@@ -302,7 +302,7 @@ class Run:
             return report
         examples, metric = self.examples, self.examples.metrics[0]
         if not self.without:
-            console.say(f"answers without a model: {', '.join(self.task.baselines)}", level=1)
+            console.say(f"baselines: {', '.join(self.task.baselines)}", level=1)
             self.without.update(baselines(self.task, examples.train, examples.dev))
         return {**report, "baselines": measured(self.task, examples.dev, answers, self.without, metric)}
 

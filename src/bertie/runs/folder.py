@@ -107,7 +107,7 @@ class RunFolder:
         """The results of a finished run, whose last files are written where its process was killed before they were."""
         if is_main() and not self.sealed(results):
             self._seal(page, keep)
-        console.say(f"{self.path} is finished already; its results are read. --overwrite starts again.")
+        console.say(f"{self.path} is finished already: returning its results. --overwrite starts again.")
         return results
 
     def begin(self, outline: Callable[[Path], None] | None = None) -> None:

@@ -199,14 +199,19 @@ def summary(planned: dict[str, Any]) -> str:
     )
     beside = ", ".join(f"{name} {flops / p['flops']:.0%}" for name, flops in p["flops_beside"].items())
     return shown + (
-        f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, "
-        f"on {p['device']} in {p['precision']}\n"
-        f"corpus: {p['documents']:,} documents, {p['instances_per_epoch']:,} instances "
-        f"and {p['tokens_per_epoch']:,} tokens an epoch\n"
-        f"plan: {p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
-        f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
+        (
+            f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, on "
+            f"{p['device']} in {p['precision']}\ncorpus: {p['documents']:,} documents, "
+            f"{p['instances_per_epoch']:,} instances and {p['tokens_per_epoch']:,} tokens per epoch\nplan: "
+            f"{p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
+            f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
+        )
         + (f" ({beside})" if beside else "")
-        + f"\ndisk: up to {size(p['disk_bytes']['most'])}, {size(p['disk_bytes']['checkpoint'])} a checkpoint"
-        + (f"\ntime: {duration(p['seconds'])} at {p['tokens_per_s']:,} tokens/s, tried here" if "seconds" in p else "")
+        + f"\ndisk: up to {size(p['disk_bytes']['most'])}, {size(p['disk_bytes']['checkpoint'])} per checkpoint"
+        + (
+            f"\ntime: {duration(p['seconds'])} at {p['tokens_per_s']:,} tokens/s, measured here"
+            if "seconds" in p
+            else ""
+        )
         + escape("".join(more))
     )

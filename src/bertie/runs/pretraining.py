@@ -51,8 +51,8 @@ class PreparedRun:
         precision.choose_device(config.train.device)
         if config.optim.warmup > config.train.steps:
             console.warn(
-                f"The rate rises for optim.warmup={config.optim.warmup:,.0f} steps and the run has "
-                f"{config.train.steps:,}: it never gets to {config.optim.lr:g}."
+                f"The learning rate rises for optim.warmup={config.optim.warmup:,.0f} steps, but the run has "
+                f"{config.train.steps:,}: it never reaches {config.optim.lr:g}."
             )
         self.data = RunData(config, self.tokenizer)
         if config.pseudo_perplexity:  # better now than when the training is done

@@ -81,7 +81,10 @@ def tune(
         with console.progress("tuning", wanted, done=len(_done(study)), unit="trials") as advance:
             while len(_done(study)) < wanted:
                 if hours is not None and time.monotonic() - began > hours * 3600:
-                    console.say(f"The {hours:g} h are over: {len(_done(study))} of {wanted} trials are done.")
+                    console.say(
+                        f"The time limit of {hours:g} h is reached: {len(_done(study))} of {wanted} "
+                        "trials are finished."
+                    )
                     break
                 trial = _ask(library, study, config.train.seed, points)
                 values = {name: _suggest(trial, name, choices) for name, choices in space.items()}

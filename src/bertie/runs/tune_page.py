@@ -16,7 +16,7 @@ def page(results: Mapping[str, Any]) -> Report:
     report.tiles(
         [
             StatCard(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
-            StatCard("trials", f"{results['done']}", f"{results['given up']} given up, {results['failed']} failed"),
+            StatCard("trials", f"{results['done']}", f"{results['given up']} pruned, {results['failed']} failed"),
             StatCard("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
         ]
     )

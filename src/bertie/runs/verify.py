@@ -122,14 +122,14 @@ def _files(folder: Path) -> str:
             raise DataError(
                 " ".join(found.damage[:SHOWN]) + f" ({len(found.damage)} in all)" * (len(found.damage) > SHOWN)
             )
-        return f"{found.files:,} files are as they were written" + _uncovered(found.uncovered)
+        return f"{found.files:,} files are intact" + _uncovered(found.uncovered)
     if (folder / RESULTS).is_file() and read_json(folder / RESULTS).get("format") == FORMAT:
         raise DataError(
             f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "
             "written. Run the same command again."
         )
     names = [name for name in checksums.names(folder) if not covered(name) and not name.startswith("checkpoint-")]
-    return f"there is no {checksums.CHECKSUMS}: not finished, or made by version 0.1" + _uncovered(names)
+    return f"there is no {checksums.CHECKSUMS}: not finished, or written by version 0.1" + _uncovered(names)
 
 
 def _uncovered(names: list[str]) -> str:
@@ -140,7 +140,7 @@ def _shards(folder: Path) -> str:
     shards = Shards.open(folder)
     if wrong := plans.damaged(folder / "plans"):
         raise DataError(f"{', '.join(map(str, wrong))}: damaged. The next run that needs it writes it again.")
-    return f"whole: {shards.num_documents:,} documents, {shards.num_values:,} {shards.manifest.get('kind', 'values')}"
+    return f"intact: {shards.num_documents:,} documents, {shards.num_values:,} {shards.manifest.get('kind', 'values')}"
 
 
 def _opens(folder: Path) -> str:
@@ -199,7 +199,7 @@ def _checkpoint(run: Path, folder: Path) -> str:
     if written is not None and xxhash.xxh3_128_hexdigest(metrics[:position]) != written:
         raise DataError(f"{log.METRICS} has changed since {folder.name} was saved: its bytes differ.")
     size = sum(path.stat().st_size for path in folder.iterdir())
-    return f"whole: {size:,} bytes"
+    return f"intact: {size:,} bytes"
 
 
 def _results(run: Path) -> str:
@@ -247,7 +247,7 @@ def _corpus(run: Path) -> str:
         text = Shards.open(path)
         tokens = home(text, identity["tokenizer"])
         if not (tokens / "manifest.json").exists():
-            said.append(f"{path} is whole; its token ids are gone, and would be made again")
+            said.append(f"{path} is intact; its token ids are missing and would be written again")
             continue
         ids = Shards.open(tokens)
         if ids.fingerprint != recorded.split()[0] or ids.manifest["corpus"] != text.fingerprint:

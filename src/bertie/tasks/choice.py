@@ -95,7 +95,7 @@ class ChoiceTask(Task):
         right = int(value) if value.isdecimal() else LETTERS.find(value) if len(value) == 1 else -1
         right = columns.choices.index(value) if value in columns.choices else right
         found = 0 <= right < len(choices)
-        return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is no choice")
+        return Example(texts, str(right), line) if found else InvalidRow(line, f"{columns.label} is not a choice")
 
     @classmethod
     def stratify_by(cls, example: Example) -> Hashable:

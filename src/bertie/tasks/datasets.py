@@ -50,5 +50,5 @@ def check(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
         except DataError as error:
             yield Checked(name, split.rows, problem=str(error))
             continue
-        problem = f"labels that are not the set's: {', '.join(sorted(odd)[:5])}" if odd else ""
+        problem = f"labels that are not in the published data set: {', '.join(sorted(odd)[:5])}" if odd else ""
         yield Checked(name, split.rows, skipped.rows, skipped, problem)

@@ -50,7 +50,9 @@ class RegressionTask(Task):
         except ValueError:
             number = math.nan
         return (
-            replace(found, label=number) if math.isfinite(number) else InvalidRow(line, f"{columns.label} is no number")
+            replace(found, label=number)
+            if math.isfinite(number)
+            else InvalidRow(line, f"{columns.label} is not a number")
         )
 
     @classmethod

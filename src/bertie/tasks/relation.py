@@ -72,7 +72,7 @@ class RelationTask(SequenceTask):
                 return InvalidRow(line, f"no {role} with start_idx and end_idx")
             start, end = int(str(ends[0])), int(str(ends[1])) + 1
             if not start < end <= len(text) or word not in (None, text[start:end]):
-                return InvalidRow(line, f"the {role} does not stand where the file says")
+                return InvalidRow(line, f"the {role} is not at the given position")
             entities.append(Entity(start, end, str(kind or "")))
         first, second = sorted(entities, key=lambda entity: entity.start)
         if second.start < first.end:

@@ -170,8 +170,9 @@ class SpanTask(Task):
             if lines:
                 shown = ", ".join(map(str, lines[:5]))
                 notes.append(
-                    f"{len(lines):,} of {len(examples):,} {what} questions have an answer that does not stand where "
-                    f"the file says (question {shown}{', ...' if len(lines) > 5 else ''}): nothing is learnt from them"
+                    f"{len(lines):,} of {len(examples):,} {what} questions have an answer that is not at the "
+                    f"given position (question {shown}{', ...' if len(lines) > 5 else ''}); they are not used "
+                    "for training"
                 )
         return notes
 

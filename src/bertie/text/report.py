@@ -92,9 +92,9 @@ class TokenizerReport:
             "script", *[f"{name}" for name in ("words", "pieces/word", "in 2+ pieces", "unknown", "characters known")],
             title=f"{self.texts:,} texts, {self.bytes / 1e6:,.1f} MB, vocabulary of {self.vocab_size:,}",
             caption=(
-                f"{facts['bytes_per_piece']:.2f} bytes a piece · {facts['round_trip']:.2%} of texts come back whole · "
-                f"{facts['vocabulary_used']:.1%} of the vocabulary used\n"
-                f"most frequent unknown words: {' '.join(word for word, _ in self.unknown.most_common(12)) or 'none'}"
+                f"{facts['bytes_per_piece']:.2f} bytes per token · round-trip rate {facts['round_trip']:.2%} "
+                f"· {facts['vocabulary_used']:.1%} of the vocabulary used\nmost frequent unknown words: "
+                f"{' '.join(word for word, _ in self.unknown.most_common(12)) or 'none'}"
             ),
         )  # fmt: skip
         for column in table.columns[1:]:

@@ -52,16 +52,16 @@ def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
     for word in dict.fromkeys(words):
         parts = _parts(tokenizer, word)
         if len(parts) != 1:
-            left_out[word] = f"is read as {len(parts)} words"
+            left_out[word] = f"is split into {len(parts)} words"
             continue
         old = [token.id for token in tokenizer.engine.model.tokenize(parts[0])]
         pieces = [tokenizer.id_to_token(i) for i in old]
         if model["type"] == "WordPiece" and len(parts[0]) > model["max_input_chars_per_word"]:
             left_out[word] = f"is longer than {model['max_input_chars_per_word']} characters"
         elif model["type"] == "BPE" and tokenizer.special_id("unk") in old and "unk" in tokenizer.special_tokens:
-            left_out[word] = "has characters the vocabulary lacks"
+            left_out[word] = "has characters that are not in the vocabulary"
         elif parts[0] in known or (len(old) == 1 and old[0] != tokenizer.special_id("unk")):
-            left_out[word] = "is one piece already"
+            left_out[word] = "is a token already"
         elif model["type"] == "BPE":
             for end in range(2, len(pieces) + 1):
                 before, after = "".join(pieces[: end - 1]), pieces[end - 1]

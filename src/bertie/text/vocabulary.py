@@ -164,9 +164,8 @@ def train(
     tokenizer = Tokenizer(engine, settings={**settings, "bertie": facts}, format=family)
     if tokenizer.vocab_size < size:
         console.warn(
-            f"The corpus gives {tokenizer.vocab_size:,} pieces, not the {size:,} asked for: it has {distinct:,} "
-            f"different words, and pieces seen under {min_frequency} times are not made. The vocabulary has "
-            f"{tokenizer.vocab_size:,}."
+            f"The vocabulary has {tokenizer.vocab_size:,} tokens instead of {size:,}: the corpus has only "
+            f"{distinct:,} different words, and tokens must occur at least {min_frequency} times."
         )
     return tokenizer
 

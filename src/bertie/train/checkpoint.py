@@ -107,7 +107,7 @@ def latest(run: Path) -> Checkpoint | None:
     Damaged ones are named in a warning and passed over. Raises DataError when all are damaged.
     """
     for torn in sorted(run.glob(".checkpoint-*.tmp")):
-        console.warn(f"{torn} was not finished when its process ended; it is skipped.")
+        console.warn(f"{torn} was not finished when its process ended. It is skipped.")
     damage = []
     for folder in reversed(_numbered(run)):
         try:
@@ -116,10 +116,10 @@ def latest(run: Path) -> Checkpoint | None:
             damage.append(str(error))
             continue
         for message in damage:
-            console.warn(f"{message} It is skipped: {folder.name} is used.")
+            console.warn(f"{message} It is skipped, and {folder.name} is used.")
         return checkpoint
     if damage:
-        every = f"No checkpoint of {run} is whole. Restore one from a copy, or start again: --overwrite."
+        every = f"No checkpoint of {run} is intact. Restore one from a copy, or start again: --overwrite."
         raise DataError(" ".join([*damage, every]))
     return None
 

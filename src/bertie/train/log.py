@@ -30,7 +30,7 @@ class MetricsLog:
         self.path = run / METRICS
         self._file = open(self.path, "ab")  # noqa: SIM115 - open as long as the run is
         if self._file.tell() < position:
-            console.warn(f"{self.path} is shorter than it was at step {step:,}: lines of the past are missing.")
+            console.warn(f"{self.path} is shorter than at step {step:,}: earlier lines are missing.")
         else:
             self._file.truncate(position)
         self._mirror = _tensorboard(run, step) if tensorboard else None

@@ -25,7 +25,11 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type == "cuda" and device.index is None:
         device = torch.device("cuda", rendezvous.local_rank())
     if (device.index or 0) >= _counts().get(device.type, 0):
-        built = "" if device.type != "cuda" or torch.version.cuda else " This torch is built for the CPU alone."
+        built = (
+            ""
+            if device.type != "cuda" or torch.version.cuda
+            else (" This installation of torch supports only the CPU.")
+        )
         raise UsageError(f"This machine has no device {name!r}.{built} {_there_is()}")
     return device
 
@@ -37,7 +41,7 @@ def _counts() -> dict[str, int]:
 
 def _there_is() -> str:
     here = [f"{kind}:{i}" if i else kind for kind, count in _counts().items() for i in range(count)]
-    return f"Use one that is here: {', '.join(here)}; or auto, which takes the best."
+    return f"Choose one of {', '.join(here)}; or auto, which chooses the fastest."
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
@@ -62,9 +66,9 @@ def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
     """One line: in what is computed, and for what reason."""
     chosen = f"Computing in {str(dtype).removeprefix('torch.')}"
     if precision != "auto":
-        return f"{chosen}, as train.precision={precision} asks."
+        return f"{chosen}, as set by train.precision={precision}."
     if dtype != choose_dtype("auto", device):
-        return f"{chosen}, as the run began; train.precision=auto would choose otherwise on this machine."
+        return f"{chosen}, as when the run started; train.precision=auto would choose otherwise on this machine."
     if device.type == "cpu":
         return f"{chosen}: here {machine.cpu_rates()}."
     able = "multiplies bfloat16 faster than float32" if dtype == torch.bfloat16 else "has no fast bfloat16"

@@ -27,7 +27,9 @@ def stop_on_signals() -> Iterator[StopRequest]:
         if request.name is not None and number == signal.SIGINT:
             raise KeyboardInterrupt
         request.name = signal.Signals(number).name
-        console.say("Stopping after this step with a checkpoint. Ctrl-C again stops at once, without one.")
+        console.say(
+            "Stopping with a checkpoint after this step. Press Ctrl-C again to stop at once, without a checkpoint."
+        )
 
     before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:

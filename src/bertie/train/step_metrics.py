@@ -112,7 +112,7 @@ class MetricAccumulator:
 def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: float) -> None:
     wrong = [f"the {name} loss" for name, total in totals.items() if not math.isfinite(total)]
     if not wrong and not math.isfinite(grad_norm):
-        wrong = ["the gradients' norm"]
+        wrong = ["the gradient norm"]
     if wrong:
         shown = ", ".join(map(str, step.samples[:64])) + (" ..." if len(step.samples) > 64 else "")
         raise Diverged(

@@ -6,7 +6,7 @@ ENGLISH = [
     (
         "squad",
         Dataset(
-            "SQuAD 1.1: where does the text answer the question?",
+            "SQuAD 1.1: extractive question answering",
             "squad",
             {"train": Split("train-v1.1*.json", rows=87_599), "dev": Split("dev-v1.1*.json", rows=10_570)},
             text=("question", "context"),
@@ -24,7 +24,7 @@ ENGLISH = [
     (
         "squad2",
         Dataset(
-            "SQuAD 2.0: where does the text answer the question, if it does?",
+            "SQuAD 2.0: extractive question answering, with unanswerable questions",
             "squad",
             {"train": Split("train-v2.0*.json", rows=130_319), "dev": Split("dev-v2.0*.json", rows=11_873)},
             text=("question", "context"),
@@ -122,7 +122,7 @@ ENGLISH = [
     (
         "swag",
         Dataset(
-            "SWAG: which of four endings goes on with the scene?",
+            "SWAG: which of four endings continues the scene?",
             "swag",
             {
                 "train": Split("train.csv", rows=73_546),

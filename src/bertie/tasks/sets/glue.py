@@ -54,7 +54,7 @@ GLUE = [
     (
         "mrpc",
         Dataset(
-            "MRPC: do the two sentences say the same?",
+            "MRPC: do the two sentences mean the same?",
             "MRPC",
             splits(3_668, 408, 1_725),
             text=("#1 String", "#2 String"),
@@ -68,7 +68,7 @@ GLUE = [
     (
         "stsb",
         Dataset(
-            "STS-B: how alike in meaning are two sentences, from 0 to 5?",
+            "STS-B: how similar in meaning are two sentences, from 0 to 5?",
             "STS-B",
             splits(5_749, 1_500, 1_379),
             text=PAIR,

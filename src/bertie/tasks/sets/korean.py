@@ -125,7 +125,7 @@ KOREAN = [
     (
         "korsts",
         Dataset(
-            "KorSTS: how alike in meaning are two Korean sentences, from 0 to 5?",
+            "KorSTS: how similar in meaning are two Korean sentences, from 0 to 5?",
             "korsts",
             {
                 "train": Split("sts-train.tsv", rows=5_749),
@@ -160,7 +160,7 @@ KOREAN = [
     (
         "klue-sts",
         Dataset(
-            "KLUE-STS: how alike in meaning are two Korean sentences, from 0 to 5?",
+            "KLUE-STS: how similar in meaning are two Korean sentences, from 0 to 5?",
             "klue",
             klue("klue-sts", "json", 11_668, 519),
             text=PAIR,
@@ -194,7 +194,7 @@ KOREAN = [
     (
         "korquad",
         Dataset(
-            "KorQuAD 1.0: where does the Korean text answer the question?",
+            "KorQuAD 1.0: extractive question answering in Korean",
             "korquad",
             {"train": Split("KorQuAD_v1.0_train.json", rows=60_407), "dev": Split("KorQuAD_v1.0_dev.json", rows=5_774)},
             text=("question", "context"),
@@ -212,7 +212,7 @@ KOREAN = [
     (
         "klue-mrc",
         Dataset(
-            "KLUE-MRC: where does the Korean text answer the question, if it does?",
+            "KLUE-MRC: extractive question answering in Korean, with unanswerable questions",
             "klue",
             klue("klue-mrc", "json", 17_554, 5_841),
             text=("question", "context"),
@@ -230,7 +230,7 @@ KOREAN = [
     (
         "klue-re",
         Dataset(
-            "KLUE-RE: how are two names in a Korean sentence related?",
+            "KLUE-RE: the relation of two entities in a Korean sentence",
             "klue",
             klue("klue-re", "json", 32_470, 7_765),
             text=("sentence",),
@@ -247,7 +247,7 @@ KOREAN = [
     (
         "klue-dp",
         Dataset(
-            "KLUE-DP: which word does each word of a Korean sentence hang on, and how?",
+            "KLUE-DP: Korean dependency parsing: the head and the relation of each word",
             "klue",
             klue("klue-dp", "tsv", 10_000, 2_000),
             text=("text",),
