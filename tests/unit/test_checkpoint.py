@@ -191,7 +191,7 @@ def test_a_damaged_file_is_named_and_the_older_checkpoint_used(tmp_path, capsys,
     assert "checkpoint-5 is used" in warning
 
     damage(old, new, name, "half")
-    with pytest.raises(DataError, match=r"checkpoint-10.*checkpoint-5.*No checkpoint of .* is whole"):
+    with pytest.raises(DataError, match=r"checkpoint-10.*checkpoint-5.*No checkpoint of .* is intact"):
         checkpoint.latest(tmp_path)
 
 
