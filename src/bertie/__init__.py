@@ -1,6 +1,6 @@
-"""Bertie: the complete BERT system, from raw text to predictions.
+"""Bertie: train and use BERT-style models, from raw text to predictions.
 
-The public names are loaded when they are first used, so that `import bertie` costs nothing.
+The public names are imported when they are first used, so `import bertie` is fast.
 """
 
 from importlib import import_module
@@ -62,11 +62,16 @@ def __dir__() -> list[str]:
 
 
 def load(folder: str | Path) -> "Model":
-    """The model in a folder, ready to predict: in evaluation mode, with `.tokenizer` and `.labels` set.
+    """Loads a model for inference: in evaluation mode, with `.tokenizer` and `.labels` set.
 
-    folder: of a model, of a run, or of a checkpoint; a run that has not finished gives its newest checkpoint's.
+    Args:
+        folder: Folder of a model, a run or a checkpoint. A run that has not finished gives its newest checkpoint.
 
-    Raises DataError: files missing or damaged, or vocabulary and weights not of one model.
+    Returns:
+        The model, on the CPU.
+
+    Raises:
+        DataError: Files are missing or damaged, or vocabulary and weights belong to different models.
     """
     from bertie import families
     from bertie.models.saving import check_vocabulary

@@ -10,7 +10,7 @@ import pytest
 from bertie.errors import Stopped, UsageError
 from bertie.runs import tune as module
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetuning import Watch
+from bertie.runs.finetuning import EvalCallback
 from bertie.runs.space import PAPER, Range, Space, grid, parse_space, varied
 from bertie.runs.tune import folder_name, tune
 from bertie.train.config import OptimConfig, TrainConfig
@@ -102,12 +102,12 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
 def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs that come to 0.9, 0.8 ... with looks in between; one has no loss."""
 
-    def pretend(settings: FinetuneConfig, folder: Path, *, watch: Watch) -> dict:
+    def pretend(settings: FinetuneConfig, folder: Path, *, callback: EvalCallback) -> dict:
         if settings.epochs == 3:
             raise Diverged("the loss is nan")
         value = 1 - settings.epochs / 20
         for share in (0.5, 1.0):
-            watch(share, {"accuracy": value})
+            callback(share, {"accuracy": value})
         (folder / "model").mkdir(parents=True)
         (folder / "model" / "model.safetensors").write_bytes(b"w")
         return {"dev": {"accuracy": value}, "metrics": ["accuracy"]}
@@ -167,7 +167,7 @@ def test_killed_or_not_the_trials_are_the_same(
     stops: list[tuple[int, str]] = []
     calls = 0
 
-    def pretend(settings: FinetuneConfig, folder: Path, *, watch: Watch) -> dict:
+    def pretend(settings: FinetuneConfig, folder: Path, *, callback: EvalCallback) -> dict:
         nonlocal calls
         calls += 1
         now = [when for call, when in stops if call == calls]
@@ -183,7 +183,7 @@ def test_killed_or_not_the_trials_are_the_same(
             step = round(settings.train.steps * look / 4)
             with path.open("a") as file:
                 file.write(json.dumps({"kind": "valid", "step": step, "accuracy": shown}) + "\n")
-            watch(step / settings.train.steps, {"accuracy": shown})
+            callback(step / settings.train.steps, {"accuracy": shown})
             if "amid" in now and look == 2:
                 raise Stopped("a kill")
         if "at the end" in now:

@@ -1,14 +1,14 @@
-"""From files to a corpus: documents of clean sentences in shards, every record kept or counted, and a card.
+"""Builds a corpus from files: documents of clean sentences in shards, counts of all records, and a card.
 
-    inputs -> units (sources) -> parts (prepare, in any number of processes) -> duplicates out -> shards, in order
+    inputs -> units (sources) -> parts (prepare, in several processes) -> deduplication -> shards, in order
 
-    folder/manifest.json, shard-*       data/shards.py; the manifest also holds the account and the statistics
-    folder/quarantine.jsonl             the bad records: where, why, and how they begin
-    folder/card.md, card.json           the manifest for people, and how long it took
+    folder/manifest.json, shard-*       data/shards.py; the manifest also has the counts and the statistics
+    folder/quarantine.jsonl             the unreadable records: position, reason, and their beginning
+    folder/card.md, card.json           a readable summary, and the time
     folder/tokens-<tokenizer>/          the same documents as token ids (data/tokens.py)
 
-The bytes of all but the card and checksums.json depend on the inputs and the config alone. What is finished stays in
-folder/.work until the manifest is written; the same call goes on from there.
+All files but the card and checksums.json depend only on the inputs and the config. Finished units are in folder/.work
+until the manifest is written; the same call resumes from them.
 """
 
 import json
@@ -62,13 +62,23 @@ def build(
     engine: str = "processes",
     overwrite: bool = False,
 ) -> Shards:
-    """Make a corpus of files, folders, globs, "-" (standard input) or "python:PACKAGE,...", and open it.
+    """Builds a corpus, or opens it when it is complete. The same call resumes an interrupted build.
 
-    evaluation: texts by the name of their set; what shares a long run of words with them is left out of the corpus:
-    documents, or paragraphs where duplicates are looked for among paragraphs. engine: a row of executors.ENGINES.
-    Goes on where an interrupted call with the same inputs and config stopped; when that one had finished, there is
-    nothing to do. Raises DataError when an input is missing or nothing usable is found, UsageError when the folder
-    holds something else, Stopped (exit 75) when the disk is full.
+    Args:
+        inputs: Files, folders, globs, "-" (standard input) or "python:PACKAGE,...".
+        folder: The corpus folder to write.
+        config: The processing of the documents.
+        evaluation: Name of a data set -> its texts. Documents that share a long n-gram of words with them are removed,
+            or
+            paragraphs where paragraphs are deduplicated.
+        workers: Number of processes. It does not affect the output.
+        engine: "processes" or "ray".
+        overwrite: Whether to delete first what Bertie wrote in the folder.
+
+    Raises:
+        DataError: An input is missing, or contains no usable text.
+        UsageError: The folder contains other files.
+        Stopped: The disk is full. The same call resumes the build.
     """
     begun = time.monotonic()
     folder = Path(folder)
@@ -122,12 +132,12 @@ def build(
 
 
 def covered(name: str) -> bool:
-    """Whether a file of a corpus folder is vouched for by the manifest of its shards, or is unfinished work."""
+    """Returns whether a file of a corpus folder is covered by the manifest of its shards, or is unfinished work."""
     return name.startswith(("shard-", "tokens-", ".work/", ".encode.lock"))
 
 
 def documents(folder: str | Path) -> Iterator[list[str]]:
-    """The documents of a corpus, each as its sentences, streamed."""
+    """Yields the documents of a corpus, each as a list of sentences."""
     for values, sentences, bounds in Shards.open(folder, verify=False):
         for first, last in _chunks(bounds):
             decoded = decode(values, sentences[bounds[first] : bounds[last] + 1])
@@ -136,13 +146,13 @@ def documents(folder: str | Path) -> Iterator[list[str]]:
 
 
 def texts(folder: str | Path) -> Iterator[str]:
-    """The sentences of a corpus, streamed."""
+    """Yields the sentences of a corpus."""
     for document in documents(folder):
         yield from document
 
 
 def _chunks(bounds: Int64) -> Iterator[tuple[int, int]]:
-    """Ranges of documents of about CHUNK sentences."""
+    """Yields ranges of documents of about CHUNK sentences."""
     first = 0
     while first < len(bounds) - 1:
         last = max(first + 1, int(np.searchsorted(bounds, bounds[first] + CHUNK, side="right")) - 1)
@@ -160,9 +170,8 @@ def _identity(
     evaluation: Evaluation | None,
     work: Path,
 ) -> tuple[dict[str, Any], dict[str, Any], str]:
-    """What tells whether unfinished work can be gone on with; what the manifest says of the inputs; and their hash as
-    version 0.1 made it, of sizes in place of contents.
-    """
+    """Returns the fingerprint of unfinished work, the description of the inputs in the manifest, and the fingerprint of
+    version 0.1, which uses the sizes of the inputs instead of their contents."""
     paths = dict.fromkeys(Path(item[0]) for unit in units for item in unit.items)
     sizes = {path: path.stat().st_size for path in paths}
     if not sum(sizes.values()):
@@ -199,7 +208,7 @@ def _merge(
     dropped: Counter[str],
     account: dict[str, Any],
 ) -> Shards:
-    """Write the shards from all parts, in order, without duplicates."""
+    """Writes the shards from all parts in order, without duplicates."""
     parts = [
         work / f"unit-{number:06d}.{part:03d}.part"
         for number, result in enumerate(results)
@@ -238,7 +247,7 @@ def _merge(
 
 
 def _kept(parts: list[Path], work: Path, config: CorpusConfig, dropped: Counter[str]) -> dedup.Mask:
-    """Which pieces of all parts stay. Memory: 40 to 50 bytes a piece, whatever its length."""
+    """Returns which passages of all parts are kept. It needs 40 to 50 bytes of memory per passage."""
     signatures, hashes = work / "signatures", []
     with atomic_write(signatures) as file:
         for path in parts:
@@ -261,7 +270,7 @@ def _kept(parts: list[Path], work: Path, config: CorpusConfig, dropped: Counter[
 
 
 def _write_quarantine(folder: Path, work: Path, units: int) -> None:
-    """All units' bad records in one file, with lines counted from the start of each file."""
+    """Writes the unreadable records of all units to one file, with line numbers of the input files."""
     base: dict[str, tuple[int, int]] = {}  # path -> (byte, line ends before it)
     with atomic_write(folder / "quarantine.jsonl") as file:
         for number in range(units):
@@ -290,7 +299,7 @@ def _line_ends(path: str, start: int, stop: int) -> int:
 
 
 def _say_nothing_is_left(work: Path, folder: Path, dropped: Counter[str], units: int) -> None:
-    """Raise DataError that says what happened to all records; the folder is left as it was found."""
+    """Raises DataError with the reasons of all dropped records. The folder remains unchanged."""
     _write_quarantine(work, work, units)
     with open(work / "quarantine.jsonl", encoding="utf-8") as file:
         first = next(map(json.loads, file), None)

@@ -1,7 +1,7 @@
-"""Small tables of made-up reviews, so that every command can be tried without a download.
+"""Small tables of generated reviews, so that every command can be tried without a download.
 
-A template grammar writes the sentences: nobody's text is in them. The same call returns the same rows on every machine.
-A model that scores well on them has learned this grammar, and little about real reviews.
+A template grammar generates the sentences. The same call returns the same rows on every machine. A model with a high
+score has learned this grammar, and little about real reviews.
 """
 
 import random
@@ -16,11 +16,11 @@ LABELS = ("positive", "negative")
 
 @dataclass(frozen=True)
 class Grammar:
-    """What the sentences of one language are made of.
+    """The grammar of one language.
 
-    topics: a place and the things to be judged there. words: label -> predicates. patterns: sentences with gaps for the
-    {place}, for judgements of the label ({a}, {b}) and for one of the other label ({other}), which never stands last.
-    closing: label -> what may follow.
+    topics: a place and the things to judge there. words: label -> predicates. patterns: sentences with gaps for the
+    {place}, for predicates of the label ({a}, {b}) and for one of the other label ({other}), which is never last.
+    closing: label -> optional last sentences.
     """
 
     topics: Mapping[str, tuple[str, ...]]
@@ -105,9 +105,18 @@ GRAMMARS = Registry("language", (("en", ENGLISH), ("ko", KOREAN)))
 
 
 def reviews(language: str = "en", rows: int = ROWS, seed: int = 0) -> list[tuple[str, str]]:
-    """Returns (text, label) rows: half of them positive, no text twice, the labels mixed.
+    """Returns generated reviews, half of them positive, in random order without duplicates.
 
-    Raises UsageError for a language without a grammar.
+    Args:
+        language: "en" or "ko".
+        rows: Number of reviews.
+        seed: Seed of the generator.
+
+    Returns:
+        Rows of (text, label).
+
+    Raises:
+        UsageError: There is no grammar for the language.
     """
     grammar, rng = GRAMMARS[language], random.Random(seed)
     found: dict[str, str] = {}

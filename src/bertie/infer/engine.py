@@ -1,11 +1,11 @@
-"""`Engine`: what runs a model. A batch of ids in, named arrays out; nothing else of the model is seen from here on.
+"""`Engine`: protocol of what runs a model. It takes a batch of ids and returns named arrays.
 
     Ids -> Engine.run -> {"sequence": (B, L)}, {"last_hidden_state": (T, H)}, {"mlm": (N, V)} ...
 
-Everything that uses a model stands on this: predict, evaluate, embed, fill-mask, perplexity, a benchmark, a server. The
-path through torch is the first engine (torch_engine.py). Batches are made in batching.py.
+Predict, evaluate, embed, fill-mask, perplexity, benchmarks and servers use this protocol. torch_engine.py is the engine
+for PyTorch. batching.py makes the batches.
 
-B sequences · T tokens · N places that are asked · H hidden size · L outputs of a head · V vocabulary
+B sequences · T tokens · N requested positions · H hidden size · L outputs of a head · V vocabulary
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,18 +24,24 @@ Array = NDArray[np.float32]
 
 @runtime_checkable
 class Engine(Protocol):
-    """A model that is ready to be used. It keeps no state between batches."""
+    """A model that is ready for inference. It has no state between batches."""
 
     @property
     def facts(self) -> Facts:
-        """What the model is, which arrays it gives, where and in which numbers it is computed."""
+        """The properties of the model: outputs, labels, maximum length, device and precision."""
         ...
 
     def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """Those of `facts.outputs` that are asked for, float32, for one batch.
+        """Computes one batch.
 
-        A row is a token's, a sequence's or a place's, as `facts.outputs` says, in the order of `ids`. The whole batch
-        is computed at once: its memory is the caller's to bound. A sequence's rows do not depend on the others of the
-        batch beyond the rounding of sums (2e-6 in float32).
+        The whole batch is computed at once, so the caller must limit its size. The rows of a sequence depend on the
+        other sequences of the batch only by rounding (2e-6 in float32).
+
+        Args:
+            ids: The token ids of the batch.
+            outputs: Names of the requested arrays, from `facts.outputs`.
+
+        Returns:
+            Name -> float32 array. A row belongs to a token, a sequence or a position, as `facts.outputs` defines.
         """
         ...

@@ -1,4 +1,4 @@
-"""Words for masks: what a masked language model would put in the gaps of a text.
+"""Mask filling: the predictions of a masked language model for the masks of a text.
 
 N masks · V vocabulary
 """
@@ -17,7 +17,7 @@ from bertie.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class MaskPrediction:
-    """One proposal for a mask: the token, its probability, and the text with the token in the mask's place."""
+    """One prediction for a mask: the token, its probability, and the text with the token instead of the mask."""
 
     token: str
     probability: float
@@ -25,9 +25,11 @@ class MaskPrediction:
 
 
 def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_length: int) -> list[list[MaskPrediction]]:
-    """The most probable tokens for each mask in `text`, best first; the other masks stay masks.
+    """Returns the most probable tokens for each mask in `text`, best first. Other masks remain masks.
 
-    Raises DataError when the text has no mask or does not fit; UsageError when the model has no masked-LM head.
+    Raises:
+        DataError: The text has no mask, or is too long.
+        UsageError: The model has no masked-LM head.
     """
     if "mlm" not in engine.facts.heads:
         raise UsageError("This model has no masked-LM head. Use the folder of a pre-trained masked language model.")

@@ -1,11 +1,10 @@
-"""A model at work: answers for texts, words for masks, metrics for a labelled file.
+"""Inference: predictions for texts, tokens for masks, metrics of a labeled file.
 
-    rows -> chunks -> Encoded -> Engine, by batches of like length -> logits -> Prediction, in the order of the rows
+    rows -> chunks -> Encoded -> Engine, in batches of similar length -> logits -> Prediction, in the order of the rows
 
-What examples, answers and metrics are, the model's task says (tasks/base.py); what runs the model is an engine.
-
-Everything streams in bounded memory, and a row that cannot be used yields its reason in its own place. In float32 (the
-default) a text's probabilities do not depend on its neighbours beyond a few millionths, the rounding of sums.
+The task of the model defines examples, predictions and metrics (tasks/base.py). An engine runs the model. Everything is
+streamed in bounded memory. A row that cannot be used returns its reason in its position. In float32 (the default), the
+probabilities of a text depend on the other texts of its batch only by rounding, a few millionths.
 
 W sequences · T tokens · L outputs of the head
 """
@@ -36,7 +35,7 @@ Text = str | tuple[str, ...]
 
 @dataclass
 class TooLongCount:
-    """How many texts did not fit into `max_length` tokens, and what was done."""
+    """Counts the texts that are longer than `max_length` tokens, and reports how they were handled."""
 
     policy: TooLong
     max_length: int
@@ -51,10 +50,16 @@ class TooLongCount:
 
 
 class Predictor:
-    """A model with what it takes to use it; what is not given is as the model was trained.
+    """A model with a tokenizer and the settings for inference. The defaults are those of the training.
 
-    model: one in torch, which has its tokenizer, or any engine with a tokenizer beside it. Raises UsageError: a model
-    without a tokenizer, or a max_length beyond its positions.
+    Args:
+        model: A torch model with its tokenizer, or any engine together with `tokenizer`.
+        tokenizer: The tokenizer. Default: that of the model.
+        max_length: Maximum number of tokens of a sequence.
+        too_long: Handling of longer texts: truncate, window or error.
+
+    Raises:
+        UsageError: There is no tokenizer, or max_length is larger than the number of positions.
     """
 
     def __init__(
@@ -96,7 +101,7 @@ class Predictor:
 
     @property
     def task(self) -> Task:
-        """What the model was fine-tuned for. Raises UsageError when it was not."""
+        """The task of the model. Raises UsageError for a model without a task head."""
         if self._task is None:
             raise UsageError(
                 "This model has no task head: it is a pre-trained model. Fine-tune it first: "
@@ -110,16 +115,16 @@ class Predictor:
 
     @property
     def answers(self) -> bool:
-        """Whether the model was fine-tuned for something."""
+        """Whether the model has a task head."""
         return self._task is not None
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names it can answer with."""
+        """The names of the labels."""
         return self.task.labels
 
     def predict(self, texts: Sequence[Text]) -> list[Prediction]:
-        """One Prediction per text, or per tuple of texts. Raises DataError for an empty text."""
+        """Returns one `Prediction` per text, or per tuple of texts. Raises DataError for an empty text."""
         rows = [_row(text, number) for number, text in enumerate(texts, 1)]
         answers = []
         for row, answer in self.stream(rows):
@@ -131,9 +136,12 @@ class Predictor:
     def stream(
         self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
     ) -> Iterator[tuple[Row, Prediction | InvalidRow]]:
-        """Each row with its Prediction, or with why it has none, in order. `long` is told of texts that do not fit.
+        """Yields each row with its `Prediction`, or with the reason why it has none, in order.
 
-        eager: answer whatever has arrived rather than wait for a full chunk, as someone who types lines expects.
+        Args:
+            rows: Examples and invalid rows.
+            eager: Whether to predict rows as soon as they arrive, for interactive input, instead of in full chunks.
+            long: Counts the texts that are too long.
         """
         for chunk, answers, _ in self._answered(rows, eager=eager, long=long):
             yield from zip(chunk, answers, strict=True)
@@ -141,7 +149,7 @@ class Predictor:
     def _answered(
         self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
     ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Encoded]]:
-        """Chunks of rows with their answers, and what was read of those that are examples."""
+        """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
         for chunk in as_they_come(rows, CHUNK) if eager else chunks(rows, CHUNK):
             good = [row for row in chunk if isinstance(row, Example)]
             encoded = self._encode(good)
@@ -162,7 +170,7 @@ class Predictor:
             yield chunk, answers, encoded
 
     def logits(self, encoded: Encoded) -> Array:
-        """What the task decodes, for all sequences in their order. -> (W, L), or (T, L) for a task of tokens"""
+        """Returns the logits of all sequences in their order: (W, L), or (T, L) for a task with token labels."""
         return run(self.engine, encoded.packed(), (self.task.output,))[self.task.output]
 
     def evaluate(
@@ -173,9 +181,9 @@ class Predictor:
         long: TooLongCount | None = None,
         findings: "Findings | None" = None,
     ) -> Scores:
-        """Count true and predicted labels over labelled rows; bad rows go to `skipped`, as no model can answer.
+        """Counts true and predicted labels of labeled rows. Invalid rows are added to `skipped`.
 
-        findings: shown the same answers.
+        findings: also receives the predictions.
         """
         scores = self.task.scores()
         for chunk, answers, encoded in self._answered(rows, long=long):
@@ -205,7 +213,7 @@ class Predictor:
         on_columns: Callable[[Columns], None] = lambda columns: None,
         findings: "Findings | None" = None,
     ) -> dict[str, Any]:
-        """The metrics of a labelled file (Scores.report), with what was left out and what did not fit."""
+        """Returns the metrics of a labeled file (Scores.report), with skipped rows and texts that are too long."""
         skipped, long = SkipReport(), TooLongCount(self.too_long, self.max_length)
         rows = self.task.rows(path, format, on_columns=on_columns)
         report = self.evaluate(rows, skipped=skipped, long=long, findings=findings).report()
@@ -215,7 +223,7 @@ class Predictor:
         return report
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:
-        """The most probable tokens for each mask in `text`, best first (fill.py)."""
+        """Returns the most probable tokens for each mask in `text`, best first (fill.py)."""
         return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:
@@ -226,24 +234,60 @@ class Predictor:
 
 
 def predict(model: "Model | Engine", texts: Sequence[Text], **options: Any) -> list[Prediction]:
-    """One Prediction per text, or per tuple of texts; `options` are Predictor's. Raises DataError for an empty text."""
+    """Predicts labels for texts.
+
+    Args:
+        model: A fine-tuned model (`bertie.load`), or an engine.
+        texts: Texts, or tuples of texts for tasks on pairs.
+        **options: Options of `Predictor`.
+
+    Returns:
+        One `Prediction` per text.
+
+    Raises:
+        DataError: A text is empty.
+        UsageError: The model has no task head.
+    """
     return Predictor(model, **options).predict(texts)
 
 
 def fill_mask(model: "Model | Engine", text: str, *, top: int = 5, **options: Any) -> list[list[MaskPrediction]]:
-    """The most probable tokens for each [MASK] in `text`, best first. Raises DataError when it has none."""
+    """Predicts masked tokens.
+
+    Args:
+        model: A model with a masked-LM head, or an engine.
+        text: A text with one or more mask tokens.
+        top: Number of predictions per mask.
+        **options: Options of `Predictor`.
+
+    Returns:
+        For each mask, the most probable tokens, best first.
+
+    Raises:
+        DataError: The text has no mask.
+    """
     return Predictor(model, **options).fill_mask(text, top=top)
 
 
 def score(model: "Model | Engine", path: Path | str, format: TableFormat = LABELLED, **options: Any) -> dict[str, Any]:
-    """Every metric of a labelled file with its interval, as the model's task has them; `options` are Predictor's."""
+    """Computes the metrics of a model on a labeled file.
+
+    Args:
+        model: A fine-tuned model (`bertie.load`), or an engine.
+        path: A file of labeled examples: csv, tsv, jsonl, parquet ...
+        format: Columns and encoding of the file.
+        **options: Options of `Predictor`.
+
+    Returns:
+        Every metric of the task, with its 95% interval.
+    """
     return Predictor(model, **options).score(path, format)
 
 
 def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
-    """How a model was fine-tuned to read, as its tokenizer_config.json says, with BERT's own limits where it does not.
+    """Returns how a fine-tuned model reads texts, from its tokenizer_config.json, with BERT's limits as default.
 
-    max_length: tokens; too_long: the policy, None where it does not say; texts: columns of text, 2 for pairs.
+    max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs.
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -255,7 +299,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def set_training_facts(tokenizer: Tokenizer, task: Task, *, max_length: int, too_long: TooLong, texts: int) -> None:
-    """Write down what a model is fine-tuned for and how it reads, so that using it later needs no flags."""
+    """Stores the task of a model and how it reads texts, so that inference needs no options."""
     tokenizer.settings["model_max_length"] = max_length
     ours = tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}

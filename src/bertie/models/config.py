@@ -1,8 +1,8 @@
 """`EncoderConfig`: everything that makes one encoder differ from another, as values. Imports no torch.
 
-What comes in kinds (positions, attention, layer, sharing: models/kinds.py) is a value with settings of its own, so that
-what no code honours cannot be written down. Overrides and files are flat all the same: models/flat.py.
-The planner prices a config without building it; a family is a set of these values (families/).
+Positions, attention, layers and weight sharing have several kinds (models/kinds.py). Each kind has its own settings, so
+settings without an effect cannot be written. Overrides and files use flat names (models/flat.py). The cost of a config
+is computed without building the model. A family is a set of these values (families/).
 """
 
 from dataclasses import dataclass, field, fields
@@ -38,10 +38,10 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob", "embedding_dr
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """An encoder's shape and choices; the defaults are BERT-BASE uncased (Devlin et al. 2018, section 3; release)."""
+    """The shape and the variant of an encoder. The defaults are BERT-base uncased (Devlin et al. 2018, section 3)."""
 
     unread: ClassVar[frozenset[str]] = frozenset()
-    """Fields that the encoder of this kind of config does not read, so that nobody can change them."""
+    """Fields that this kind of encoder does not use. They cannot be changed."""
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -80,7 +80,7 @@ class EncoderConfig:
     num_decoder_layers: int | None = None
     decoder_start_token_id: int = 0
     heads: HeadConfigs = field(default=HeadConfigs())
-    """What the heads on the encoder do in another way than BERT's."""
+    """Settings of the heads that differ from BERT's."""
 
     def __post_init__(self) -> None:
         sizes = ("vocab_size", "hidden_size", "num_attention_heads", "intermediate_size", "max_position_embeddings")
@@ -111,45 +111,46 @@ class EncoderConfig:
                 raise UsageError(f"{one.name} has no effect in {type(self).__name__.removesuffix('Config')}. Omit it.")
 
     def replace(self, **changes: Any) -> Self:
-        """The same config with some fields changed, by their flat names (models/flat.py).
+        """Returns the same config with some fields changed, by their flat names (models/flat.py).
 
-        Raises UsageError for a field there is not, that does not go with this config, or a value of the wrong type;
-        DataError for a value out of bounds.
+        Raises:
+            UsageError: A field is unknown or does not apply to this config, or a value has the wrong type.
+            DataError: A value is out of range.
         """
         return flat.changed(self, changes)
 
     def flat(self) -> dict[str, Any]:
-        """Every field by its flat name; what comes in kinds as the kind's name and its settings."""
+        """Returns every field by its flat name. A kind is its name and its settings."""
         return flat.flattened(self)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A field by its flat name; the default where this config's kinds have no such setting."""
+        """Returns a field by its flat name, or the default where this config's kinds have no such setting."""
         return self.flat().get(name, default)
 
     @property
     def attention_size(self) -> int:
-        """Width of all attention heads together."""
+        """Total size of all attention heads."""
         return self.layer.attention_size(self)
 
     @property
     def head_size(self) -> int:
-        """Width of one attention head."""
+        """Size of one attention head."""
         return self.attention_size // self.num_attention_heads
 
     @property
     def attends_to_all(self) -> bool:
-        """Whether every token sees all of its sequence, near or far alike, by `SelfAttention`."""
+        """Whether every token attends to all tokens of its sequence, by `SelfAttention`."""
         plain = isinstance(self.attention, Full) and isinstance(self.layer, Residual)
         return plain and not (self.causal or self.positions.kind == "relative")
 
     @property
     def position_offset(self) -> int:
-        """The position of a sequence's first token."""
+        """The position id of a sequence's first token."""
         after_pad = isinstance(self.positions, Learned) and self.positions.positions_after_pad
         return self.pad_token_id + 1 if after_pad else 0
 
     @property
     def max_length(self) -> int:
-        """The most tokens a sequence can have."""
+        """The maximum number of tokens of a sequence."""
         learned = isinstance(self.positions, Learned)
         return self.max_position_embeddings - self.position_offset if learned else MOST

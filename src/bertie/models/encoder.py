@@ -1,8 +1,8 @@
-"""The encoder. What differs between BERT and its family is in `EncoderConfig`; this file asks for no names.
+"""The encoder. `EncoderConfig` has all differences between BERT and its variants; this file has no model names.
 
-Token ids become vectors (nn/embeddings.py), pass L layers (nn/layer.py), and come out as `last_hidden_state`. All but
-attention runs on real tokens only and does not know how the batch is laid out. Returns hidden states; heads live in
-heads/, losses in objectives/ and tasks/.
+Token ids become vectors (nn/embeddings.py), pass L layers (nn/layer.py), and are returned as `last_hidden_state`. All
+modules but attention process only real tokens and do not depend on the layout of the batch. Heads are in heads/, losses
+in objectives/ and tasks/.
 
 B sequences · T real tokens of the batch · S longest sequence · H hidden size · N heads
 """
@@ -30,7 +30,7 @@ from bertie.nn.window import window_mask
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What the encoder found. Hidden states are (T, H) packed or (B, S, H) padded; attentions are (B, N, S, S)."""
+    """The output of an encoder. Hidden states are (T, H) packed or (B, S, H) padded; attentions are (B, N, S, S)."""
 
     last_hidden_state: Tensor
     layout: Layout
@@ -44,19 +44,19 @@ class EncoderOutput:
     summary_last: bool = False  # whether the last token stands for its sequence, not the first ([CLS])
 
     def summary(self) -> Tensor:
-        """The hidden state of the token that stands for its sequence. -> (B, H)"""
+        """The hidden state (B, H) of the token that represents its sequence."""
         return summary(self.last_hidden_state, self.layout, last=self.summary_last)
 
 
 def summary(hidden: Tensor, layout: Layout, *, last: bool) -> Tensor:
-    """The hidden state of each sequence's last token, or of its first. hidden (T, H) or (B, S, H) -> (B, H)"""
+    """Returns the hidden state of each sequence's last or first token. hidden (T, H) or (B, S, H) -> (B, H)"""
     return layout.last(hidden) if last else layout.first(hidden)
 
 
 class Encoder(nn.Module):
-    """A bidirectional transformer encoder. Devlin et al. 2018, section 3; release file modeling.py, BertModel.
+    """A transformer encoder. Devlin et al. 2018, section 3; google-research/bert, modeling.py, BertModel.
 
-    Weights stay float32; `compute_dtype = torch.bfloat16` runs everything behind the embeddings in bf16.
+    Weights stay float32. `compute_dtype = torch.bfloat16` computes everything after the embeddings in bfloat16.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -106,12 +106,25 @@ class Encoder(nn.Module):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:
-        """input_ids (T,) with a Packed layout, or (B, S) with a Padded one or an attention_mask (B, S), 1 = real.
+        """Computes hidden states.
 
-        token_type_ids, position_ids: as input_ids; left out, they are zeros and 0, 1, 2 ... in every sequence.
-        global_attention_mask: as input_ids, 1 on the tokens that see and are seen by all, where attention is windowed.
-        cache: of a causal model on a padded batch; the tokens are read as those after what it holds, and added to it.
-        Raises DataError when a sequence is longer than the model has positions.
+        Args:
+            input_ids: Token ids (T,) with a `Packed` layout, or (B, S) with a `Padded` layout or an attention_mask.
+            token_type_ids: Segment ids, same shape as input_ids. Default: zeros.
+            layout: The positions of the sequences in input_ids.
+            attention_mask: (B, S), 1 for real tokens and 0 for padding, instead of a layout.
+            position_ids: Positions, same shape as input_ids. Default: 0, 1, 2 ... in every sequence.
+            global_attention_mask: Same shape as input_ids, 1 for tokens with global attention, for windowed attention.
+            cache: Keys and values of earlier tokens of a causal model, for a padded batch. The new tokens are added to
+                it.
+            output_hidden_states: Whether to return the output of every layer.
+            output_attentions: Whether to return the attention probabilities.
+
+        Returns:
+            Hidden states (T, H) for a packed batch and (B, S, H) for a padded batch.
+
+        Raises:
+            DataError: A sequence is longer than the number of positions of the model.
         """
         if layout is None:
             layout = Padded.of(input_ids, attention_mask)
@@ -160,13 +173,13 @@ class Encoder(nn.Module):
         )
 
     def pool(self, token: Tensor) -> Tensor | None:
-        """The pooler's output from the hidden states of summary tokens (B, H); None without a pooler."""
+        """Returns the pooler's output for hidden states of summary tokens (B, H), or None without a pooler."""
         if self.pooler is not None:
             return torch.tanh(self.pooler(token))
         return None if self.config.pooler_dense else token
 
     def in_order(self) -> Iterator[nn.Module]:
-        """The layers as a sequence passes them; those of a group again and again (Lan et al. 2019, 3.1)."""
+        """The layers in the order of computation. Layers of a group occur repeatedly (Lan et al. 2019, 3.1)."""
         sharing, rounds = self.config.sharing, self.config.num_hidden_layers
         if isinstance(sharing, Groups):
             for i in range(rounds):
@@ -175,7 +188,7 @@ class Encoder(nn.Module):
             yield from self.layers
 
     def check_length(self, longest: int) -> None:
-        """Raise DataError when a sequence is longer than the model has positions."""
+        """Raises DataError when a sequence is longer than the number of positions of the model."""
         most = self.config.max_length
         if longest > most:
             raise DataError(

@@ -1,4 +1,4 @@
-"""`Model`: one encoder and the heads on it, with what a user needs beside the numbers: tokenizer and label names."""
+"""`Model`: one encoder and its heads, together with a tokenizer and the names of the labels."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,39 +20,41 @@ from bertie.text.tokenizer import Tokenizer
 
 
 class Inputs(Protocol):
-    """What an encoder reads of a batch."""
+    """The part of a batch that an encoder reads."""
 
     @property
     def input_ids(self) -> Tensor:
-        """(T,) packed or (B, S) padded."""
+        """Token ids, (T,) packed or (B, S) padded."""
         ...
 
     @property
     def token_type_ids(self) -> Tensor:
-        """As input_ids."""
+        """Segment ids, same shape as input_ids."""
         ...
 
     @property
     def layout(self) -> Layout:
-        """How the sequences lie."""
+        """The positions of the sequences in input_ids."""
         ...
 
 
 @runtime_checkable
 class Spells(Protocol):
-    """An encoder that reads how tokens are spelled."""
+    """Protocol of an encoder that reads the characters of tokens."""
 
     def spell_vocabulary(self, tokenizer: Tokenizer) -> None:
-        """Learn the spelling of every token."""
+        """Stores the characters of every token."""
         ...
 
 
 class Model(nn.Module):
-    """An encoder with its heads by name: "mlm", "sequence" ... (models/heads/).
+    """An encoder and its heads by name: "mlm", "sequence" ... (models/heads/).
 
-    labels: names in the order of the classifier's logits. variant: whose weight names
-    and config.json it has; public: config.json as it was read, so that keys we do not know are written back.
-    companions: modules that an objective trains with the model; they are no heads, and are not saved with it.
+    Attributes:
+        labels: Names in the order of the classifier's logits.
+        variant: The family, which defines the names of weights and the format of config.json.
+        public: config.json as it was read, so that unknown keys are written back.
+        companions: Modules that an objective trains with the model. They are not heads and are not saved.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Model(nn.Module):
             encoder.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
-        """As of any module, but an encoder that a head needs frozen stays as it is, without dropout."""
+        """Sets training mode as for any module. An encoder that a head needs frozen stays in evaluation mode."""
         super().train(mode)
         if self.frozen:
             self.encoder.eval()
@@ -85,7 +87,7 @@ class Model(nn.Module):
 
     @property
     def tokenizer(self) -> Tokenizer | None:
-        """What cuts texts into the tokens the model reads. Can be set; an encoder that reads letters is told them."""
+        """The tokenizer of the model. It can be set; an encoder that reads characters then stores its vocabulary."""
         return self._tokenizer
 
     @tokenizer.setter
@@ -96,24 +98,24 @@ class Model(nn.Module):
 
     @property
     def config(self) -> EncoderConfig:
-        """The encoder's config."""
+        """The config of the encoder."""
         config: EncoderConfig = self.encoder.config
         return config
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return next(self.parameters()).device
 
     @property
     def word_embeddings(self) -> Tensor:
-        """(V, H) the word embedding matrix, which is also the masked-LM decoder."""
+        """The word embedding matrix (V, H), which is also the masked-LM decoder."""
         weight: Tensor = self.encoder.embeddings.word.weight
         return weight
 
     @property
     def compute_dtype(self) -> torch.dtype | None:
-        """The dtype everything behind the embeddings is computed in; None: that of the weights. Can be set."""
+        """The dtype of everything after the embeddings, or None for that of the weights. It can be set."""
         dtype: torch.dtype | None = self.encoder.compute_dtype
         return dtype
 
@@ -122,12 +124,12 @@ class Model(nn.Module):
         self.encoder.compute_dtype = dtype
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
-        """The parameters of encoder and heads, by name: what a model folder holds."""
+        """The parameters of encoder and heads by name, as in a model folder."""
         return {name: one for name, one in self.named_parameters() if not name.startswith("companions.")}
 
     @property
     def needs(self) -> tuple[Needs, ...]:
-        """What each head needs."""
+        """The requirements of each head."""
         return tuple(head.needs for head in self.heads.values() if isinstance(head, Head))
 
     @property
@@ -136,24 +138,32 @@ class Model(nn.Module):
         return any(needs.frozen_encoder for needs in self.needs)
 
     def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
-        """What the heads stand on: run the encoder on a batch. `flags` are those of `Encoder.forward`."""
+        """Runs the encoder on a batch. `flags` are those of `Encoder.forward`."""
         return self.run_encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
 
     def logits(self, name: str, output: EncoderOutput) -> Tensor:
-        """One head's logits, from what `encode` found."""
+        """Returns the logits of one head for the output of `encode`."""
         head = self.heads[name]
         assert isinstance(head, Head)
         logits: Tensor = head(output, self.word_embeddings) if head.needs.word_embeddings else head(output)
         return logits
 
     def all_logits(self, output: EncoderOutput) -> dict[str, Tensor]:
-        """Every head's logits by head name."""
+        """Returns the logits of every head by head name."""
         return {name: self.logits(name, output) for name, head in self.heads.items() if isinstance(head, Head)}
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None, **inputs: Any) -> dict[str, Tensor]:
-        """Every head's logits by head name: "mlm" at all positions, (B, S, V). Inputs as of `Encoder.forward`.
+        """Computes the logits of every head, for inspection and export.
 
-        For a look at a model, and for export; training and prediction call `encode` and the one head they need.
+        Training and inference call `encode` and then the one head that they need.
+
+        Args:
+            input_ids: Token ids (B, S).
+            attention_mask: (B, S), 1 for real tokens.
+            **inputs: Other arguments of `Encoder.forward`.
+
+        Returns:
+            Head name -> logits. "mlm" has all positions, (B, S, V).
         """
         layout = inputs.pop("layout", None)
         if layout is None:
@@ -163,9 +173,9 @@ class Model(nn.Module):
     def run_encoder(
         self, input_ids: Tensor, token_type_ids: Tensor | None, layout: Layout, **flags: Any
     ) -> EncoderOutput:
-        """The encoder's output with all that the heads need of it.
+        """Returns the encoder's output with everything that the heads need.
 
-        Where attention is windowed and no global_attention_mask is among the flags, the heads say which tokens all see.
+        For windowed attention without a global_attention_mask, the heads choose the global tokens.
         """
         if isinstance(self.config.attention, Window) and flags.get("global_attention_mask") is None:
             rules = [needs.global_tokens for needs in self.needs if needs.global_tokens is not None]
@@ -176,5 +186,5 @@ class Model(nn.Module):
         return output
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
-        """Write a model folder in the public layout; `options` are those of `models.saving.save`."""
+        """Writes a model folder in Hugging Face format. `options` are those of `models.saving.save`."""
         save(self, Path(folder), **options)

@@ -1,10 +1,9 @@
-"""A fine-tuning run: labelled files and a pre-trained model in, a run folder with a model for one task out.
+"""A fine-tuning run: from labeled files and a pre-trained model to a run folder with a model for one task.
 
-    files -> examples, dev split -> Encoded -> a look at 50 examples -> fit -> dev metrics -> RUN/model, results.json
+    files -> examples, dev split -> Encoded -> check of 50 examples -> fit -> dev metrics -> RUN/model, results.json
 
-What examples, labels, head, loss and metrics are, the task says (tasks/base.py). Devlin et al. 2018, 4.1 and A.3.
-One run is `finetune`; `finetune_seeds` repeats it and sums up, since one run of a small set says little (Dodge et al.
-2020).
+The task defines examples, labels, head, loss and metrics (tasks/base.py). Devlin et al. 2018, 4.1 and A.3. `finetune`
+is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge et al. 2020).
 """
 
 from functools import partial
@@ -12,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.errors import UsageError
+from bertie.errors import UsageError, renamed
 from bertie.evaluate.compare import over_seeds
 from bertie.metrics.base import baselines_of, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
-from bertie.runs.finetuning import Run, Watch, Without, with_steps
+from bertie.runs.finetuning import EvalCallback, Run, Without, with_steps
 from bertie.runs.folder import CONFIG, RunFolder
 from bertie.tasks.datasets import DATASETS
 from bertie.train.rendezvous import world_size
@@ -26,20 +25,36 @@ from bertie.train.rendezvous import world_size
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
 
+@renamed(watch="callback")
 def finetune(
     config: FinetuneConfig,
     run: Path | str,
     *,
     resume: str = "auto",
     overwrite: bool = False,
-    watch: Watch | None = None,
+    callback: EvalCallback | None = None,
     without: Without | None = None,
 ) -> dict[str, Any]:
-    """Fine-tune once and return what results.json holds. without: filled by the first of several seeds, read by others.
+    """Fine-tunes a model. The same call resumes a run that was stopped.
 
-    Raises DataError: unreadable files, fewer than two labels, too long texts under "error"; UsageError: a run folder
-    that holds another run, or files of another kind, or several processes; Stopped: interrupted, to be resumed by the
-    same call.
+    Args:
+        config: All settings of the run.
+        run: The run folder, which is created.
+        resume: "auto" continues from the newest checkpoint, "never" refuses a folder with a run. A checkpoint's path
+            continues from that checkpoint.
+        overwrite: Whether to delete first what Bertie wrote in the folder.
+        callback: Called at each evaluation as `callback(fraction, metrics)`, where fraction is the completed part of
+            the
+            run. An exception from it ends the run.
+        without: Scores of the baselines, computed by the first of several seeds and reused by the others.
+
+    Returns:
+        The contents of results.json.
+
+    Raises:
+        DataError: Files cannot be read, there are fewer than two labels, or texts are too long under too_long=error.
+        UsageError: The folder contains another run or other files, or there are several processes.
+        Stopped: The run was interrupted. The same call resumes it.
     """
     if world_size() > 1:
         raise UsageError("bertie finetune runs in one process. Start it without torchrun.")
@@ -47,7 +62,7 @@ def finetune(
     folder.check(overwrite=overwrite)
     examples = read_examples(config)
     config = with_steps(config, len(examples.train))
-    ready = Run(config, folder.path, examples, watch, without)
+    ready = Run(config, folder.path, examples, callback, without)
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
@@ -58,9 +73,9 @@ def finetune(
 def finetune_seeds(
     config: FinetuneConfig, run: Path | str, seeds: int, *, resume: str = "auto", overwrite: bool = False
 ) -> dict[str, Any]:
-    """Fine-tune with seeds s, s + 1 ... in RUN/seed-<s> and sum their dev metrics up, as results.json holds them.
+    """Fine-tunes with the seeds s, s + 1 ... in RUN/seed-<s>, and returns their dev metrics as in results.json.
 
-    A run whose predictions are all one label is named: it failed to learn, and is counted all the same.
+    A run that predicts one label for every example has failed. It is reported, and its metrics are counted.
     """
     folder, run = RunFolder(run), Path(run)
     folder.check(overwrite=overwrite)
@@ -95,13 +110,13 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
 
 
 def usual_seeds(config: FinetuneConfig) -> int:
-    """How many seeds a run has unless the user says: several on a small published set, else one."""
+    """Returns the default number of seeds: several for a small published data set, otherwise one."""
     train = DATASETS[config.data].splits.get("train") if config.data else None
     return SEEDS if train and train.rows and train.rows < SMALL else 1
 
 
 def plan(config: FinetuneConfig) -> dict[str, Any]:
-    """What a run would do, with everything checked that can be without training: the answer to --dry-run."""
+    """Returns the plan of a run for --dry-run, after all checks that need no training."""
     examples = read_examples(config)
     config = with_steps(config, len(examples.train))
     run = Run(config, Path(), examples)

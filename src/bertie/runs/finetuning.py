@@ -46,7 +46,7 @@ NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
 MANY_EPOCHS = 80  # a plan with as many draws a warning
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 
-Watch = Callable[[float, Mapping[str, float]], None]
+EvalCallback = Callable[[float, Mapping[str, float]], None]
 """Told of each look at dev: the share of the run that is done, and the figures. What it raises ends the run there."""
 
 Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
@@ -60,10 +60,10 @@ class Run:
         config: FinetuneConfig,
         run: Path,
         examples: Examples,
-        watch: Watch | None = None,
+        callback: EvalCallback | None = None,
         without: Without | None = None,
     ) -> None:
-        self.config, self.run, self.examples, self.watch = config, run, examples, watch
+        self.config, self.run, self.examples, self.callback = config, run, examples, callback
         self.step, self.start = 0, model_folder(config.model)
         self.without = Without() if without is None else without
         self.task = examples.task
@@ -239,8 +239,8 @@ class Run:
         found = self._measure()
         if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
             self._save(self.run / BEST, {SCORE: {self.examples.metrics[0]: found[self.examples.metrics[0]]}})
-        if self.watch is not None:
-            self.watch(self.step / self.config.train.steps, found)
+        if self.callback is not None:
+            self.callback(self.step / self.config.train.steps, found)
         return found
 
     def _is_best(self, value: float) -> bool:
@@ -294,7 +294,7 @@ class Run:
 
     def _compares(self) -> bool:
         """Whether answers without a model are measured, too; for a trial of a search they are not."""
-        return bool(self.config.baselines and self.watch is None and self.task.baselines)
+        return bool(self.config.baselines and self.callback is None and self.task.baselines)
 
     def _beside(self, report: dict[str, Any], answers: dict[int, Prediction]) -> dict[str, Any]:
         """The report with what answers without a model score."""

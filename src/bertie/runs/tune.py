@@ -114,7 +114,7 @@ def _try(
     trial.set_user_attr("folder", name)
     console.say(f"[bold]{escape(name)}[/]", markup=True)
 
-    def watch(share: float, figures: Mapping[str, float]) -> None:
+    def callback(share: float, figures: Mapping[str, float]) -> None:
         trial.report(figures[metric], round(100 * share))
         if prune and share < 1 and trial.should_prune():
             raise _GivenUp
@@ -124,7 +124,7 @@ def _try(
     began = time.monotonic()
     state = library.trial.TrialState
     try:
-        results = finetune(config, run / name, watch=watch)
+        results = finetune(config, run / name, callback=callback)
     except (_GivenUp, Diverged) as ended:
         trial.set_user_attr("seconds", time.monotonic() - began)
         study.tell(trial, state=state.PRUNED if isinstance(ended, _GivenUp) else state.FAIL)

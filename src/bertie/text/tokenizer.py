@@ -1,8 +1,8 @@
-"""`Tokenizer`: text to pieces, each knowing which characters of the original text it came from; a folder of files.
+"""`Tokenizer`: text to tokens with their character offsets in the original text, stored as a folder of files.
 
-The `tokenizers` engine does the work. What is added: the layout of one or two texts with [CLS] and [SEP], truncation
-that is counted and offsets that stay whole when letters were composed (encoding.py), a fast way for whole corpora
-(bulk.py), and a folder in the public layout that opens in `transformers` and opens what `transformers` saved.
+The `tokenizers` library does the work. Bertie adds the layout of one or two texts with [CLS] and [SEP], truncation that
+is counted, offsets of composed characters (encoding.py), fast encoding of corpora (bulk.py), and a folder in Hugging
+Face format.
 """
 
 import json
@@ -41,14 +41,19 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 
 
 class Tokenizer:
-    """A vocabulary and the rules that cut text into its pieces.
+    """A vocabulary and the rules that split text into tokens.
 
-    `settings` is what tokenizer_config.json says beside the engine's own file; the key "bertie" records how the
-    vocabulary was made. Special tokens written in a text are read as such, as in `transformers`; with
-    settings["split_special_tokens"], as ordinary characters. That holds for all methods. `format` is the family's
-    (formats.py), by default the one its special tokens suggest, also where the files name none and the family's are
-    not in the vocabulary; `files` are written back as they are. `frames` tell where special tokens stand around one
-    text and around two. Raises DataError when a special token is not in the vocabulary.
+    Special tokens in a text are read as such, as in `transformers`. With settings["split_special_tokens"], they are
+    read as ordinary characters by all methods.
+
+    Attributes:
+        settings: The content of tokenizer_config.json. The key "bertie" records how the vocabulary was made.
+        format: The tokenizer format of a family (formats.py). Default: inferred from the special tokens.
+        files: The family's files, which are written back unchanged.
+        frames: The positions of special tokens around one text and around two.
+
+    Raises:
+        DataError: A special token is not in the vocabulary.
     """
 
     def __init__(
@@ -94,7 +99,7 @@ class Tokenizer:
         self._composes = bool(engine.normalizer) and '"NFC"' in json.dumps(state(engine.normalizer))
 
     def special_id(self, role: str) -> int | None:
-        """The id of the "pad", "unk", "cls", "sep", "mask", "bos" or "eos" token; None where there is none."""
+        """Returns the id of the "pad", "unk", "cls", "sep", "mask", "bos" or "eos" token, or None."""
         return self._special.get(role)
 
     def _needed(self, role: str) -> int:
@@ -108,17 +113,17 @@ class Tokenizer:
 
     @property
     def pad_id(self) -> int:
-        """The id of the token that fills up. As all of these, raises UsageError when the family has no such token."""
+        """The id of the padding token. This and the next properties raise UsageError where there is no such token."""
         return self._needed("pad")
 
     @property
     def unk_id(self) -> int:
-        """The id of what is not in the vocabulary."""
+        """The id of the unknown token."""
         return self._needed("unk")
 
     @property
     def cls_id(self) -> int:
-        """The id of the token whose vector stands for the whole sequence."""
+        """The id of the token that represents the whole sequence."""
         return self._needed("cls")
 
     @property
@@ -128,7 +133,7 @@ class Tokenizer:
 
     @property
     def mask_id(self) -> int:
-        """The id of the token that hides another."""
+        """The id of the mask token."""
         return self._needed("mask")
 
     @property
@@ -138,10 +143,12 @@ class Tokenizer:
 
     @classmethod
     def load(cls, folder: str | Path) -> "Tokenizer":
-        """Open a folder with tokenizer.json, or with the files its family is published in (formats.py).
+        """Opens a folder with tokenizer.json, or with the files that its family is published in (formats.py).
 
-        tokenizer_config.json is obeyed. Raises DataError when no such file is there, when one is damaged, or when two
-        of them disagree.
+        The settings of tokenizer_config.json apply.
+
+        Raises:
+            DataError: There is no such file, a file is damaged, or two files contradict each other.
         """
         folder = Path(folder)
         config, older = folder / "tokenizer_config.json", folder / "special_tokens_map.json"
@@ -161,10 +168,14 @@ class Tokenizer:
             raise DataError(f"{folder}: {error}") from None
 
     def save(self, folder: str | Path, *, segments: int | None = None) -> None:
-        """Write tokenizer.json, tokenizer_config.json, special_tokens_map.json, and the files its family is read from.
+        """Writes tokenizer.json, tokenizer_config.json, special_tokens_map.json, and the files of its family.
 
-        These are vocab.txt, vocab.json with merges.txt, or the SentencePiece model it came from. segments: how many the
-        model beside it tells apart; with fewer than two, `transformers` is told to hand it none.
+        The files of the family are vocab.txt, vocab.json with merges.txt, or the SentencePiece model.
+
+        Args:
+            folder: The folder to write.
+            segments: Number of segment embeddings of the model. With fewer than two, `transformers` passes no segment
+                ids.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -191,7 +202,7 @@ class Tokenizer:
         )
 
     def _named(self, token: str) -> str | dict[str, Any]:
-        """A special token as tokenizer_config.json has it: by its name, or with its ways where it has any."""
+        """Returns a special token as in tokenizer_config.json: its name, or an object with its flags."""
         added = self.engine.get_added_tokens_decoder().get(self._vocabulary[token])
         if added is None or not (added.lstrip or added.rstrip or added.single_word):
             return token
@@ -201,9 +212,16 @@ class Tokenizer:
     def encode(
         self, a: str, b: str | None = None, *, max_length: int | None = None, truncation: Truncation = "longest_first"
     ) -> Encoding:
-        """[CLS] a [SEP], or [CLS] a [SEP] b [SEP], as the family has it, at most `max_length` pieces.
+        """Encodes [CLS] a [SEP], or [CLS] a [SEP] b [SEP], in the layout of the family.
 
-        Raises DataError under truncation="error" when the text is too long.
+        Args:
+            a: The first text.
+            b: The second text, or None.
+            max_length: Maximum number of tokens, including special tokens. None: no limit.
+            truncation: Which text is truncated: longest_first, only_first, only_second, or error.
+
+        Raises:
+            DataError: The text is too long and truncation is "error".
         """
         return self.encode_batch([a if b is None else (a, b)], max_length=max_length, truncation=truncation)[0]
 
@@ -214,7 +232,7 @@ class Tokenizer:
         max_length: int | None = None,
         truncation: Truncation = "longest_first",
     ) -> list[Encoding]:
-        """`encode` for many texts or pairs at once, on all cores."""
+        """Encodes many texts or pairs at once, on all cores. Arguments as for `encode`."""
         texts = list(texts)
         pieces = iter(self.tokenize([part for text in texts for part in ([text] if isinstance(text, str) else text)]))
         result = []
@@ -229,10 +247,16 @@ class Tokenizer:
         return result
 
     def windows(self, a: str, b: str | None = None, *, max_length: int, stride: int = 128) -> list[Encoding]:
-        """Every window of a text too long for one: over `b` with the whole of `a` before it, or over `a` alone.
+        """Encodes a long text as overlapping windows: of `b` with the whole of `a` before it, or of `a`.
 
-        `stride` is how many pieces each window starts after the one before (BERT's doc_stride, Devlin et al.'s
-        run_squad.py); the last window ends with the text. `overflow` of each counts the pieces outside it.
+        Args:
+            a: The first text, or the only one.
+            b: The second text, or None.
+            max_length: Tokens per window, including special tokens.
+            stride: Tokens between the starts of two windows (doc_stride of google-research/bert, run_squad.py).
+
+        Returns:
+            The windows. The last one ends with the text. `overflow` counts the tokens outside a window.
         """
         head, body = self.tokenize([a, b]) if b is not None else (None, self.tokenize([a])[0])
         room = max_length - (self.frames[0].size if head is None else self.frames[1].size + len(head.ids))
@@ -252,44 +276,44 @@ class Tokenizer:
         return found
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of each text alone, with no special tokens around, at corpus speed."""
+        """Returns the token ids of each text without special tokens, with the fast encoder."""
         return self._bulk.ids(self._segmented(texts))
 
     def flat_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """`ids` as two arrays, for shards: all ids on end (total,), and each text's start and the last end (N + 1,)."""
+        """Returns `ids` as two arrays: all ids concatenated (total,), and the bounds of the texts (N + 1,)."""
         return self._bulk.flat(self._segmented(texts))
 
     def decode(self, ids: Iterable[int], *, skip_special_tokens: bool = True) -> str:
-        """Text of these ids; the spaces around punctuation are the decoder's guess."""
+        """Returns the text of token ids. The spaces around punctuation are approximate."""
         return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=skip_special_tokens)).strip()
 
     def id_to_token(self, i: int) -> str:
-        """The piece of an id. Raises UsageError when there is none."""
+        """Returns the token of an id. Raises UsageError for an id outside the vocabulary."""
         token = self.engine.id_to_token(int(i)) if 0 <= i < self.vocab_size else None
         if token is None:
             raise UsageError(f"There is no token {i}: the vocabulary has ids 0 to {self.vocab_size - 1:,}.")
         return str(token)
 
     def written(self, i: int) -> str:
-        """A piece as it stands in a text: without "##", "▁" or the code of its bytes."""
+        """Returns a token as it is written in a text: without "##", "▁" or byte codes."""
         token = self.id_to_token(i)
         return token if i in self.special_ids else str(self.engine.decode([i])).removeprefix("##").strip()
 
     def token_to_id(self, token: str) -> int:
-        """The id of a piece. Raises UsageError when it is not in the vocabulary."""
+        """Returns the id of a token. Raises UsageError when it is not in the vocabulary."""
         if token not in self._vocabulary:
             close = nearest(token, [p for p in self._vocabulary if p[:2] == token[:2]][:50])
             raise UsageError(f"{token!r} is not in the vocabulary. {close}")
         return self._vocabulary[token]
 
     def continues_word(self, ids: ArrayLike) -> NDArray[np.bool_]:
-        """Whether each id goes on with the word before it, for whole-word masking. (...) integers -> (...) bool"""
+        """Returns whether each id continues a word, for whole-word masking. (...) integers -> (...) bool"""
         found: NDArray[np.bool_] = self._continues[np.asarray(ids)]
         return found
 
     @cached_property
     def ends_word(self) -> NDArray[np.bool_] | None:
-        """(V,) whether each piece ends a word, where a vocabulary tells this ("ing</w>") and not what continues one."""
+        """Whether each token ends a word (V,), for vocabularies that mark ends ("ing</w>") and not continuations."""
         if not self.format.word_end:
             return None
         ends = np.zeros(self.vocab_size, np.bool_)
@@ -299,20 +323,20 @@ class Tokenizer:
 
     @cached_property
     def sentinel_ids(self) -> tuple[int, ...]:
-        """What stands for spans that were cut out of a text: T5's <extra_id_0> ..., or, without them, unused rows."""
+        """The sentinel tokens of span corruption: T5's <extra_id_0> ..., or unused tokens where there are none."""
         names = takewhile(self._vocabulary.__contains__, (f"<extra_id_{i}>" for i in count()))
         return tuple(self._vocabulary[name] for name in names) or tuple(sorted(self.unused_ids))
 
     @cached_property
     def fingerprint(self) -> str:
-        """Hash of all that decides the ids of a text, 32 hex digits."""
+        """A hash of everything that determines the ids of a text, 32 hex digits."""
         decides: list[object] = [self._rules(), self.special_tokens, bool(self._morphemes)]
         if self._reader is not self.engine:
             decides.append("split_special_tokens")
         return xxhash.xxh3_128(json.dumps(decides).encode()).hexdigest()
 
     def _rules(self) -> str:
-        """The engine's own file; a Unigram piece's score to nine digits: the engine misreads the last of seventeen."""
+        """Returns tokenizer.json. Unigram scores have nine digits: the library misreads the last of seventeen."""
         rules = str(self.engine.to_str())
         if not isinstance(self.engine.model, tokenizers.models.Unigram):
             return rules
@@ -341,14 +365,14 @@ class Tokenizer:
 
     @cached_property
     def _reader(self) -> tokenizers.Tokenizer:
-        """The engine that cuts texts."""
+        """The tokenizer of the `tokenizers` library."""
         return spelled_out(self.engine) if self.settings.get("split_special_tokens") is True else self.engine
 
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
         return [self._morphemes(text)[0] for text in texts] if self._morphemes else texts
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
-        """The pieces of each text alone, on all cores."""
+        """Returns the tokens of each text without special tokens, on all cores."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
         read = [SURROGATE.sub("\ufffd", text) for text in texts]
         if self._morphemes:

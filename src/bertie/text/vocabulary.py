@@ -1,8 +1,8 @@
-"""Vocabularies: words are counted as they stream by, in bounded memory, then the `tokenizers` engine learns the pieces.
+"""Vocabularies: counts the words of a stream in bounded memory, then trains a vocabulary with the `tokenizers` library.
 
-What the engine calls WordPiece training merges the most frequent pair, which is BPE; only the use of the vocabulary
-(greedy, longest piece first) is WordPiece. Published BERT vocabularies were probably made by likelihood; nobody
-released the program. The algorithm really used is recorded with the tokenizer (settings["bertie"]).
+The WordPiece trainer of the library merges the most frequent pair, which is BPE. Only the use of the vocabulary
+(greedy, longest token first) is WordPiece. Published BERT vocabularies were probably trained by likelihood with a
+program that was not released. The tokenizer records the algorithm that was used (settings["bertie"]).
 """
 
 import json
@@ -43,7 +43,7 @@ COVERAGE = 0.9998  # share of character occurrences that get a piece of their ow
 
 @dataclass
 class WordCounts:
-    """How often each whitespace-separated word was seen. `forgotten` occurrences of rare words were dropped."""
+    """The frequency of each whitespace-separated word. `forgotten` counts dropped occurrences of rare words."""
 
     counts: Counter[str] = field(default_factory=Counter)
     lines: int = 0
@@ -52,10 +52,15 @@ class WordCounts:
 
 
 def count_words(lines: Iterable[str], *, max_words: int = 3_000_000, morphemes: bool = False) -> WordCounts:
-    """Count the words of a stream of lines, remembering at most about `max_words` different ones (some 300 MB).
+    """Counts the words of a stream of lines.
 
-    When there are more, the rarest are forgotten and counted as such: a word that stayed is short by what was
-    forgotten of it, never over (lossy counting, Manku and Motwani 2002). `morphemes` counts Korean morphemes, by Kiwi.
+    Rare words are dropped when there are too many different words. Their counts can then be too low, and never too high
+    (lossy counting, Manku and Motwani 2002).
+
+    Args:
+        lines: The lines.
+        max_words: Maximum number of different words in memory (3 million need about 300 MB).
+        morphemes: Whether to count Korean morphemes (Kiwi) instead of words.
     """
     result = WordCounts()
     counts = result.counts
@@ -85,14 +90,26 @@ def train(
     unused: int = 0,
     morphemes: bool = False,
 ) -> Tokenizer:
-    """Learn a vocabulary of `size` pieces with the special tokens of a family, at its ids (text/formats.py).
+    """Trains a tokenizer.
 
-    BERT's: [PAD], then `unused` free rows, [UNK] [CLS] [SEP] [MASK], the pieces. algorithm None: the family's own.
-    normalizer None: composed text; for another family's byte-level pieces none at all, as they are published.
-    `limit_alphabet` is how many characters get pieces of their own (None: see alphabet_of, at most a quarter of
-    `size`). When the words cannot give `size` pieces the vocabulary is smaller, which is
-    said in a warning. `morphemes` says the words are morphemes, so that the tokenizer splits the same way.
-    Raises DataError when there are no words, UsageError when `size` has no room for the alphabet.
+    For BERT, the order of the vocabulary is [PAD], `unused` tokens, [UNK] [CLS] [SEP] [MASK], and the trained tokens.
+
+    Args:
+        words: The counts of `count_words`.
+        size: Vocabulary size, including special tokens. A warning reports a corpus with too few words for it.
+        algorithm: wordpiece, bpe, character-bpe or unigram. None: that of the family.
+        family: The tokenizer format of a family (text/formats.py).
+        normalizer: Normalization of texts. None: that of the family.
+        min_frequency: Minimum frequency of a token.
+        limit_alphabet: Maximum number of single characters in the vocabulary. None: see `alphabet_of`, at most a
+            quarter
+            of `size`.
+        unused: Number of unused tokens.
+        morphemes: Whether `words` are morphemes. The tokenizer then splits texts into morphemes first.
+
+    Raises:
+        DataError: There are no words.
+        UsageError: `size` is too small for the alphabet.
     """
     algorithm = algorithm or family.algorithm
     if algorithm not in TRAINED_BY:
@@ -171,11 +188,11 @@ def train(
 
 
 def alphabet_of(words: dict[str, int]) -> list[str]:
-    """The characters that deserve pieces, the most deserving first.
+    """Returns the characters for the vocabulary, the most important first.
 
-    First those that cover COVERAGE of all occurrences; then printable ASCII, and in Korean text the jamo (ㅋㅋ) and the
-    2,350 syllables of KS X 1001, which every Korean text uses though an encyclopedia may not. Chinese characters in
-    Korean text come last: they are many, and stand in brackets.
+    These are the characters that cover COVERAGE of all occurrences, then printable ASCII. In Korean text, the jamo
+    (ㅋㅋ) and the 2,350 syllables of KS X 1001 follow, which may be missing in an encyclopedia. Chinese characters in
+    Korean text are last: they are many, and occur in parentheses.
     """
     ranked, counts = _ranked(words)
     wanted, covered, covering = COVERAGE * counts.total(), 0, 0
@@ -204,7 +221,7 @@ def _in_ks_x_1001(syllable: str) -> bool:
 
 
 def _ranked(words: dict[str, int]) -> tuple[list[str], Counter[str]]:
-    """Characters by falling frequency, ties by code point, so that the order of the words does not matter."""
+    """Returns characters by decreasing frequency, ties by code point, whatever the order of the words."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -215,7 +232,7 @@ def _ranked(words: dict[str, int]) -> tuple[list[str], Counter[str]]:
 def _engine(
     algorithm: Algorithm, normalizer: Normalizer | None, family: Format
 ) -> tuple[tokenizers.Tokenizer, dict[str, Any]]:
-    """An engine with the rules of an algorithm and no vocabulary yet, and what its trainer must know."""
+    """Returns an untrained tokenizer with the rules of an algorithm, and the arguments of its trainer."""
     unk = family.special.get("unk", "")
     options: dict[str, Any] = {}
     if algorithm == "wordpiece":
@@ -246,7 +263,7 @@ def _engine(
 
 
 def _pre_tokenize(counts: Counter[str], engine: tokenizers.Tokenizer) -> dict[str, int]:
-    """Counts of what the algorithm takes for words: normalized, split at punctuation, none longer than MAX_WORD."""
+    """Returns the counts of normalized words, split at punctuation, without those longer than MAX_WORD."""
     normalize = engine.normalizer.normalize_str if engine.normalizer else str
     split = engine.pre_tokenizer.pre_tokenize_str
     whole_words = isinstance(engine.pre_tokenizer, pre_tokenizers.BertPreTokenizer)  # splits at no letter or digit
@@ -266,7 +283,7 @@ def _pre_tokenize(counts: Counter[str], engine: tokenizers.Tokenizer) -> dict[st
 def _learn(
     engine: tokenizers.Tokenizer, options: dict[str, Any], algorithm: Algorithm, words: dict[str, int], scale: float
 ) -> tokenizers.Tokenizer:
-    """Train on words that are split already."""
+    """Trains on words that are split already."""
     trainer_of = {
         "wordpiece": trainers.WordPieceTrainer,
         "bpe": trainers.BpeTrainer,
@@ -285,7 +302,7 @@ def _learn(
 
 
 def _finished(engine: tokenizers.Tokenizer, family: Format, *, prefixed: bool) -> tokenizers.Tokenizer:
-    """With the family's last tokens and its template. Free rows are ordinary pieces, as in BERT's release."""
+    """Adds the family's last tokens and its template. Unused tokens are ordinary tokens, as in google-research/bert."""
     tree = json.loads(engine.to_str())
     pieces = tree["model"]["vocab"]
     for token in family.last:
@@ -303,7 +320,7 @@ def _finished(engine: tokenizers.Tokenizer, family: Format, *, prefixed: bool) -
 
 
 def _repeated(words: dict[str, int], scale: float, at_once: int = 4096) -> Iterator[str]:
-    """Every word as often as it was counted, many in one string: the engine's trainers take no counts."""
+    """Yields every word as often as it was counted, many in one string, since the trainers accept no counts."""
     for word, count in words.items():
         left = count if scale == 1 else round(count * scale)
         while left > 0:

@@ -1,14 +1,14 @@
-"""`fit`: the one loop. Pre-training and fine-tuning run it; what is learned comes in as `objective` and `source`.
+"""`fit`: the training loop of pre-training and fine-tuning, for any `objective` and `source`.
 
     for each step:
         micro-batches of the step      a function of (seed, step), made ahead in the background
-        counts over all of them        before any backward pass, so that sums can be divided once and for all
+        counts over all of them        before any backward pass, so that sums are divided only once
         encode, loss, backward         per micro-batch
-        add up over ranks, clip, update
-        now and then                   a line of metrics.jsonl, a validation, a checkpoint
+        sum over ranks, clip, update
+        at intervals                   a line of metrics.jsonl, a validation, a checkpoint
 
-A step is a function of the weights, the optimizer's state and the step's number: dropout is drawn from (seed, step,
-micro-batch, rank). So a run that was killed and resumed ends with the very bits of one that was not.
+A step is a function of the weights, the optimizer's state and the step's number. Dropout is drawn from (seed, step,
+micro-batch, rank). A run that was killed and resumed therefore ends with the same bits as an uninterrupted run.
 """
 
 import time
@@ -53,7 +53,7 @@ TOKENS, STOP = "/tokens", "/stop"  # beside the names of parts, which have no sl
 
 @dataclass(frozen=True)
 class Result:
-    """Where a run ended: its last step, and its last lines of metrics."""
+    """The end of a run: its last step, and its last lines of metrics."""
 
     step: int
     train: Mapping[str, Any]
@@ -77,15 +77,32 @@ def fit(
     on_step: Callable[[int], None] | None = None,
     boundaries: Sequence[int] = (),
 ) -> Result:
-    """Train `model` in place for `train.steps` steps, in the folder `run`, resuming what is there.
+    """Trains `model` in place for `train.steps` steps. Resumes from a checkpoint in the folder `run`.
 
-    config: the whole run's, saved as run.yaml; its settings, with `identity` laid over them (content fingerprints in
-    place of paths), must be the same when the run is resumed, but for the keys in `allow_change`. evaluate: called in
-    evaluation mode, on rank 0; its figures are logged. save_model: writes RUN/model at the end. on_step: called with
-    the number of steps done. borders: steps after which a phase of the run ends; all that is due at the end is due
-    there too, and lines of metrics name their phase. Raises UsageError: another run's folder or settings; DataError: no
-    whole checkpoint; Diverged: a loss or gradient that is not finite; Stopped: signal, full disk or lost rank, to be
-    resumed.
+    Args:
+        model: The model to train.
+        objective: The loss: a pre-training objective or a fine-tuning task.
+        source: The batches of every step.
+        train: Settings of the loop.
+        optim: Settings of the optimizer.
+        run: The run folder.
+        config: The settings of the whole run, saved as run.yaml. They must be the same when the run is resumed.
+        identity: Values that replace settings in that comparison, such as fingerprints instead of paths.
+        evaluate: Called in evaluation mode on rank 0. It returns metrics for metrics.jsonl.
+        save_model: Writes RUN/model at the end.
+        resume: "auto", "never", or the path of a checkpoint.
+        allow_change: Settings that may differ when the run is resumed.
+        on_step: Called with the number of completed steps.
+        boundaries: Last steps of the phases of the run. Metrics, validation and checkpoint are written there too.
+
+    Returns:
+        The last step and the last metrics.
+
+    Raises:
+        UsageError: The folder belongs to another run, or settings differ.
+        DataError: No checkpoint is intact.
+        Diverged: A loss or gradient is not finite.
+        Stopped: A signal, a full disk or a lost rank stopped the run. It can be resumed.
     """
     settings = config.model_dump() if config is not None else {"train": train.model_dump(), "optim": optim.model_dump()}
     run = Path(run)
@@ -169,7 +186,7 @@ class _Loop:
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
 
     def start(self, found: Checkpoint | None, allow_change: Collection[str]) -> int:
-        """Load what there is to resume; the number of steps already done."""
+        """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
         if found is not None:
             check_identity(found, self.identity, allow_change)
@@ -188,7 +205,7 @@ class _Loop:
         return step
 
     def go(self, start: int, on_step: Callable[[int], None] | None) -> None:
-        """Run the steps that are left."""
+        """Runs the remaining steps."""
         train, was_training = self.train, self.model.training
         self.model.train()
         with ExitStack() as stack:
@@ -213,7 +230,7 @@ class _Loop:
                 self._now_and_then(step)
 
     def _step(self, step: int, part: RankBatch, counts: dict[str, int], tokens: int) -> None:
-        """One update. counts, tokens: over all ranks."""
+        """Runs one update. counts, tokens: over all ranks."""
         self.model.zero_grad(set_to_none=True)
         seed = (self.train.seed, step, self.world.rank)
         sums = backward(
@@ -242,7 +259,8 @@ class _Loop:
         return {"loss": self.metrics.loss, "tokens/s": f"{rate:,.0f}"}
 
     def _now_and_then(self, step: int) -> None:
-        """What is due after a step: a line of metrics, a validation, a checkpoint. All are after a phase's last one."""
+        """Writes what is due after a step: a line of metrics, a validation, a checkpoint. A phase's last step has all
+        three."""
         train, last = self.train, step == self.train.steps or step in self.boundaries
         if last or step % train.log_every == 0:
             self._log(step)
@@ -310,14 +328,14 @@ class _Loop:
         checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
 
     def _by_main(self, work: Callable[[], None]) -> None:
-        """Do on rank 0 what looks at the model, or on all ranks where each has a part of it."""
+        """Runs a function of the model on rank 0, or on all ranks when the model is sharded."""
         if self.ranks.together:
             work()
         else:
             self.world.by_main(work)
 
     def _stop(self, step: int) -> NoReturn:
-        """Save, wait for the rank that does, and stop."""
+        """Saves a checkpoint, waits for the rank that writes it, and stops."""
         if self.saved_at != step:
             self._save(step)
         self.world.add_counts({STOP: 1})
@@ -327,7 +345,7 @@ class _Loop:
         )
 
     def _load(self, found: Checkpoint) -> None:
-        """Take over weights, optimizer and unlogged sums."""
+        """Restores weights, optimizer and the sums that are not logged yet."""
         weights, ours = found.tensors(checkpoint.MODEL), _weights(self.model)
         where = str(found.folder / checkpoint.MODEL)
         if {name: t.shape for name, t in weights.items()} != {name: t.shape for name, t in ours.items()}:
@@ -341,19 +359,19 @@ class _Loop:
             self.saved_at = found.step
 
     def _tick(self) -> None:
-        """Let the time since the last look at the clock count as training."""
+        """Adds the time since the last measurement to the training time."""
         now = time.monotonic()
         self.metrics.window.seconds += now - self.mark
         self.mark = now
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds this run has taken, over all its resumes."""
+        """The seconds of this run, including all resumed parts."""
         return self.before_s + time.monotonic() - self.began
 
 
 def _weights(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters, and the buffers that belong to a model's state, each once."""
+    """Returns the parameters and the persistent buffers of a model, each once."""
     kept = model.state_dict().keys()
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: tensor.detach() for name, tensor in named if name in kept}
