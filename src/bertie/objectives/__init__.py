@@ -1,4 +1,4 @@
-"""Pre-training objectives: one file and one row each; they add up."""
+"""Pre-training objectives. Each is one file and one table row. Objectives can be added."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -56,9 +56,10 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
 
 
 def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
-    """The sum of the named objectives, each with its options; a name with None is left out.
+    """Returns the sum of the named objectives, each with its options. A name with None is left out.
 
-    Raises UsageError: an unknown objective or option (the nearest is named), an option out of its range, none at all.
+    Raises:
+        UsageError: An objective or option is unknown, an option is out of range, or no objective remains.
     """
     chosen = [_one(OBJECTIVES[name], name, given) for name, given in options.items() if given is not None]
     if not chosen:

@@ -1,7 +1,7 @@
-"""What an objective is: four methods, some with a usual answer, and a sum.
+"""The interface of an objective, with defaults, and the sum of objectives.
 
-An objective never divides: it returns a sum and a count for each of its parts, and `fit` divides once, when it has
-gathered all micro-batches and ranks of a step. So one batch of 64 equals 4 of 16, whatever the mask counts.
+An objective never divides. It returns sums and counts, and `fit` divides once, after all micro-batches and ranks of a
+step. So one batch of 64 equals 4 of 16, whatever the masks.
 """
 
 from abc import ABC, abstractmethod
@@ -27,76 +27,79 @@ __all__ = ["LossReport", "LossTerm", "Objective", "Sum"]
 
 
 class Objective(ABC):
-    """A pre-training objective. `MaskedLM() + NextSentence()` is one too."""
+    """A pre-training objective. `MaskedLM() + NextSentence()` is an objective too."""
 
     name: ClassVar[str]
     on_tokens: ClassVar[bool] = False
-    """Whether it decides which tokens the model sees and says; one objective of a sum can."""
+    """Whether the objective changes the input tokens and predicts them. A sum can have only one such objective."""
 
     @abstractmethod
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """Fresh heads this objective needs on top of the encoder, by the name they have in `Model.heads`."""
+        """Returns new heads of this objective, by their names in `Model.heads`."""
 
     @abstractmethod
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """The batch as the model shall see it, with this objective's labels added. Pure."""
+        """Returns the batch as input of the model, with the labels of this objective. The argument is not changed."""
 
     @abstractmethod
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Loss name -> number of predictions in this corrupted batch, known before the model runs."""
+        """Returns the number of predictions in this corrupted batch by loss name, without running the model."""
 
     @abstractmethod
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """The loss of each part, from the encoder's output on a corrupted batch."""
+        """Returns the losses for the encoder's output on a corrupted batch."""
 
     def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
-        """What the encoder finds in a corrupted batch; an objective that needs more of it says how."""
+        """Runs the model on a corrupted batch. Objectives that need more than the encoder override it."""
         return model.encode(batch)
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
-        """What the model should say of a corrupted batch, for a look at it: place in input_ids, flattened -> tokens."""
+        """Returns the expected predictions of a corrupted batch, to print examples: flattened position in input_ids ->
+        tokens."""
         return {}
 
     def describe_labels(self, batch: Batch) -> list[str]:
-        """The same of whole sequences, in words."""
+        """Returns the labels of whole sequences in words, to print examples."""
         return []
 
     @property
     def reads(self) -> dict[str, str]:
-        """Model folders it reads beside the corpus, by option: {"distil.teacher": "models/base"}."""
+        """Model folders that the objective needs, by option: {"distil.teacher": "models/base"}."""
         return {}
 
     def load_dependencies(self, load: Callable[[str], "Model"]) -> "Objective":
-        """This objective with what it needs beside the corpus, such as a teacher; `load` opens a model folder."""
+        """Returns this objective with its dependencies, such as a teacher. `load` opens a model folder."""
         return self
 
     def prepare(self, model: "Model", seed: int) -> None:
-        """Add to a fresh or loaded model what is trained with it and is no head of its family."""
+        """Adds modules to a model that are trained with it but are not heads of its family."""
         return
 
     def models_to_save(self, model: "Model") -> "dict[str, Model]":
-        """The models a run leaves, by folder: "model" and others. What only training needs is not in them."""
+        """Returns the models that a run saves, by folder: "model" and others, without modules that only training
+        needs."""
         return {"model": model}
 
     def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
-        """Operations a token of a training step takes in what is run beside the encoder and its vocabulary head.
+        """Returns the operations per token of a training step in addition to the encoder and its vocabulary head.
 
-        length: as of `models.count.forward_flops`; shares: predictions a token, by part of the loss.
+        length: as of `models.count.forward_flops`; shares: predictions per token, by loss name.
         """
         return {}
 
     @property
     def pairing(self) -> Pairing | None:
-        """The instances this objective needs; None when any will do."""
+        """The instances that this objective needs, or None when it accepts all."""
         return None
 
     @property
     def corruption_cycle(self) -> int | None:
-        """After how many epochs `corrupt` is given the same draws again (static masks); None: never (dynamic)."""
+        """The number of epochs after which `corrupt` receives the same draws again (static masking). None: never
+        (dynamic)."""
         return None
 
     def check(self, sentences: Sentences) -> None:
-        """Raise DataError, with what to do, when this objective cannot be learned from these documents."""
+        """Raises DataError when this objective cannot be trained on these documents."""
         return
 
     def __add__(self, other: "Objective") -> "Sum":
@@ -109,7 +112,7 @@ def _parts(objective: Objective) -> tuple[Objective, ...]:
 
 @dataclass(frozen=True)
 class Sum(Objective):
-    """Several objectives on the same batch: one pass through the encoder, the losses added."""
+    """Several objectives on the same batch: one pass through the encoder, and the sum of the losses."""
 
     parts: tuple[Objective, ...]
 
@@ -127,79 +130,79 @@ class Sum(Objective):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The names of the parts."""
+        """The names of all objectives."""
         return " + ".join(part.name for part in self.parts)
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """All heads."""
+        """Returns the heads of all objectives."""
         return {name: head for part in self.parts for name, head in part.heads(config).items()}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """One after the other; each draws from streams of its own."""
+        """Applies all objectives in order. Each draws from its own random streams."""
         for part in self.parts:
             batch = part.corrupt(batch, rng, vocabulary)
         return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """All counts."""
+        """Returns the counts of all objectives."""
         return {name: count for part in self.parts for name, count in part.counts(batch).items()}
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """All parts."""
+        """Returns the losses of all objectives."""
         return {name: part for each in self.parts for name, part in each.loss(model, output, batch).items()}
 
     def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
-        """As the part on tokens says."""
+        """Runs the model as the objective on tokens does."""
         for part in self.parts:
             if part.on_tokens:
                 return part.forward(model, batch)
         return model.encode(batch)
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
-        """All answers."""
+        """Returns the expected predictions of all objectives."""
         return {place: answer for part in self.parts for place, answer in part.answers(batch).items()}
 
     def describe_labels(self, batch: Batch) -> list[str]:
-        """All verdicts."""
+        """Returns the labels of all objectives."""
         return [verdict for part in self.parts for verdict in part.describe_labels(batch)]
 
     @property
     def reads(self) -> dict[str, str]:
-        """All folders."""
+        """The model folders of all objectives."""
         return {option: folder for part in self.parts for option, folder in part.reads.items()}
 
     def load_dependencies(self, load: Callable[[str], "Model"]) -> "Sum":
-        """All parts."""
+        """Loads the dependencies of all objectives."""
         return Sum(tuple(part.load_dependencies(load) for part in self.parts))
 
     def prepare(self, model: "Model", seed: int) -> None:
-        """All parts."""
+        """Adds the modules of all objectives."""
         for part in self.parts:
             part.prepare(model, seed)
 
     def models_to_save(self, model: "Model") -> "dict[str, Model]":
-        """What each part leaves of what the one before has left."""
+        """Returns the models of all objectives. Each objective receives the model that the previous one returned."""
         models = {"model": model}
         for part in self.parts:
             models |= part.models_to_save(models["model"])
         return models
 
     def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
-        """All parts."""
+        """Returns the operations of all objectives."""
         costs = [part.extra_cost(config, length=length, shares=shares) for part in self.parts]
         return {name: flops for each in costs for name, flops in each.items()}
 
     @property
     def pairing(self) -> Pairing | None:
-        """That of the one part that has one."""
+        """The pairing of the one objective that has one."""
         return next((part.pairing for part in self.parts if part.pairing is not None), None)
 
     @property
     def corruption_cycle(self) -> int | None:
-        """That of the first part that has one."""
+        """The cycle of the first objective that has one."""
         return next((part.corruption_cycle for part in self.parts if part.corruption_cycle is not None), None)
 
     def check(self, sentences: Sentences) -> None:
-        """Each part checks for itself."""
+        """Runs the checks of all objectives."""
         for part in self.parts:
             part.check(sentences)

@@ -1,9 +1,9 @@
-"""Two language models: the next word from those before, and the one before from those after. Peters et al. 2018, 3.1.
+"""Bidirectional language model: predicts the next and the previous word, from both directions. Peters et al. 2018, 3.1.
 
-    <S> the cat sat </S>      the state at "cat", left to right, says "sat"; right to left, "the"
+    <S> the cat sat </S>      the forward state at "cat" predicts "sat"; the backward state predicts "the"
 
-Labels it adds to a batch, where they are not there yet: bilm_words, the ids of its words, as input_ids lie. (A batch of
-characters must bring them.) It corrupts nothing: no state has seen what it predicts.
+Label in a batch, where it is missing: bilm_words, the ids of its words, same shape as input_ids. (A batch of characters
+must contain it.) The input is not corrupted, since no state has seen the word that it predicts.
 
 B sequences · S longest sequence · P half of the hidden size · N predictions
 """
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BiLanguageModel(Objective):
-    """Every word of a sequence is predicted from both sides but the first and the last, which have one."""
+    """Predicts every word of a sequence in both directions, except the first and the last word, which have one."""
 
     name: ClassVar[str] = "bilm"
     on_tokens: ClassVar[bool] = True
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """The softmax over words, one for both directions."""
+        """Returns the softmax over words, shared by both directions."""
         return {"bilm": HEADS["bilm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """The batch with its own words as labels."""
+        """Returns the batch with its own words as labels."""
         return batch if "bilm_words" in batch.labels else batch.with_labels(bilm_words=batch.input_ids)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """N"""
+        """Returns the number of predictions in both directions, N."""
         return {"bilm": 2 * int((batch.layout.mask().sum(1) - 1).clamp_min(0).sum())}
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy of both directions, on the top layer's states."""
+        """Returns the cross-entropy of both directions, from the states of the top layer."""
         assert output.hidden_states is not None
         words_BS = batch.layout.rectangle(batch.labels["bilm_words"])
         forward_BSP, backward_BSP = batch.layout.rectangle(output.hidden_states[-1]).chunk(2, -1)

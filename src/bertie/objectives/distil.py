@@ -1,12 +1,12 @@
-"""Distillation: a smaller model learns to say what a trained one says, and to see it alike. Sanh et al. 2019, 2.
+"""Distillation: a smaller model learns the probabilities and the hidden states of a teacher. Sanh et al. 2019, 2.
 
     objectives: {mlm: {weight: 2}, nsp: null, distil: {teacher: models/bert-base, layers: [0, 2, 4, 7, 9, 11]}}
 
-Its two losses, beside masked LM, are DistilBERT's: soft targets, which are the teacher's probabilities of every
-vocabulary entry at a temperature, and the cosine between both models' last hidden states. The teacher reads the very
-batch the student reads, masks and all, without dropout. It adds no labels.
+Its two losses, in addition to masked LM, are those of DistilBERT: soft targets (the teacher's probabilities of all
+vocabulary entries at a temperature), and the cosine between the last hidden states of both models. The teacher reads
+the same masked batch as the student, without dropout. The objective adds no labels.
 
-B sequences · T real tokens of the batch · N tokens compared · H hidden size
+B sequences · T real tokens of the batch · N compared tokens · H hidden size
 """
 
 import re
@@ -38,23 +38,26 @@ NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given 
 
 @dataclass(frozen=True)
 class Distillation(Objective):
-    """Learn from a teacher. Weights and temperature are those of DistilBERT's release (distillation/README.md)."""
+    """Learns from a teacher. Weights and temperature are those of DistilBERT's code (distillation/README.md)."""
 
     name: ClassVar[str] = "distil"
 
     teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
-    """Folder of the model to learn from; it has a masked-LM head and the student's vocabulary."""
+    """Folder of the teacher. It needs a masked-LM head and the student's vocabulary."""
     temperature: float = 2.0
-    """Probabilities are made softer by it, on both sides."""
+    """Temperature of the softmax of teacher and student. Source: DistilBERT's code, train.py."""
     weight: float = 5.0
-    """Of the soft targets' loss."""
+    """Weight of the loss of the soft targets. Source: DistilBERT's code, README.md."""
     cosine: float = 1.0
-    """Weight of the loss of hidden states; 0: they are not compared, and may differ in width."""
+    """Weight of the cosine loss of hidden states. With 0, hidden sizes may differ. Source: DistilBERT's code,
+    README.md."""
     positions: Literal["all", "masked"] = "all"
-    """Where soft targets are compared: at every token, as published, or where mlm predicts, which takes less time."""
+    """Positions of the soft targets: all tokens, or only the masked positions of mlm, which is faster. Source:
+    DistilBERT's code, train.py, restrict_ce_to_mask."""
     layers: tuple[int, ...] = ()
-    """The teacher's layers, from 0, that a student made from a preset starts with, beside its embeddings and vocabulary
-    head; none: from random weights. The release: 0, 2, 4, 7, 9, 11 of 12 (scripts/extract_distilbert.py)."""
+    """Layers of the teacher, counted from 0, that initialize a student made from a preset, together with the embeddings
+    and the vocabulary head. Empty: random weights. Source: DistilBERT's code, extract_distilbert.py: 0, 2, 4, 7, 9, 11.
+    """
     loaded: Model | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -65,11 +68,11 @@ class Distillation(Objective):
 
     @property
     def reads(self) -> dict[str, str]:
-        """The teacher."""
+        """The folder of the teacher."""
         return {"distil.teacher": self.teacher}
 
     def load_dependencies(self, load: Callable[[str], Model]) -> "Distillation":
-        """With its teacher. Raises UsageError when none is named or it cannot say words."""
+        """Loads the teacher. Raises UsageError when none is named, or when it has no masked-LM head."""
         if not self.teacher:
             raise UsageError("distil.teacher is missing. Set it to the folder of the teacher model.")
         found, teacher = copy(self), load(self.teacher)
@@ -79,9 +82,9 @@ class Distillation(Objective):
         return found
 
     def prepare(self, model: Model, seed: int) -> None:
-        """Compare student and teacher, and give a fresh student its first layers.
+        """Checks that student and teacher match, and initializes a new student from the teacher's layers.
 
-        Raises DataError or UsageError when one cannot learn from the other, or cannot start from its layers.
+        Raises DataError or UsageError when they do not match.
         """
         ours, theirs = model.config, self._teacher.config
         if ours.vocab_size != theirs.vocab_size:
@@ -98,7 +101,8 @@ class Distillation(Objective):
             self._start(model)
 
     def _start(self, student: Model) -> None:
-        """Copy layers, embeddings and vocabulary head; heads of other objectives, and a pooler, stay fresh."""
+        """Copies layers, embeddings and vocabulary head. The pooler and the heads of other objectives keep random
+        weights."""
         if student.public:
             raise UsageError(
                 "distil.layers initializes a student made from a preset, but this student is a model folder "
@@ -121,28 +125,28 @@ class Distillation(Objective):
         student.load_state_dict(ours | given)
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """The vocabulary head, which masked LM trains too."""
+        """Returns the vocabulary head, which masked LM trains too."""
         return {"mlm": HEADS["mlm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Nothing to do: what the student reads, others say. Raises UsageError for masks that nobody makes."""
+        """Returns the batch unchanged. Raises UsageError for masked positions without an objective that masks."""
         if self.positions == "masked" and "mlm_positions" not in batch.labels:
             raise UsageError("distil.positions=masked needs objectives.mlm, listed before distil.")
         return batch
 
     def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
-        """The teacher's forward pass; nothing is known of a teacher that is not loaded."""
+        """Returns the operations of the teacher's forward pass, or nothing when the teacher is not loaded."""
         if self.loaded is None:
             return {}
         return {"teacher": sum(forward_flops(self.loaded.config, length=length, predicted=shares["distil"]).values())}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """N of the soft targets, T of the cosine"""
+        """Returns N for the soft targets and T for the cosine loss."""
         soft = batch.tokens if self.positions == "all" else len(batch.labels["mlm_positions"])
         return {"distil": soft} | ({"cosine": batch.tokens} if self.cosine else {})
 
     def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
-        """Kullback-Leibler divergence from the teacher's probabilities, and one minus the cosine."""
+        """Returns the Kullback-Leibler divergence from the teacher's probabilities, and one minus the cosine."""
         teacher = self._teacher.to(output.last_hidden_state.device)
         teacher.compute_dtype = model.compute_dtype
         with torch.no_grad():
@@ -170,7 +174,7 @@ class Distillation(Objective):
 
 
 def decoder(model: Model, hidden: Tensor) -> Decoder:
-    """What a model's masked-LM logits are made of. hidden (N, H) -> (N, E), (V, E), (V,)"""
+    """Returns the operands of a model's masked-LM logits. hidden (N, H) -> (N, E), (V, E), (V,)"""
     head = model.heads["mlm"]
     assert isinstance(head, VocabularyHead)
     return head.parts(hidden, model.word_embeddings)

@@ -1,11 +1,11 @@
-"""Left to right: every token is predicted from those before. Radford et al. 2018, 3.1; Devlin et al. 2018, 5.1 (LTR).
+"""Causal language model: predicts every token from the tokens before it. Radford et al. 2018, 3.1; Devlin et al. 5.1.
 
-    the cat sat   ->   the state at "the" says "cat", that at "cat" says "sat"
+    the cat sat   ->   the state at "the" predicts "cat", the state at "cat" predicts "sat"
 
-It corrupts nothing and needs a model whose tokens do not see what follows (config.causal).
+The input is not corrupted. The model must have causal attention (config.causal).
 
-Labels it adds to a batch: ltr_positions (N,) int64, the tokens that have one behind them, as places in `input_ids`
-flattened, ascending; ltr_targets (N,) int64, the token behind each.
+Labels in a batch: ltr_positions (N,) int64, the tokens with a next token, as ascending flattened positions in
+input_ids; ltr_targets (N,) int64, the next tokens.
 
 B sequences · T real tokens of the batch · N = T - B predictions · H hidden size
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LeftToRight(Objective):
-    """Predict the next token, everywhere."""
+    """Predicts the next token at every position."""
 
     name: ClassVar[str] = "ltr"
     on_tokens: ClassVar[bool] = True
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """The next-token head of the family. Raises UsageError for a model that sees what follows."""
+        """Returns the next-token head of the family. Raises UsageError for a model without causal attention."""
         if not config.causal:
             raise UsageError(
                 "ltr predicts the next token, to which this model can attend. Choose a causal model "
@@ -46,7 +46,7 @@ class LeftToRight(Objective):
         return {"lm": HEADS["lm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """The batch with its own tokens as labels."""
+        """Returns the batch with its own tokens as labels."""
         followed = batch.layout.mask()[:, 1:]
         places = torch.arange(batch.input_ids.numel()).view(batch.input_ids.shape)
         return batch.with_labels(
@@ -55,11 +55,11 @@ class LeftToRight(Objective):
         )
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """N"""
+        """Returns the number of predictions, N."""
         return {"ltr": len(batch.labels["ltr_targets"])}
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy of every next token."""
+        """Returns the cross-entropy of every next token."""
         targets_N = batch.labels["ltr_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["ltr_positions"]]
         head = model.heads["lm"]

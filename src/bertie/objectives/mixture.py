@@ -1,7 +1,7 @@
-"""Several corpora read as one: languages of uneven size, or a domain and a replay of what the model knows already.
+"""A mixture of several corpora: languages of different sizes, or a domain with general text.
 
-Which corpus sample n of a run comes from is computed, as everything is: of every BLOCK samples each corpus has its
-share, to the sample, in an order drawn from (seed, block). A pair's two texts always come from one corpus.
+The corpus of sample n is computed: each block of BLOCK samples has a fixed number of samples from each corpus, in an
+order drawn from (seed, block). The two texts of a pair are always from one corpus.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,10 +23,10 @@ STREAM = 0x317  # of the draws of a block's order
 
 
 def shares(weights: Sequence[float | None], sizes: Sequence[int], exponent: float) -> list[float]:
-    """The share of each corpus: by its weight, or, where none has one, by its size to the power of `exponent`.
+    """Returns the fraction of each corpus: by its weight, or, without weights, by its size to the power of `exponent`.
 
-    1 reads all alike often; below 1, small corpora more often than large ones (Conneau et al. 2020, 3.1: 0.3). Raises
-    UsageError when some corpora have a weight and others have none.
+    With an exponent below 1, small corpora are sampled more often (Conneau et al. 2020, 3.1: 0.3). Raises UsageError
+    when only some corpora have a weight.
     """
     given = [weight for weight in weights if weight is not None]
     if given and len(given) < len(weights):
@@ -36,7 +36,7 @@ def shares(weights: Sequence[float | None], sizes: Sequence[int], exponent: floa
 
 
 class Mixture:
-    """A source whose samples come from several, by `shares`. first: as of `PretrainingSource`."""
+    """A source whose samples come from several sources, by `shares`. first: as of `PretrainingSource`."""
 
     def __init__(
         self,
@@ -55,13 +55,13 @@ class Mixture:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any of the sources, their shares, the seed, the batches."""
+        """Changes with the sources, their fractions, the seed and the batches."""
         parts = [source.fingerprint for source in self.sources.values()]
         numbers = (self.quotas.tolist(), self.batch_size, self.seed, self.first)
         return xxhash.xxh3_128_hexdigest(repr((parts, numbers)).encode())
 
     def at(self, ids: Int) -> tuple[Int, Int]:
-        """Where the samples of a run come from. ids (N,) -> number of the source (N,), place in its order (N,)"""
+        """Returns the origin of samples. ids (N,) -> number of the source (N,), index in its order (N,)"""
         blocks, within = np.divmod(ids, BLOCK)
         places_N = np.empty_like(ids)
         for block in np.unique(blocks):
@@ -71,7 +71,7 @@ class Mixture:
         return which_N, blocks * self.quotas[which_N] + places_N - self._bounds[which_N]
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
-        """The micro-batches of step `step` (from 0) on one of `world` ranks, corpus by corpus inside one."""
+        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. Each has the corpora in order."""
         ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
         return [self._batch(part) for part in cut(ids, self.micro_batch_size)]
 
@@ -86,16 +86,16 @@ class Mixture:
         return next(iter(self.sources.values())).corrupted(joined([batch for batch, _ in parts]), rng)
 
     def validation_batches(self) -> list[Batch]:
-        """Those of all sources."""
+        """Returns the validation batches of all sources."""
         return [batch for source in self.sources.values() for batch in source.validation_batches()]
 
     def examples(self, count: int = 3) -> list[str]:
-        """The first training instances of each source as readable text."""
+        """Returns the first training instances of each source as readable text."""
         return [example for source in self.sources.values() for example in source.examples(count)]
 
 
 def quotas(shares: Sequence[float]) -> NDArray[np.int64]:
-    """How many of BLOCK samples each corpus has: the nearest whole numbers that add up, one at the least."""
+    """Returns how many of BLOCK samples each corpus has: rounded numbers with the right sum, at least one each."""
     exact = np.array(shares) * BLOCK
     found: NDArray[np.int64] = np.maximum(np.floor(exact).astype(np.int64), 1)
     short = BLOCK - int(found.sum())
@@ -105,7 +105,7 @@ def quotas(shares: Sequence[float]) -> NDArray[np.int64]:
 
 
 def joined(batches: Sequence[Batch]) -> Batch:
-    """Packed batches that are not corrupted yet, end to end."""
+    """Concatenates packed batches that are not corrupted yet."""
     whole = packed(
         np.concatenate([batch.input_ids.numpy() for batch in batches]),
         np.concatenate([batch.token_type_ids.numpy() for batch in batches]),

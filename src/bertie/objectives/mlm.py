@@ -1,9 +1,9 @@
-"""Masked language modelling: some tokens are hidden, the model says what they were. Devlin et al. 2018, 3.1.
+"""Masked language modeling: some tokens are masked, and the model predicts them. Devlin et al. 2018, 3.1.
 
     the cat sat on the mat   ->   the [MASK] sat on the mat   ->   cat
 
-Labels it adds to a batch: mlm_positions (N,) int64, places of the predicted tokens in `input_ids` flattened, ascending;
-mlm_targets (N,) int64, what stood there.
+Labels in a batch: mlm_positions (N,) int64, ascending flattened positions in input_ids of the predicted tokens;
+mlm_targets (N,) int64, the original tokens.
 
 B sequences · T real tokens of the batch · N predicted tokens · H hidden size · V vocabulary
 """
@@ -35,23 +35,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MaskedLM(Objective):
-    """Predict `rate` of the tokens. Raises UsageError for shares that are none."""
+    """Predicts a fraction `rate` of the tokens. Raises UsageError for rates outside 0 to 1."""
 
     name: ClassVar[str] = "mlm"
     on_tokens: ClassVar[bool] = True
 
     rate: Rates = 0.15
-    """Share of a sequence's tokens, special ones counted, that are predicted; it may change (data/rates.py)."""
+    """Fraction of a sequence's tokens, including special tokens, that are predicted. It may change during the run
+    (data/rates.py). Source: Devlin et al. 2018, 3.1. Higher for larger models: Wettig et al. 2022; falling: Ankner et
+    al. 2023."""
     replace: tuple[float, float, float] = (0.8, 0.1, 0.1)
-    """Of these, the shares that become [MASK], become a random token, stay as they are."""
+    """Fractions of the predicted tokens that become [MASK], become a random token, and stay unchanged. Source: Devlin
+    et al. 2018, 3.1."""
     max_predictions: int | None = None
-    """No sequence has more predictions than this (the release: 20 at length 128, 77 at 512, which never binds)."""
+    """Maximum number of predictions per sequence. Not set: no limit. Source: google-research/bert,
+    create_pretraining_data.py: 20 at length 128, 77 at 512."""
     masking: str | Mapping[str, Mapping[str, Any] | None] = "token"
-    """What is chosen at random: token, whole_word, ngram or span; with options: {span: {longest: 5}}."""
+    """Unit of masking: token, whole_word, ngram or span, optionally with options: {span: {longest: 5}}. Source:
+    whole_word google-research/bert, README; ngram Lan et al. 2019, 4.2; span Joshi et al. 2019, 3.1."""
     duplicates: int | None = None
-    """None: new masks every epoch. k: those of epoch e are those of e % k (the release, with its pairs: 10)."""
+    """Number of different masks per instance (dupe factor): epoch e has those of epoch e % k. Not set: new masks every
+    epoch. Source: Liu et al. 2019, 4.1; 10 in google-research/bert, create_pretraining_data.py."""
     weight: float = 1.0
-    """Of this loss among others (DistilBERT's release: 2, beside objectives.distil)."""
+    """Weight of this loss. Source: DistilBERT's code: 2, with a teacher."""
 
     def __post_init__(self) -> None:
         if len(self.replace) != 3 or min(self.replace) < 0 or not np.isclose(sum(self.replace), 1):
@@ -78,15 +84,15 @@ class MaskedLM(Objective):
 
     @property
     def corruption_cycle(self) -> int | None:
-        """Static masks return, dynamic ones do not."""
+        """The number of different masks, None for dynamic masking."""
         return self.duplicates
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """The vocabulary head, tied to the word embeddings."""
+        """Returns the vocabulary head, tied to the word embeddings."""
         return {"mlm": HEADS["mlm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Hide tokens and remember them. The same tokens are hidden whether the batch is packed or padded."""
+        """Masks tokens and adds their labels. A packed and a padded batch have the same masks."""
         ids = batch.input_ids.flatten().numpy()
         places_T, tokens = flat(batch)
         candidates_B = np.bincount(tokens.rows[~vocabulary.structure[tokens.ids]], minlength=batch.size)
@@ -102,16 +108,16 @@ class MaskedLM(Objective):
         )
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """N"""
+        """Returns the number of predictions, N."""
         return {"mlm": len(batch.labels["mlm_targets"])}
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
-        """What stood at each predicted position."""
+        """Returns the original token at each predicted position."""
         places, targets = batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist()
         return {place: [target] for place, target in zip(places, targets, strict=True)}
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy at the predicted positions alone: the vocabulary head runs on N rows, not on T."""
+        """Returns the cross-entropy at the predicted positions. The vocabulary head runs on N rows instead of T."""
         targets_N = batch.labels["mlm_targets"]
         hidden_NH = output.last_hidden_state.flatten(0, -2)[batch.labels["mlm_positions"]]
         head = model.heads["mlm"]
@@ -121,7 +127,8 @@ class MaskedLM(Objective):
 
 
 def flat(batch: Batch) -> tuple[NDArray[np.int64], Ragged]:
-    """The real tokens, however a batch is laid out: places in `input_ids` flattened (T,), and their ids end to end."""
+    """Returns the real tokens of a packed or padded batch: flattened positions in input_ids (T,), and their ids
+    (T,)."""
     ids, mask_BS = batch.input_ids.flatten().numpy(), batch.layout.mask().numpy()
     packed = isinstance(batch.layout, Packed)
     places_T = np.arange(len(ids)) if packed else np.flatnonzero(mask_BS)

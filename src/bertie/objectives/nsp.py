@@ -1,6 +1,6 @@
-"""Next-sentence prediction: does the second text follow the first, or was it drawn from elsewhere? Devlin et al., 3.1.
+"""Next-sentence prediction: does the second text follow the first, or is it random? Devlin et al. 2018, 3.1.
 
-Label it reads from a batch, written by its pairing (data/pairing.py): nsp_labels (B,) int64, 0 it follows, 1 random.
+Label in a batch, written by its pairing (data/pairing.py): nsp_labels (B,) int64, 0 for a following text, 1 for random.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,17 @@ from bertie.objectives.pair import TextPair
 
 @dataclass(frozen=True)
 class NextSentence(TextPair):
-    """Tell text that follows from text drawn at random. Raises UsageError for an unknown form."""
+    """Predicts whether the second text follows the first. Raises UsageError for an unknown form."""
 
     name: ClassVar[str] = "nsp"
     verdict: ClassVar[tuple[str, str]] = ("nsp: it follows", "nsp: random")
 
     form: Literal["corrected", "original"] = "corrected"
-    """How pairs are made: as in the release, or that with its faults mended (data/pairing.py says which)."""
+    """Algorithm for pairs: original (as in google-research/bert), or corrected, without its errors (data/pairing.py).
+    Source: Devlin et al. 2018, 3.1; create_pretraining_data.py; corrected: ours."""
     duplicates: int = 10
-    """Pairings of the corpus that are made before they repeat: epoch e has that of e % duplicates."""
+    """Number of different pairings of the corpus (dupe factor): epoch e has that of epoch e % duplicates. Source:
+    google-research/bert, create_pretraining_data.py."""
 
     def __post_init__(self) -> None:
         if self.form not in ("corrected", "original"):
@@ -32,11 +34,11 @@ class NextSentence(TextPair):
 
     @property
     def pairing(self) -> Pairing:
-        """Two segments, the second from the same place or from another document."""
+        """Two segments; the second one follows the first, or is from another document."""
         return NextSentencePairs(self.form, self.duplicates)
 
     def check(self, sentences: Sentences) -> None:
-        """Two documents at the least, and one of two sentences."""
+        """Raises DataError for fewer than two documents, or documents of one sentence only."""
         if sentences.num_documents < 2:
             raise DataError(
                 f"{self.name} draws random texts from other documents, but this corpus has "

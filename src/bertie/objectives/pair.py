@@ -1,6 +1,6 @@
-"""What the objectives about two segments share: one of two answers for each sequence, from the pooled [CLS].
+"""The base of objectives on pairs of segments: binary classification of each sequence from the pooled [CLS].
 
-The labels are made with the pairs (data/pairing.py), so nothing is corrupted here.
+The pairing (data/pairing.py) makes the labels, so nothing is corrupted here.
 """
 
 from abc import abstractmethod
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 
 class TextPair(Objective):
-    """Tell two kinds of pairs apart. Its pairing writes a label (B,) int64: 0 or 1."""
+    """Distinguishes two kinds of pairs. Its pairing writes a label (B,) int64: 0 or 1."""
 
     @property
     @abstractmethod
     def pairing(self) -> Pairing:
-        """Two segments, with the label of this objective."""
+        """The pairs of segments, with the label of this objective."""
 
     verdict: ClassVar[tuple[str, str]]
-    """What labels 0 and 1 mean."""
+    """The meanings of the labels 0 and 1."""
 
     @property
     def label(self) -> str:
@@ -42,7 +42,7 @@ class TextPair(Objective):
         return self.pairing.label
 
     def check(self, sentences: Sentences) -> None:
-        """A document of two sentences at the least."""
+        """Raises DataError when no document has two sentences."""
         if int(np.diff(sentences.bounds).max()) < 2:
             raise DataError(
                 f"{self.name} needs documents of at least two sentences, but all {sentences.num_documents:,} "
@@ -51,11 +51,11 @@ class TextPair(Objective):
 
     @property
     def leave_out(self) -> str:
-        """The end of an error's advice."""
+        """The end of an error message: how to remove the objective."""
         return f"or remove the objective: objectives.{self.name}=null."
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """Two logits from the pooled [CLS]."""
+        """Returns the head with two logits from the pooled [CLS]."""
         if not config.pooler:
             raise UsageError(
                 f"{self.name} needs a pooler, which this model does not have. Remove the objective: "
@@ -64,19 +64,19 @@ class TextPair(Objective):
         return {"pair": HEADS["pair"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Nothing to do: the pairs were made with their labels."""
+        """Returns the batch unchanged, since the pairs have their labels."""
         return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """B"""
+        """Returns the number of pairs, B."""
         return {self.name: len(batch.labels[self.label])}
 
     def describe_labels(self, batch: Batch) -> list[str]:
-        """What each pair is."""
+        """Returns the label of each pair in words."""
         return [self.verdict[label] for label in batch.labels[self.label].tolist()]
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy over the two answers."""
+        """Returns the cross-entropy over the two labels."""
         logits_B2 = model.logits("pair", output).float()
         labels_B = batch.labels[self.label]
         total = nn.functional.cross_entropy(logits_B2, labels_B, reduction="sum")

@@ -1,13 +1,15 @@
-"""Permutation language model: some tokens are predicted one after the other in random order. Yang et al. 2019, 2.
+"""Permutation language model: predicts some tokens one after another in random order. Yang et al. 2019, 2.
 
     the cat sat on the mat    order: mat, cat    mat from "the sat on the", cat from "the sat on the mat"
 
-Nothing is masked: who may see whom says what a token is predicted from. Tokens that are not predicted see each other
-and are seen by all; a predicted one sees those and the predicted ones before it in the order. Special tokens stand in
-the order too, as in the release, but are not predicted. Memory of earlier segments (2.4) is left out.
+Nothing is masked: an attention mask defines from which tokens a token is predicted. Tokens that are not predicted
+attend to each other, and all tokens attend to them. A predicted token attends to those and to the predicted tokens
+before it in the order. Special tokens are in the order too, as in the release, but are not predicted. The memory of
+earlier segments (2.4) is not implemented.
 
-Labels it adds to a batch: plm_positions (N,) int64, places of the predicted tokens in `input_ids` flattened, ascending;
-plm_targets (N,) int64, the tokens; plm_order, as input_ids: places in the order, -1 for what is seen by all.
+Labels in a batch: plm_positions (N,) int64, ascending flattened positions in input_ids of the predicted tokens;
+plm_targets (N,) int64, the tokens; plm_order, same shape as input_ids: indices in the order, -1 for tokens that all
+tokens attend to.
 
 B sequences · S longest sequence · M most predictions of a sequence · N predictions · T real tokens
 """
@@ -39,28 +41,30 @@ ORDER = 7  # stream of draws (data/masking.py lists them)
 
 @dataclass(frozen=True)
 class PermutationLM(Objective):
-    """Predict `rate` of the tokens, in runs of up to `longest` words, in random order."""
+    """Predicts a fraction `rate` of the tokens, in n-grams of up to `longest` words, in random order."""
 
     name: ClassVar[str] = "plm"
     on_tokens: ClassVar[bool] = True
 
     rate: float = 1 / 6
-    """Share of a sequence's tokens, special ones counted, that are predicted (paper, 2.3: K = 6)."""
+    """Fraction of a sequence's tokens, including special tokens, that are predicted. Source: Yang et al. 2019, 2.3:
+    K = 6."""
     longest: int = 5
-    """Words of the longest run; n of them with p(n) in proportion to 1 / n (release: _sample_mask)."""
+    """Maximum number of words of an n-gram; p(n) is proportional to 1 / n. Source: XLNet's code, data_utils.py,
+    _sample_mask."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1 or not 1 <= self.longest <= 100:
             raise UsageError("plm.rate must be between 0 and 1, and plm.longest must be 1 to 100.")
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """The softmax over the vocabulary. Raises UsageError for a model without a stream of queries."""
+        """Returns the softmax over the vocabulary. Raises UsageError for a model without two-stream attention."""
         if not isinstance(config, XLNetConfig):
             raise UsageError("plm needs a model with two-stream attention: model=xlnet-base-cased.")
         return {"plm": HEADS["plm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """The batch with an order of prediction; its tokens stay."""
+        """Returns the batch with an order of prediction. Its tokens do not change."""
         places_T, tokens = flat(batch)
         special_T = vocabulary.structure[tokens.ids]
         candidates_B = np.bincount(tokens.rows[~special_T], minlength=batch.size)
@@ -81,23 +85,23 @@ class PermutationLM(Objective):
         )
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """N"""
+        """Returns the number of predictions, N."""
         return {"plm": len(batch.labels["plm_targets"])}
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
-        """The predicted tokens, which stand in the text."""
+        """Returns the predicted tokens, which are visible in the text."""
         places, targets = batch.labels["plm_positions"].tolist(), batch.labels["plm_targets"].tolist()
         return {place: [target] for place, target in zip(places, targets, strict=True)}
 
     def forward(self, model: "Model", batch: Batch) -> "EncoderOutput":
-        """The hidden states of the queries, (B, M, H)."""
+        """Returns the hidden states of the queries, (B, M, H)."""
         order_BS, predicted_BS = self._laid_out(batch)
         most = int(self._asked(batch).max())
         asked_BM = predicted_BS.int().argsort(dim=1, descending=True, stable=True)[:, :most]
         return model.encode(batch, perm_mask=unseen(order_BS, predicted_BS), target_positions=asked_BM)
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy of the predicted tokens."""
+        """Returns the cross-entropy of the predicted tokens."""
         hidden_BMH, targets_N = output.last_hidden_state, batch.labels["plm_targets"]
         asked_BM = torch.arange(hidden_BMH.shape[1]) < self._asked(batch)[:, None]
         hidden_NH = hidden_BMH.flatten(0, 1)[where(asked_BM, hidden_BMH.device)]
@@ -107,21 +111,20 @@ class PermutationLM(Objective):
         return {"plm": LossTerm(total, len(targets_N), correct)}
 
     def _asked(self, batch: Batch) -> Tensor:
-        """How many tokens of each sequence are predicted. -> (B,), in main memory"""
+        """Returns the number of predicted tokens of each sequence. -> (B,), in main memory"""
         return self._laid_out(batch.host)[1].sum(1)
 
     def _laid_out(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """The order, and which tokens are predicted. -> (B, S), (B, S) bool"""
+        """Returns the order, and which tokens are predicted. -> (B, S), (B, S) bool"""
         predicted = torch.zeros_like(batch.input_ids.flatten(), dtype=torch.bool)
         predicted = predicted.index_fill(0, batch.labels["plm_positions"], True).view(batch.input_ids.shape)
         return batch.layout.rectangle(batch.labels["plm_order"]), batch.layout.rectangle(predicted)
 
 
 def unseen(order_BS: Tensor, predicted_BS: Tensor) -> Tensor:
-    """(B, S, S) true where token i may not see token j: j is in the order, and not before i.
+    """Returns the mask (B, S, S), true where token i must not attend to token j: j is in the order, and not before i.
 
-    A token that is not predicted comes, for what it may see, just behind its own place. Release file data_utils.py,
-    _local_perm.
+    A token that is not predicted counts as directly after its own position. XLNet's code, data_utils.py, _local_perm.
     """
     own_BS = torch.where(predicted_BS, order_BS, order_BS + 1)
     return (own_BS[:, :, None] <= order_BS[:, None, :]) & (order_BS >= 0)[:, None, :]

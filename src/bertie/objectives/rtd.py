@@ -1,14 +1,14 @@
-"""Replaced-token detection: which tokens did a small generator put there? Clark et al. 2020.
+"""Replaced-token detection: predicts which tokens a small generator has replaced. Clark et al. 2020.
 
     the chef cooked the meal  ->  the chef [MASK] the meal  ->  generator: the chef ate the meal
                                                             ->  discriminator: 0 0 1 0 0
 
-Both are trained at once: the generator on what the mask hides, the discriminator, which one keeps, on every real token.
-What the generator says is drawn from it, and no gradient passes there. The draws are made with the masks, by seed,
-epoch and instance; so the same weights say the same, however a batch is cut.
+Both models are trained at once: the generator on the masked tokens, and the discriminator, which is the result, on all
+real tokens. The replacements are sampled from the generator without a gradient. The random numbers are drawn with the
+masks, by seed, epoch and instance, so the same weights give the same replacements in any batch.
 
-Labels it adds to a batch: those of masked LM (objectives/mlm.py), and rtd_draws (N,) float32 in [0, 1), which of the
-generator's tokens is taken at each predicted position.
+Labels in a batch: those of masked LM (objectives/mlm.py), and rtd_draws (N,) float32 in [0, 1), which select the
+generator's token at each predicted position.
 
 B sequences · T real tokens of the batch · N predicted tokens · H generator's hidden size · V vocabulary
 """
@@ -42,27 +42,30 @@ DRAWN = 4  # stream of draws (data/masking.py lists them)
 
 @dataclass(frozen=True)
 class ReplacedTokens(Objective):
-    """Find the tokens that a generator replaced. Raises UsageError for sizes and shares that are none."""
+    """Detects the tokens that a generator replaced. Raises UsageError for sizes and rates out of range."""
 
     name: ClassVar[str] = "rtd"
     on_tokens: ClassVar[bool] = True
 
     size: float = 0.25
-    """Width of the generator as a share of the discriminator's (paper, table 6: small 1/4, base 1/3, large 1/4)."""
+    """Hidden size of the generator relative to the discriminator. Source: Clark et al. 2020, table 6: small 1/4, base
+    1/3, large 1/4."""
     layers: float = 1.0
-    """Layers of the generator as a share of the discriminator's."""
+    """Layers of the generator relative to the discriminator. Source: Clark et al. 2020, table 6."""
     weight: float = 50.0
-    """Of the discriminator's loss beside the generator's (paper, 3.2)."""
+    """Weight of the discriminator's loss; the generator's is 1. Source: Clark et al. 2020, 3.2."""
     tied: Literal["embeddings", "none"] = "embeddings"
-    """What the two share: token, position and segment embeddings, or nothing."""
+    """Shared parameters: embeddings (token, position and segment), or none. Source: Clark et al. 2020, 3.2."""
     rate: Rates = 0.15
-    """Share of a sequence's tokens that are masked for the generator (paper, table 6: 0.25 for large)."""
+    """Fraction of a sequence's tokens that are masked for the generator. Source: Clark et al. 2020, table 6: 0.25 for
+    large."""
     replace: tuple[float, float, float] = (0.85, 0.0, 0.15)
-    """Of these, the shares that become [MASK], a random token, stay (release file pretrain_helpers.py, mask)."""
+    """Fractions of the predicted tokens that become [MASK], become a random token, and stay unchanged. Source:
+    google-research/electra, pretrain_helpers.py, mask."""
     max_predictions: int | None = None
-    """As of masked LM."""
+    """Maximum number of predictions per sequence, as in mlm."""
     masking: str = "token"
-    """As of masked LM."""
+    """Unit of masking, as in mlm."""
 
     def __post_init__(self) -> None:
         if not 0 < self.size <= 1 or not 0 < self.layers <= 1:
@@ -80,15 +83,15 @@ class ReplacedTokens(Objective):
 
     @property
     def masked(self) -> MaskedLM:
-        """The generator's objective."""
+        """The objective of the generator."""
         return MaskedLM(self.rate, self.replace, self.max_predictions, self.masking)
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """The discriminator's head."""
+        """Returns the head of the discriminator."""
         return {"rtd": HEADS["rtd"](config)}
 
     def prepare(self, model: Model, seed: int) -> None:
-        """Put a fresh generator beside the model. Raises UsageError for a family that has no such head."""
+        """Adds a new generator to the model. Raises UsageError for a family without such a head."""
         if model.variant is not None and ("rtd",) not in model.variant.architectures.values():
             raise UsageError(
                 f"rtd needs a head that a {model.variant.model_type} does not have. Choose an ELECTRA of any "
@@ -101,7 +104,7 @@ class ReplacedTokens(Objective):
         initialize(model, std=model.config.initializer_range, seed=seed, only=fresh)
 
     def smaller(self, config: EncoderConfig) -> EncoderConfig:
-        """The generator's shape (release file pretrain_helpers.py, get_generator_config)."""
+        """Returns the config of the generator. google-research/electra, pretrain_helpers.py, get_generator_config."""
         hidden = max(1, round(config.hidden_size * self.size))
         return config.replace(
             embedding_size=config.embedding_size or config.hidden_size,
@@ -113,7 +116,7 @@ class ReplacedTokens(Objective):
         )
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """The batch as the generator shall see it."""
+        """Returns the batch as input of the generator."""
         places_T, tokens = flat(batch)
         batch = self.masked.corrupt(batch, rng, vocabulary)
         at = np.searchsorted(places_T, batch.labels["mlm_positions"].numpy())
@@ -121,11 +124,12 @@ class ReplacedTokens(Objective):
         return batch.with_labels(rtd_draws=torch.from_numpy(drawn).float())
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """N of the generator, T of the discriminator"""
+        """Returns N for the generator and T for the discriminator."""
         return {"generator": len(batch.labels["mlm_targets"]), "rtd": batch.tokens}
 
     def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
-        """The generator, its vocabulary head once more to draw from it, and the discriminator's head at every token."""
+        """Returns the operations of the generator, of its vocabulary head for sampling, and of the discriminator's
+        head."""
         smaller, asked = self.smaller(config), shares["generator"]
         once = forward_flops(smaller, length=length, predicted=asked)
         again = sum(flops for part, flops in once.items() if part.endswith("head"))
@@ -133,11 +137,11 @@ class ReplacedTokens(Objective):
         return {"generator": 3 * sum(once.values()) + again, "replaced-token head": 3 * (2 * h * h + 2 * h)}
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
-        """What stood at each place the generator is asked about."""
+        """Returns the original token at each position that the generator predicts."""
         return self.masked.answers(batch)
 
     def forward(self, model: Model, batch: Batch) -> EncoderOutput:
-        """What the discriminator finds in the text as the generator fills it."""
+        """Runs the discriminator on the text with the generator's tokens."""
         generator = _generator(model)
         generator.encoder.compute_dtype = model.compute_dtype
         found = generator.encoder(batch.input_ids, batch.token_type_ids, batch.layout)
@@ -155,7 +159,7 @@ class ReplacedTokens(Objective):
         )
 
     def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
-        """The generator's cross-entropy, and the discriminator's over two answers at every real token."""
+        """Returns the generator's cross-entropy, and the discriminator's binary cross-entropy at every real token."""
         assert isinstance(output, Detection)
         assert output.generator is not None
         assert output.replaced is not None
@@ -168,7 +172,7 @@ class ReplacedTokens(Objective):
         return {"generator": output.generator, "rtd": LossTerm(losses.sum(), batch.tokens, right.sum(), self.weight)}
 
     def models_to_save(self, model: Model) -> dict[str, Model]:
-        """The discriminator, and the generator in a folder of its own."""
+        """Returns the discriminator, and the generator for its own folder."""
         generator = _generator(model)
         return {
             "model": Model(model.encoder, dict(model.heads), variant=model.variant, public=model.public),
@@ -178,7 +182,7 @@ class ReplacedTokens(Objective):
 
 @dataclass(frozen=True)
 class Detection(EncoderOutput):
-    """What the discriminator found, the generator's loss, and which tokens (as input_ids) are not the text's own."""
+    """The discriminator's output, the generator's loss, and the replaced tokens (same shape as input_ids)."""
 
     generator: LossTerm | None = None
     replaced: Tensor | None = None
@@ -201,7 +205,8 @@ def _generator(model: Model) -> Generator:
 
 @torch.no_grad()
 def sample(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor, draws: Tensor) -> Tensor:
-    """A token from each distribution: the first at which the summed probability passes the draw. Has no gradient.
+    """Samples a token from each distribution: the first one at which the cumulative probability exceeds the draw. No
+    gradient.
 
     hidden (N, H), word_embeddings (V, H), draws (N,) in [0, 1) -> (N,) int64
     """
@@ -215,7 +220,7 @@ def sample(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor, draws:
 
 
 def tie_embeddings(generator: Encoder, discriminator: Encoder) -> None:
-    """Make the two share token, position and segment embeddings, as in pre-training (paper, 3.2).
+    """Makes two models share token, position and segment embeddings, as in pre-training (Clark et al. 2020, 3.2).
 
     Raises UsageError where their embeddings differ in shape.
     """

@@ -1,8 +1,8 @@
-"""Sentence order: do two consecutive segments stand as they were written, or swapped? Lan et al. 2019, 3.1.
+"""Sentence-order prediction: are two consecutive segments in order, or swapped? Lan et al. 2019, 3.1.
 
-Both segments are of one document, so that topics tell nothing, as they do in next-sentence prediction.
+Both segments are from one document, so topics give no hint, unlike in next-sentence prediction.
 
-Label it reads from a batch, written by its pairing (data/pairing.py): sop_labels (B,) int64, 0 as written, 1 swapped.
+Label in a batch, written by its pairing (data/pairing.py): sop_labels (B,) int64, 0 in order, 1 swapped.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,14 @@ from bertie.objectives.pair import TextPair
 
 @dataclass(frozen=True)
 class SentenceOrder(TextPair):
-    """Tell segments in order from swapped ones."""
+    """Distinguishes segments in order from swapped segments."""
 
     name: ClassVar[str] = "sop"
     verdict: ClassVar[tuple[str, str]] = ("sop: in order", "sop: swapped")
 
     duplicates: int = 10
-    """Pairings of the corpus that are made before they repeat: epoch e has that of e % duplicates."""
+    """Number of different pairings of the corpus (dupe factor): epoch e has that of epoch e % duplicates. Source: Lan
+    et al. 2019, 3.1."""
 
     def __post_init__(self) -> None:
         if self.duplicates < 1:
@@ -30,5 +31,5 @@ class SentenceOrder(TextPair):
 
     @property
     def pairing(self) -> Pairing:
-        """Two segments, swapped or not."""
+        """Two consecutive segments, swapped or not."""
         return SentenceOrderPairs(self.duplicates)

@@ -1,4 +1,4 @@
-"""The batches pre-training asks for: corrupted, labelled, and a function of (seed, step) alone.
+"""The batches of pre-training: corrupted, labeled, and a function of (seed, step).
 
     step -> Order -> rows of the epoch's plan -> tokens of the shards -> packed Batch -> objective.corrupt
 
@@ -35,11 +35,11 @@ VALIDATION_INSTANCES = 512  # some 9,000 predictions at length 128: the loss to 
 
 
 class TokenShards(Protocol):
-    """What is asked of a corpus of token ids; `bertie.data.shards.Shards` is one."""
+    """Protocol of a corpus of token ids; `bertie.data.shards.Shards` is one."""
 
     @property
     def folder(self) -> Path | None:
-        """Where it lies, and where plans may be kept; None: in memory alone."""
+        """The folder of the corpus, where plans can be stored. None: only in memory."""
         ...
 
     @property
@@ -48,7 +48,7 @@ class TokenShards(Protocol):
         ...
 
     def sentence_lengths(self) -> NDArray[np.integer[Any]]:
-        """Tokens of each sentence."""
+        """The number of tokens of each sentence."""
         ...
 
     def document_bounds(self) -> NDArray[np.integer[Any]]:
@@ -56,18 +56,20 @@ class TokenShards(Protocol):
         ...
 
     def span(self, start: int, stop: int) -> NDArray[Any]:
-        """The tokens [start, stop), counted over the whole corpus, of one document."""
+        """Returns the tokens [start, stop) of one document, counted over the whole corpus."""
         ...
 
 
 class PretrainingSource:
-    """Instances of a corpus as batches for `fit`; a part of the documents is held out for `validation_batches`.
+    """Instances of a corpus as batches for `fit`. Some documents are held out for `validation_batches`.
 
-    first: the number of the first sample, where others were taken before, as by an earlier phase of the run.
-    packing: what fills sequences of one text (data/pairing.py). Changing `micro_batch_size`, or the number of ranks or
-    workers, changes no sample and no mask. Plans of instances are kept beside the shards, in plans/. Raises DataError
-    for a corpus the objective cannot be learned from, or one smaller than a batch; UsageError for a max_length that no
-    instance fits in, or a packing of an objective that reads pairs.
+    first: the number of the first sample, when an earlier phase of the run has used others. packing: content of
+    sequences of one text (data/pairing.py). The samples and masks do not depend on `micro_batch_size`, ranks and
+    workers. Plans of instances are stored in plans/ next to the shards.
+
+    Raises:
+        DataError: The objective cannot be trained on the corpus, or the corpus is smaller than a batch.
+        UsageError: max_length is too small for an instance, or the objective needs pairs and packing is set.
     """
 
     def __init__(
@@ -125,19 +127,20 @@ class PretrainingSource:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with whatever changes a batch: corpus, tokenizer, objective, lengths, batch size, seed."""
+        """Changes with everything that changes a batch: corpus, tokenizer, objective, lengths, batch size, seed."""
         parts = (self.shards.fingerprint, self.tokenizer.fingerprint, self.objective, self.pairing)
         numbers = (self.max_length, self.batch_size, self.seed, *([self.first] if self.first else []))
         return xxhash.xxh3_128_hexdigest(repr((*parts, *numbers)).encode())
 
     @property
     def instances_per_epoch(self) -> int:
-        """Instances of the first epoch; where pairs are drawn anew, later ones differ by a fraction of a percent."""
+        """The number of instances of the first epoch. With new pairs, later epochs differ by a fraction of a
+        percent."""
         return len(self.plan(0))
 
     @property
     def report(self) -> Mapping[str, int]:
-        """The account of the first epoch's plan, and what is held out to validate on."""
+        """Returns the statistics of the first epoch's plan, and of the held-out documents."""
         held = self._validation
         return {
             **self.plan(0).report,
@@ -146,7 +149,7 @@ class PretrainingSource:
         }
 
     def plan(self, epoch: int) -> Plan:
-        """The instances of an epoch. Made once; safe to ask for from several threads."""
+        """Returns the instances of an epoch. They are computed once, and may be requested from several threads."""
         number = epoch % self.pairing.duplicates
         with self._lock:
             if number not in self._plans:
@@ -154,17 +157,18 @@ class PretrainingSource:
             return self._plans[number]
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
-        """The micro-batches of step `step` (from 0) on one of `world` ranks; sample_ids count from the run's start."""
+        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks. sample_ids count from the run's
+        start."""
         ids = places(step, self.batch_size, rank=rank, world=world, first=self.first)
         return [self.corrupted(*self.instances(part, part)) for part in cut(ids, self.micro_batch_size)]
 
     @property
     def validates(self) -> bool:
-        """Whether held-out documents make instances."""
+        """Whether the held-out documents have instances."""
         return self._validation_plan is not None and len(self._validation_plan) > 0
 
     def validation_batches(self) -> list[Batch]:
-        """Instances of the held-out documents, with fixed masks: the same in every run. Empty when there are none."""
+        """Returns instances of the held-out documents, with the same masks in every run. Empty when there are none."""
         plan, held = self._validation_plan, self._validation
         if plan is None or held is None or not len(plan):
             return []
@@ -182,7 +186,7 @@ class PretrainingSource:
         return None if held is None else self._make(held, VALIDATION_SEED, 0, "validation")
 
     def examples(self, count: int = 3) -> list[str]:
-        """The first training instances as readable text: what the model sees, and in ‹› what it should say."""
+        """Returns the first training instances as readable text: the input, with the expected predictions in ‹›."""
         ids = np.arange(self.first, self.first + min(count, self.batch_size))
         return [
             readable(self.corrupted(*self.instances(one, one)), self.objective, self.tokenizer) for one in cut(ids, 1)
@@ -204,11 +208,11 @@ class PretrainingSource:
         return cached(make, folder and home_of("plans", folder, self.shards.fingerprint[:16]), identity)
 
     def instances(self, places: Int, sample_ids: Int) -> tuple[Batch, Draws]:
-        """The instances at some places of this source's order, not corrupted yet, and what to draw their masks from."""
+        """Returns the instances at indices of this source's order, not corrupted yet, and the draws for their masks."""
         return self.seen(*self.order.at(places), sample_ids)
 
     def seen(self, epochs: Int, instances: Int, sample_ids: Int) -> tuple[Batch, Draws]:
-        """The same for instances as they are seen in some epochs."""
+        """Returns instances as they occur in some epochs."""
         rows = np.empty(len(instances), self.plan(0).rows.dtype)
         for epoch in np.unique(epochs):
             rows[epochs == epoch] = self.plan(int(epoch)).rows[instances[epochs == epoch]]
@@ -217,11 +221,11 @@ class PretrainingSource:
         return self._assembled(rows, sample_ids, self._train), Draws(key(self.seed, rounds, instances))
 
     def corrupted(self, batch: Batch, rng: Draws) -> Batch:
-        """As the model shall see it, with the objective's labels."""
+        """Returns a batch as input of the model, with the labels of the objective."""
         return self.objective.corrupt(batch, rng, self.vocabulary)
 
     def _text(self, start: int, length: int, sentences: Sentences) -> NDArray[Any]:
-        """The tokens of a segment, with a separator where a document ends inside it."""
+        """Returns the tokens of a segment, with a separator between documents inside it."""
         if not self.pairing.crosses:
             return self.shards.span(start, start + length)
         parts = [self.shards.span(*stretch) for stretch in sentences.stretches(start, length)]
@@ -229,7 +233,8 @@ class PretrainingSource:
         return np.concatenate([part for one in parts for part in (border, one)][1:])
 
     def _assembled(self, rows: NDArray[Any], sample_ids: Int, sentences: Sentences) -> Batch:
-        """[CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row, with the family's special tokens, and the label."""
+        """Returns [CLS] A [SEP], or [CLS] A [SEP] B [SEP], for each row, with the family's special tokens, and the
+        label."""
         frame, two = self.frame, self.pairing.segments == 2
         gaps = [np.array(gap, np.int64) for gap in frame.gaps]
         gap_types = [np.array(types, np.int64) for types in frame.gap_types]
@@ -253,13 +258,13 @@ class PretrainingSource:
 
 
 def cut(ids: Int, size: int | None) -> list[Int]:
-    """Sample numbers by micro-batch; size None: all in one."""
+    """Returns sample numbers by micro-batch. size None: all in one."""
     size = size or max(1, len(ids))
     return [ids[i : i + size] for i in range(0, len(ids), size)]
 
 
 def readable(batch: Batch, objective: Objective, tokenizer: Tokenizer) -> str:
-    """A corrupted batch as text, each place to answer at followed by its answer: the [MASK]‹cat› sat on."""
+    """Returns a corrupted batch as text, each predicted position followed by its target: the [MASK]‹cat› sat on."""
     tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.flatten().tolist()]
     for place, answer in objective.answers(batch).items():
         tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"

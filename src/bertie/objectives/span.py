@@ -1,15 +1,15 @@
-"""Span corruption: short stretches of the text are cut out, a decoder writes them. Raffel et al. 2020, 3.1.4.
+"""Span corruption: spans of the text are removed, and a decoder generates them. Raffel et al. 2020, 3.1.4.
 
     thank you for inviting me to your party last week
-    encoder reads   thank you <0> me to your party <1> week </s>
-    decoder writes  <0> for inviting <1> last </s>
+    encoder input   thank you <0> me to your party <1> week </s>
+    decoder output  <0> for inviting <1> last </s>
 
-The sentinels <0>, <1> ... are the pieces <extra_id_0> ... of T5's vocabularies, or the [unused] rows of another.
+The sentinels <0>, <1> ... are the tokens <extra_id_0> ... of T5's vocabularies, or the [unused] tokens of others.
 
-Labels it adds to a batch, whose input_ids become those the encoder reads: span_targets (Q,) int64, what the decoder
-writes, the sequences end to end; span_lengths (B,) int64, how much of it each has; span_sentinels (Q,) bool.
+Labels in a batch, whose input_ids become the encoder input: span_targets (Q,) int64, the decoder output of all
+sequences, concatenated; span_lengths (B,) int64, its length per sequence; span_sentinels (Q,) bool.
 
-B sequences · T real tokens before corruption · Q tokens the decoder writes · S most spans of a sequence
+B sequences · T real tokens before corruption · Q tokens of the decoder output · S most spans of a sequence
 """
 
 from dataclasses import dataclass
@@ -41,15 +41,15 @@ NOISE, KEPT = 5, 6  # streams of draws (data/masking.py lists them)
 
 @dataclass(frozen=True)
 class SpanCorruption(Objective):
-    """Write what was cut out. Raises UsageError for a share or a mean length that is none."""
+    """Generates the removed spans. Raises UsageError for a rate or a mean length out of range."""
 
     name: ClassVar[str] = "span"
     on_tokens: ClassVar[bool] = True
 
     rate: float = 0.15
-    """Share of a sequence's text that is cut out."""
+    """Fraction of a sequence's text tokens that are removed. Source: Raffel et al. 2020, 3.3.4."""
     mean_length: float = 3.0
-    """Tokens of a span, on average."""
+    """Mean number of tokens of a span. Source: Raffel et al. 2020, 3.3.4."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate < 1:
@@ -58,13 +58,13 @@ class SpanCorruption(Objective):
             raise UsageError(f"span.mean_length is {self.mean_length}; it must be 1 or more.")
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
-        """A decoder, and the head that says its next token. Raises UsageError for a model that has none."""
+        """Returns a decoder and its next-token head. Raises UsageError for a model without a decoder."""
         if config.num_decoder_layers is None:
             raise UsageError("span needs a model with a decoder: model=t5-small.")
         return {"decoder": HEADS["decoder"](config), "lm": HEADS["lm"](config)}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Cut spans out of the text and put a sentinel in the place of each."""
+        """Replaces spans of the text by sentinels."""
         places_T, tokens = flat(batch)
         text_T = ~vocabulary.structure[tokens.ids]
         noise_T = np.zeros(len(tokens.ids), bool)
@@ -99,11 +99,11 @@ class SpanCorruption(Objective):
         )
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Q"""
+        """Returns the number of tokens of the decoder output, Q."""
         return {"span": len(batch.labels["span_targets"])}
 
     def answers(self, batch: Batch) -> dict[int, list[int]]:
-        """What was cut out at each sentinel."""
+        """Returns the removed tokens of each sentinel."""
         layout, found = batch.layout, dict[int, list[int]]()
         places = layout.rectangle(torch.arange(batch.input_ids.numel()).view(batch.input_ids.shape))
         ids, mask = layout.rectangle(batch.input_ids), layout.mask()
@@ -119,7 +119,7 @@ class SpanCorruption(Objective):
         return found
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: Batch) -> LossReport:
-        """Cross-entropy of what the decoder writes, each token after those before it."""
+        """Returns the cross-entropy of the decoder output, each token given the tokens before it."""
         targets_Q = batch.labels["span_targets"]
         layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)
         read_Q = targets_Q.roll(1).index_fill(0, layout.cu_seqlens[:-1].long(), model.config.decoder_start_token_id)
@@ -132,11 +132,11 @@ class SpanCorruption(Objective):
 
 
 def noise_mask(lengths_B: Int, rng: Draws, *, rate: float, mean_length: float) -> Bool:
-    """Which tokens of texts of some lengths are cut out: (sum of lengths,) bool, text by text.
+    """Returns which tokens of texts of some lengths are removed: (sum of lengths,) bool, text by text.
 
-    round(length * rate) tokens in round(that / mean_length) spans, at least one of each; every way to cut the noise,
-    and what is between it, into that many pieces is as likely as any other. A text begins with what is kept and ends
-    with noise. Release file t5/data/preprocessors.py, random_spans_noise_mask.
+    A text has round(length * rate) removed tokens in round(that / mean_length) spans, at least one of each. All ways to
+    split the removed and the kept tokens into so many spans have the same probability. A text begins with kept tokens
+    and ends with removed ones. T5's code, t5/data/preprocessors.py, random_spans_noise_mask.
     """
     long_B = np.maximum(lengths_B, 2)
     noise_B = np.clip(np.rint(long_B * rate).astype(np.int64), 1, long_B - 1)
@@ -153,7 +153,7 @@ def noise_mask(lengths_B: Int, rng: Draws, *, rate: float, mean_length: float) -
 
 
 def _segments(items_B: Int, segments_B: Int, rng: Draws, stream: int) -> Int:
-    """Items cut at random into segments, none of them empty. -> sizes (B, S), zero behind the last segment"""
+    """Splits items at random into non-empty segments. -> sizes (B, S), zero after the last segment"""
     most = int(items_B.max())
     scores_BI = rng.bits(stream, most - 1) if most > 1 else np.zeros((len(items_B), 0), np.uint64)
     scores_BI = np.where(np.arange(most - 1) < items_B[:, None] - 1, scores_BI, NEVER)
@@ -169,7 +169,8 @@ def _segments(items_B: Int, segments_B: Int, rng: Draws, stream: int) -> Int:
 def _written(
     ids_T: Int, sentinel_T: Int, starts_T: Bool, written_T: Bool, rows_T: Int
 ) -> tuple[Int, Bool, NDArray[np.int64]]:
-    """What is cut out, a sentinel before each span: (tokens (Q,), which are sentinels (Q,), their sequences (Q,))."""
+    """Returns the removed tokens, a sentinel before each span: (tokens (Q,), sentinels (Q,) bool, their sequences
+    (Q,))."""
     times = 1 + starts_T[written_T]
     tokens, rows = np.repeat(ids_T[written_T], times), np.repeat(rows_T[written_T], times)
     at = (np.cumsum(times) - times)[starts_T[written_T]]
@@ -180,7 +181,7 @@ def _written(
 
 
 def _padded(batch: Batch, pad_id: int) -> Batch:
-    """A packed batch as a rectangle."""
+    """Returns a packed batch as a padded array."""
     mask_BS = batch.layout.mask()
     ids_BS = batch.layout.rectangle(batch.input_ids).masked_fill(~mask_BS, pad_id)
     return Batch(ids_BS, batch.layout.rectangle(batch.token_type_ids), Padded(mask_BS), batch.sample_ids)
