@@ -1,7 +1,8 @@
-"""Typed run configs: a YAML file with `extends:`, dotted overrides, and one clear answer to an unknown key.
+"""Typed run configs: a YAML file with `extends:`, dotted overrides, and clear errors for unknown keys.
 
-`load(PretrainConfig, "recipes/tiny.yaml", ["optim.lr=3e-4"])` reads the file, what it extends, then the overrides. The
-resolved config is saved with the run as run.yaml and can be run again. Help text is each field's docstring.
+`load(PretrainConfig, "recipes/tiny.yaml", ["optim.lr=3e-4"])` reads the file, the files that it extends, and then the
+overrides. The resolved config is saved with the run as run.yaml, which can be run again. The help text of a setting is
+the docstring of its field.
 """
 
 import copy
@@ -18,16 +19,16 @@ from bertie.files import read_small, write_bytes
 
 
 class Config(BaseModel):
-    """The base of every run config: frozen, no unknown keys."""
+    """The base class of run configs: frozen, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @model_validator(mode="wrap")
     @classmethod
     def _over_defaults(cls, given: Any, build: ModelWrapValidatorHandler[Self]) -> Self:
-        """A section given in part lies over this config's own default: fine-tuning's optim.lr leaves its warm-up.
+        """Merges a partial section with this config's own default: fine-tuning's optim.lr keeps its warm-up.
 
-        Its `model_fields_set` has what was given alone.
+        Its `model_fields_set` has only the given keys.
         """
         if not isinstance(given, Mapping):
             return build(given)
@@ -53,9 +54,10 @@ RECIPES = (Path(__file__).parent / "recipes", Path(__file__).parents[2] / "recip
 
 
 def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str] = (), **values: Any) -> C:
-    """A config from a YAML file (optional), then values by dotted key that are not None, then "dotted.key=value".
+    """Loads a config from an optional YAML file, then values by dotted key that are not None, then "dotted.key=value".
 
-    Raises UsageError: missing or unsafe YAML, an unknown key (the nearest one is named), a value of the wrong type.
+    Raises UsageError for missing or unsafe YAML, an unknown key (with the most similar name), or a value of the wrong
+    type.
     """
     tree = read_yaml(Path(path)) if path else {}
     for key, value in values.items():
@@ -74,7 +76,7 @@ def load(kind: type[C], path: str | Path | None = None, overrides: Iterable[str]
 
 
 def build(kind: type[C], tree: Mapping[str, Any]) -> C:
-    """Validate a tree of values into a config, answering the first fault in one line."""
+    """Validates a tree of values as a config. Raises UsageError with one line on the first error."""
     try:
         return kind.model_validate(tree)
     except ValidationError as error:
@@ -101,21 +103,22 @@ def _section(kind: type[Config], path: list[str]) -> type[Config]:
 
 def _help(kind: type[Config], where: list[str]) -> str:
     try:
-        return _section(kind, where[:-1]).model_fields[where[-1]].description or ""
+        text = _section(kind, where[:-1]).model_fields[where[-1]].description or ""
+        return " ".join(text.split()).partition(" Source: ")[0]
     except (KeyError, StopIteration):  # a key of a mapping: the mapping says what belongs there
         return _help(kind, where[:-1]) if len(where) > 1 else ""
 
 
 def save(config: Config, path: Path) -> None:
-    """Write the resolved config as YAML that `load` reads back to an equal value."""
+    """Writes the resolved config as YAML that `load` reads as an equal value."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
     write_bytes(path, text.encode())
 
 
 def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
-    """A YAML mapping with its `extends:` merged below it. Safe YAML only.
+    """Returns a YAML mapping merged over the one that it extends. Only safe YAML is read.
 
-    `extends:` names a file, seen from this one, or a recipe, as `path` may: pretrain-bert-base.
+    `extends:` names a file relative to this one, or a recipe, as `path` may: pretrain-bert-base.
     """
     path = next((folder / f"{path}.yaml" for folder in RECIPES if (folder / f"{path}.yaml").is_file()), path)
     if path.resolve() in _seen:
@@ -144,7 +147,7 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
 
 
 def merge(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `top` over `base`, mappings key by key, and return `base`."""
+    """Merges `top` into `base`, mappings key by key, and returns `base`."""
     for name, value in top.items():
         if isinstance(value, Mapping) and isinstance(base.get(name), dict):
             merge(base[name], value)
@@ -160,7 +163,7 @@ def nested(dotted: str, value: Any) -> dict[str, Any]:
 
 
 def scalar(text: str) -> Any:
-    """A command-line value as YAML reads it, except that 1e-4 is a number (YAML 1.1 wants 1.0e-4)."""
+    """Returns a command-line value as YAML reads it, except that 1e-4 is a number (YAML 1.1 needs 1.0e-4)."""
     if "e" in text.lower():
         with suppress(ValueError):
             return float(text)

@@ -1,8 +1,8 @@
-"""What differs between the heads of families, one small config a head. Imports no torch.
+"""The settings of heads that differ between families, one small config per head. Imports no torch.
 
-A family states only what it does in another way than BERT (`HeadConfigs` in its file); config.json holds the settings
-under the public names. No two have a setting of the same name, nor of one that a kind has (models/kinds.py), so that
-overrides and files stay flat: `mlm_act=relu`. A head that is the same in every family needs none.
+A family has only the settings that differ from BERT's (`HeadConfigs` in its file). config.json has the settings under
+their public names. All settings have different names, also from those of kinds (models/kinds.py), so that overrides and
+files are flat: `mlm_act=relu`. A head that is the same in every family has no config.
 """
 
 from dataclasses import dataclass
@@ -11,55 +11,55 @@ from typing import Literal
 from bertie.models.kinds import Activation, within
 
 Rows = Literal["token", "sequence", "place"]
-"""What a row of an array answers for: each token, each sequence, or each place that was asked."""
+"""The unit of a row of an array: each token, each sequence, or each requested position."""
 FEATURES = "features_"
-"""What the names of heads begin with that read the features of a frozen encoder."""
+"""The prefix of the names of heads that read the features of a frozen encoder."""
 HeadActivation = Literal["gelu", "gelu_tanh", "relu", "silu", "tanh", "hidden_act"]
-"""Of a dense layer before the classifier; "hidden_act": that of the encoder's layers."""
+"""The activation of a dense layer before the classifier; "hidden_act" is that of the encoder's layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedLMConfig:
-    """The masked-LM head."""
+    """Settings of the masked-LM head."""
 
     mlm_act: Activation | None = None
-    """None: hidden_act."""
+    """Activation of the head. Not set: hidden_act."""
     mlm_widened: bool = False
-    """The decoder has columns of its own beside narrow word embeddings (MobileBERT)."""
+    """Whether the decoder has its own columns in addition to narrow word embeddings (MobileBERT)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextTokenConfig:
-    """The next-token head."""
+    """Settings of the next-token head."""
 
     lm_transform: bool = True
-    """It is built as the masked-LM head; False: a matrix alone (GPT, T5)."""
+    """Whether the head is built as the masked-LM head. Otherwise it is only a matrix (GPT, T5)."""
     lm_tied: bool = True
-    """That matrix is the word embeddings."""
+    """Whether that matrix is the word embeddings."""
     lm_scale: bool = False
-    """Hidden states are first divided by the root of hidden_size (T5)."""
+    """Whether hidden states are first divided by the square root of hidden_size (T5)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairConfig:
-    """The head on two segments."""
+    """Settings of the head for sentence pairs."""
 
     pair_dropout: bool = False
-    """Whether its input is dropped out, as a classifier's is (ALBERT)."""
+    """Whether its input has dropout, as that of a classifier (ALBERT)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceConfig:
-    """The head on whole sequences."""
+    """Settings of the sequence classification head."""
 
     sequence_act: HeadActivation | None = None
-    """Of a dense layer on the sequence's token; None: the pooler is read."""
+    """Activation of a dense layer on the sequence's token. Not set: the head reads the pooler."""
     sequence_matrix_only: bool = False
-    """No dense layer, pooler, bias or dropout: a matrix on the sequence's token (GPT)."""
+    """Whether the head is only a matrix, without dense layer, pooler, bias and dropout (GPT)."""
     sequence_input_dropout: bool = True
-    """Before the dense layer too."""
+    """Whether dropout is applied before the dense layer too."""
     sequence_dropout: float | None = None
-    """None: classifier_dropout."""
+    """Dropout probability. Not set: classifier_dropout."""
 
     def __post_init__(self) -> None:
         within("sequence_dropout", self.sequence_dropout or 0.0, 0.0, 0.999)
@@ -67,14 +67,14 @@ class SequenceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ChoiceConfig:
-    """The head on the choices of a question."""
+    """Settings of the multiple-choice head."""
 
     choice_act: HeadActivation | None = None
-    """As sequence_act."""
+    """Activation, as sequence_act."""
     choice_dropout: float | None = None
-    """None: as of the sequence head."""
+    """Dropout probability. Not set: that of the sequence head."""
     choice_drops_hidden: bool = False
-    """It is hidden_dropout_prob, whatever classifiers have (RoBERTa)."""
+    """Whether dropout is hidden_dropout_prob, independent of classifier_dropout (RoBERTa)."""
 
     def __post_init__(self) -> None:
         within("choice_dropout", self.choice_dropout or 0.0, 0.0, 0.999)
@@ -82,11 +82,11 @@ class ChoiceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanConfig:
-    """The head on answers in a text."""
+    """Settings of the question answering head."""
 
     span_dropout: float = 0.0
     span_layer: bool = False
-    """A feed-forward layer of its own (BigBird)."""
+    """Whether the head has a feed-forward layer (BigBird)."""
 
     def __post_init__(self) -> None:
         within("span_dropout", self.span_dropout, 0.0, 0.999)
@@ -94,7 +94,7 @@ class SpanConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class HeadConfigs:
-    """The configs of all heads that have one; the defaults are BERT's."""
+    """The configs of all heads that have one. The defaults are BERT's."""
 
     mlm: MaskedLMConfig = MaskedLMConfig()
     lm: NextTokenConfig = NextTokenConfig()

@@ -1,12 +1,12 @@
-"""The parts of an encoder that come in kinds, each a frozen value with the settings of its own. Imports no torch.
+"""The parts of an encoder that have several kinds. Each kind is a frozen value with its own settings. Imports no torch.
 
-    positions   learned, relative, sinusoidal, none         how an encoder knows the order of its tokens
+    positions   learned, relative, sinusoidal, none         how an encoder represents the order of its tokens
     attention   full, window, block_sparse                  which tokens a token attends to
     layer       residual, bottleneck                        how a layer is built
-    sharing     none, groups                                which layers have the same weights
+    sharing     none, groups                                which layers share weights
 
-A new kind is a class here, a name in its union, and a function in models/layers.py that makes the module. No two unions
-have a setting of the same name, so that overrides and files stay flat: `attention_window=64`.
+A new kind is a class here, a name in its union, and a function in models/layers.py that makes the module. Settings of
+different unions have different names, so that overrides and files are flat: `attention_window=64`.
 """
 
 from dataclasses import dataclass
@@ -21,13 +21,13 @@ GATED = ("geglu", "reglu", "swiglu")  # activations that take two matrices
 
 
 def within(name: str, value: float, low: float, high: float) -> None:
-    """Raise DataError unless a field's value lies between two bounds, both included."""
+    """Raises DataError unless a field's value is between two bounds, inclusive."""
     if not low <= value <= high:  # also false for NaN
         raise DataError(f"EncoderConfig.{name} is {value:.6g}; it must be {low:,} to {high:,}.")
 
 
 class Shape(Protocol):
-    """What a kind is held against: an EncoderConfig, which imports this module."""
+    """Protocol of an EncoderConfig, which imports this module."""
 
     @property
     def hidden_size(self) -> int: ...  # noqa: D102
@@ -55,14 +55,15 @@ class Shape(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """A learned vector for each of max_position_embeddings places, added to the word embeddings. Devlin et al. 2018."""
+    """A learned vector for each of max_position_embeddings positions, added to the word embeddings. Devlin et al.
+    2018."""
 
     kind: Literal["learned"] = "learned"
     positions_after_pad: bool = False
-    """Positions count from pad_token_id + 1 (RoBERTa)."""
+    """Positions are counted from pad_token_id + 1 (RoBERTa)."""
 
     def check(self, config: Shape) -> None:
-        """Raise DataError for what the rest of the config does not allow."""
+        """Raises DataError for values that contradict the rest of the config."""
         if self.positions_after_pad and config.max_length < 1:
             raise DataError(
                 f"max_position_embeddings is {config.max_position_embeddings}; it must be above "
@@ -72,7 +73,7 @@ class Learned:
 
 @dataclass(frozen=True, kw_only=True)
 class Relative:
-    """A learned bias to the attention scores for each bucket of distances, the same in all layers. Raffel et al. 2020.
+    """A learned bias of the attention scores for each bucket of distances, shared by all layers. Raffel et al. 2020.
 
     Texts can have any length.
     """
@@ -82,7 +83,7 @@ class Relative:
     relative_attention_max_distance: int = 128
 
     def check(self, config: Shape) -> None:
-        """Raise DataError for what the rest of the config does not allow."""
+        """Raises DataError for values that contradict the rest of the config."""
         buckets = self.relative_attention_num_buckets
         within("relative_attention_num_buckets", buckets, 4, MOST)
         # beyond the distances that have a bucket of their own
@@ -98,51 +99,52 @@ class Relative:
 class Sinusoidal:
     """Fixed sines and cosines of each position, added to the word embeddings. Vaswani et al. 2017, 3.5.
 
-    Texts can have any length. The vectors are of length sqrt(size / 2): rescale_embeddings=true makes words as large.
+    Texts can have any length. The vectors have the norm sqrt(size / 2); rescale_embeddings=true scales words to the
+    same.
     """
 
     kind: Literal["sinusoidal"] = "sinusoidal"
 
     def check(self, config: Shape) -> None:
-        """Goes with everything."""
+        """Accepts every config."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPositions:
-    """Nothing says where a token stands, or the attention does so itself (XLNet). Texts can have any length."""
+    """No positions, or positions in the attention itself (XLNet). Texts can have any length."""
 
     kind: Literal["none"] = "none"
 
     def check(self, config: Shape) -> None:
-        """Goes with everything."""
+        """Accepts every config."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Full:
-    """Every token attends to every token of its sequence."""
+    """Every token attends to all tokens of its sequence."""
 
     kind: Literal["full"] = "full"
 
     def check(self, config: Shape) -> None:
-        """Goes with everything."""
+        """Accepts every config."""
 
     def tokens_seen(self, layer: int, length: float) -> float:
-        """How many tokens a token attends to, at most."""
+        """Returns the maximum number of tokens that a token attends to."""
         return length
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """Each token attends to those around it and to a few global tokens. Beltagy et al. 2020, 3.1."""
+    """Each token attends to the tokens around it and to a few global tokens. Beltagy et al. 2020, 3.1."""
 
     kind: Literal["window"] = "window"
     attention_window: int | tuple[int, ...]
-    """Tokens that a token sees, both sides together; one number for all layers, or one for each."""
+    """Number of tokens that a token attends to, on both sides together: one number for all layers, or one per layer."""
     attention_dilation: int | tuple[int, ...] = 1
-    """The step from one token of the window to the next; 1: all tokens."""
+    """Distance between two tokens of the window; 1 is every token."""
 
     def check(self, config: Shape) -> None:
-        """Raise DataError for what the rest of the config does not allow."""
+        """Raises DataError for values that contradict the rest of the config."""
         for name, value in (
             ("attention_window", self.attention_window),
             ("attention_dilation", self.attention_dilation),
@@ -159,7 +161,7 @@ class Window:
                     raise DataError(f"attention_window is {one}; it must be even, since half of it lies on each side.")
 
     def reach(self, layer: int) -> tuple[int, int]:
-        """How many tokens to each side a layer sees, and the step from one of them to the next."""
+        """Returns the number of tokens on each side that a layer attends to, and their distance."""
         window, dilation = self.attention_window, self.attention_dilation
         return (
             (window if isinstance(window, int) else window[layer]) // 2,
@@ -167,20 +169,20 @@ class Window:
         )
 
     def tokens_seen(self, layer: int, length: float) -> float:
-        """How many tokens a token attends to, at most; global ones are left out."""
+        """Returns the maximum number of tokens that a token attends to, without global tokens."""
         return min(length, 2 * self.reach(layer)[0] + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSparse:
-    """Each block of tokens attends to its neighbours, the first, the last and some at random. Zaheer et al. 2020, 2."""
+    """Each block of tokens attends to its neighbors, the first, the last and random blocks. Zaheer et al. 2020, 2."""
 
     kind: Literal["block_sparse"] = "block_sparse"
     block_size: int = 64
     num_random_blocks: int = 3
 
     def check(self, config: Shape) -> None:
-        """Raise DataError for what the rest of the config does not allow."""
+        """Raises DataError for values that contradict the rest of the config."""
         within("block_size", self.block_size, 1, MOST)
         within("num_random_blocks", self.num_random_blocks, 0, MOST)
         if config.max_length == MOST:
@@ -190,61 +192,62 @@ class BlockSparse:
             )
 
     def tokens_seen(self, layer: int, length: float) -> float:
-        """How many tokens a token attends to, at most: all of a text that is too short for blocks to save anything."""
+        """Returns the maximum number of tokens that a token attends to: all tokens of a short text."""
         blocks = 5 + self.num_random_blocks
         return min(length, blocks * self.block_size) if length > self.shortest else length
 
     @property
     def shortest(self) -> int:
-        """Texts of up to so many tokens are attended to in full."""
+        """Returns the length up to which full attention is used."""
         return (5 + 2 * self.num_random_blocks) * self.block_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Residual:
-    """Attention, then a feed-forward network, each beside a residual connection. Vaswani et al. 2017, 3.1."""
+    """Attention, then a feed-forward network, each with a residual connection. Vaswani et al. 2017, 3.1."""
 
     kind: Literal["residual"] = "residual"
     norm: Literal["post", "pre"] = "post"
-    """post: norm(x + f(x)), as BERT; pre: x + f(norm(x)), and one norm more behind the last layer."""
+    """Layer normalization: post is norm(x + f(x)), as in BERT; pre is x + f(norm(x)), with one norm after the last
+    layer."""
     bias: bool = True
-    """Of every linear layer."""
+    """Whether linear layers have a bias."""
     attention_bias: bool = True
-    """Of the projections to query, key and value."""
+    """Whether the projections to query, key and value have a bias."""
     attention_head_size: int | None = None
-    """None: hidden_size / num_attention_heads."""
+    """Size of an attention head. Not set: hidden_size / num_attention_heads."""
     scale_attention: bool = True
-    """Scores are divided by the root of the head size."""
+    """Whether attention scores are divided by the square root of the head size."""
     dropout_inside: bool = False
-    """Also inside the feed-forward network and behind the last norm (T5)."""
+    """Whether dropout is also applied inside the feed-forward network and after the last norm (T5)."""
 
     def check(self, config: Shape) -> None:
-        """Raise DataError for what the rest of the config does not allow."""
+        """Raises DataError for values that contradict the rest of the config."""
         within("attention_head_size", 1 if self.attention_head_size is None else self.attention_head_size, 1, MOST)
         if self.attention_head_size is None:
             _divides("hidden_size", config.hidden_size, config.num_attention_heads)
 
     def attention_size(self, config: Shape) -> int:
-        """Width of all attention heads together."""
+        """Returns the total size of all attention heads."""
         return config.num_attention_heads * self.attention_head_size if self.attention_head_size else config.hidden_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bottleneck:
-    """Narrow inside, hidden_size wide between layers. Sun et al. 2020 (MobileBERT)."""
+    """A layer that is narrow inside, and hidden_size wide between layers. Sun et al. 2020 (MobileBERT)."""
 
     norm: ClassVar[Literal["post"]] = "post"
     dropout_inside: ClassVar[bool] = False
     kind: Literal["bottleneck"] = "bottleneck"
     bottleneck_size: int
-    """Width inside a layer."""
+    """Size inside a layer."""
     bottleneck_attention: bool = False
-    """All that attention reads has passed the bottleneck, values too."""
+    """Whether the inputs of attention pass the bottleneck, including the values."""
     num_feedforward_networks: int = 1
-    """One after the other in a layer."""
+    """Number of consecutive feed-forward networks in a layer."""
 
     def check(self, config: Shape) -> None:
-        """Raise DataError for what the rest of the config does not allow."""
+        """Raises DataError for values that contradict the rest of the config."""
         within("bottleneck_size", self.bottleneck_size, 1, MOST)
         within("num_feedforward_networks", self.num_feedforward_networks, 1, MOST_LAYERS)
         _divides("bottleneck_size", self.bottleneck_size, config.num_attention_heads)
@@ -257,31 +260,31 @@ class Bottleneck:
             )
 
     def attention_size(self, config: Shape) -> int:
-        """Width of all attention heads together."""
+        """Returns the total size of all attention heads."""
         return self.bottleneck_size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unshared:
-    """Each layer has weights of its own."""
+    """Each layer has its own weights."""
 
     kind: Literal["none"] = "none"
 
     def check(self, config: Shape) -> None:
-        """Goes with everything."""
+        """Accepts every config."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Groups:
-    """Layers of a group share their weights. Lan et al. 2019, 3.1 (ALBERT)."""
+    """The layers of a group share their weights. Lan et al. 2019, 3.1 (ALBERT)."""
 
     kind: Literal["groups"] = "groups"
     num_hidden_groups: int
     inner_group_num: int = 1
-    """Layers with weights of their own in a group, passed one after the other each time."""
+    """Number of layers with their own weights in a group, which are repeated in order."""
 
     def check(self, config: Shape) -> None:
-        """Raise DataError for what the rest of the config does not allow."""
+        """Raises DataError for values that contradict the rest of the config."""
         within("num_hidden_groups", self.num_hidden_groups, 1, max(1, config.num_hidden_layers))
         within("inner_group_num", self.inner_group_num, 1, MOST_LAYERS)
 

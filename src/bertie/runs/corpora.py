@@ -1,4 +1,4 @@
-"""A corpus recipe: what is done to the text, and the evaluation sets whose text is kept out, by name or by file."""
+"""A corpus recipe: the processing of the text, and the evaluation sets for decontamination, by name or by file."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,25 +12,26 @@ from bertie.errors import DataError, UsageError, nearest
 
 
 class CorpusRecipe(CorpusConfig):
-    """What `bertie corpus -c` reads."""
+    """The settings that `bertie corpus -c` reads."""
 
     decontaminate: tuple[str, ...] = ()
-    """Evaluation sets whose text is kept out of the corpus: names of published sets, or files."""
+    """Evaluation sets whose text is removed from the corpus: names of published data sets, or files."""
     data_dirs: tuple[str, ...] = (".",)
-    """Folders that hold the files of the sets named; each set's own folder inside them is looked in, too."""
+    """Folders with the files of these data sets. Each data set may have its own folder inside."""
 
     @property
     def corpus(self) -> CorpusConfig:
-        """What is done to the documents alone."""
+        """The settings of the processing of documents."""
         return CorpusConfig(**self.model_dump(include=set(CorpusConfig.model_fields)))
 
     def evaluation(self) -> dict[str, Iterator[str]]:
-        """The texts of every set, by its name. Raises DataError for files that are missing, UsageError for a name."""
+        """Returns the texts of every evaluation set by name. Raises DataError for missing files, UsageError for a wrong
+        name."""
         return {name: _texts(name, [Path(folder) for folder in self.data_dirs]) for name in self.decontaminate}
 
 
 def _texts(name: str, folders: list[Path]) -> Iterator[str]:
-    """The texts of a file, or of all splits of a published set but the training one."""
+    """Yields the texts of a file, or of all splits of a published data set except the training split."""
     from bertie.tasks import TASKS  # torch with it, which no corpus needs
     from bertie.tasks.datasets import DATASETS
 

@@ -1,4 +1,4 @@
-"""Supervised tasks: one file and one row here each."""
+"""Supervised tasks. Each is one file and one row in this table."""
 
 from typing import TYPE_CHECKING
 
@@ -38,19 +38,19 @@ TASKS: Registry[type[Task]] = Registry(
         ("embed", EmbedTask),
     ],
 )
-"""By name. A model folder that does not say its task is given the first whose head it has."""
+"""Tasks by name. A model folder without a task has the first task whose head it has."""
 
 
 def name_of(task: Task) -> str:
-    """The name a task's row has."""
+    """Returns the name of a task in the table."""
     return next(name for name, kind in TASKS.items() if kind is type(task))
 
 
 def task_of(facts: Facts, tokenizer: "Tokenizer | None") -> Task | None:
-    """The task a model was fine-tuned for: the one its folder names, else the first that knows its head; or None.
+    """Returns the task of a model: the one that its folder names, or the first one for its head, or None.
 
-    tokenizer: the model's own, whose settings say what its folder names. Raises DataError when the
-    folder names a task that is not its own, or settings that the task has not.
+    tokenizer: the model's own, whose settings have the task of the folder. Raises DataError when the folder names a
+    task with another head, or unknown settings.
     """
     ours = tokenizer.settings.get("bertie") if tokenizer else None
     saved = ours.get("task") if isinstance(ours, dict) else None

@@ -1,8 +1,8 @@
-"""`Answerer`: from examples to ids, and from a head's logits to an answer. NumPy alone: any engine can stand between.
+"""`Answerer`: from examples to ids, and from a head's logits to predictions. It uses only NumPy, so it fits any engine.
 
     examples -> encode -> Encoded -> (an engine) -> logits -> decode -> Prediction -> scores
 
-E examples · W sequences the model reads (an example may have several) · T their tokens · L outputs of the head
+E examples · W sequences (an example may have several) · T their tokens · L outputs of the head
 """
 
 from abc import ABC, abstractmethod
@@ -23,9 +23,12 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model says of one example. label: the answer, of the kind the task's `Example.label` has.
+    """The prediction for one example.
 
-    probability: the answer's, where it has one; scores: every possible answer's.
+    Attributes:
+        label: The predicted label, of the same type as the task's `Example.label`.
+        probability: The probability of the label, where there is one.
+        scores: The probability of every possible label.
     """
 
     label: Any
@@ -33,7 +36,7 @@ class Prediction:
     scores: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The same with numbers rounded to six digits, which is what float32 can vouch for."""
+        """Returns the prediction as JSON values, rounded to six digits, the precision of float32."""
         record: dict[str, Any] = {"label": round(self.label, 6) if isinstance(self.label, float) else self.label}
         if self.probability is not None:
             record["probability"] = round(self.probability, 6)
@@ -43,47 +46,47 @@ class Prediction:
 
 
 class Answerer(ABC):
-    """What answers. Settings such as thresholds are fields of the task."""
+    """The part of a task that predicts. Settings such as thresholds are fields of the task."""
 
     metrics: ClassVar[tuple[str, ...]]
-    """What is reported, the main one first: of that one more is better."""
+    """The reported metrics. The first one is the main metric; higher is better."""
     too_long: ClassVar[TooLong] = "truncate"
-    """What is done with long texts unless the user says otherwise."""
+    """The default for long texts."""
     baselines: ClassVar[tuple[str, ...]] = ()
-    """Answers without a model that a trained one is compared with, rows of evaluate/baselines.py."""
+    """Baselines without a model, rows of evaluate/baselines.py."""
     csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
-    """Which keys of `Prediction.as_json` are written where predictions go to a csv file."""
+    """The keys of `Prediction.as_json` that are written to csv files."""
 
     @property
     @abstractmethod
     def output(self) -> str:
-        """Which of an engine's arrays `decode` reads (models/facts.py): a head's logits by its name, or vectors."""
+        """The name of the array that `decode` reads (models/facts.py): a head's logits, or vectors."""
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
-        """What the model reads of examples: one sequence or several for each. Must not look at their labels."""
+        """Returns the input of the model: one or several sequences per example. It must not read labels."""
         return encode(examples, tokenizer, max_length=max_length, too_long=too_long)
 
     @abstractmethod
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """The engine's array, (W, L) or (T, L), for all the sequences of E >= 1 examples in order -> E predictions."""
+        """Returns E predictions from the engine's array, (W, L) or (T, L), of all sequences of E >= 1 examples."""
 
     @abstractmethod
     def scores(self) -> Scores:
-        """An empty count of true and predicted labels, which ends in the task's metrics."""
+        """Returns an empty counter of true and predicted labels, which computes the task's metrics."""
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """Count more examples, all with labels, in what `scores` returned."""
+        """Adds labeled examples and their predictions to what `scores` returned."""
         scores.add([example.label for example in examples], [prediction.label for prediction in predictions])
 
     def by_id(self) -> Mapping[str, str]:
-        """Where answers go by their ids: what a file's name ends in -> which key of `Prediction.as_json` it holds."""
+        """Returns the files of answers by id: suffix of the file name -> key of `Prediction.as_json`."""
         return {"": self.csv_columns[0]}
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
-        """The same task with the settings that serve dev examples best (a threshold), once the model is trained.
+        """Returns the same task with settings tuned on dev examples (a threshold), after training.
 
-        answers: a stream, made as it is read; a task that has nothing to choose leaves it alone.
+        answers: a stream, computed while it is read. A task without such settings does not read it.
         """
         return self

@@ -1,4 +1,4 @@
-"""What answers are computed with, in NumPy: softmax, sigmoid, the vote of windows.
+"""NumPy functions for predictions: softmax, sigmoid, the mean over windows.
 
 E examples · W sequences · L outputs of a head
 """
@@ -12,26 +12,26 @@ Float = NDArray[np.float32]
 
 
 def softmax(logits: Float) -> Float:
-    """Probabilities along the last dimension. (..., L) -> (..., L)"""
+    """Returns probabilities along the last dimension. (..., L) -> (..., L)"""
     powers: Float = np.exp(logits - logits.max(-1, keepdims=True))
     powers /= powers.sum(-1, keepdims=True)
     return powers
 
 
 def sigmoid(logits: Float) -> Float:
-    """The probability of each yes, without overflow. (...) -> (...)"""
+    """Returns the sigmoid without overflow. (...) -> (...)"""
     small = np.exp(-np.abs(logits))
     return np.where(logits >= 0, 1 / (1 + small), small / (1 + small)).astype(np.float32)
 
 
 def unit(vectors: Float) -> Float:
-    """Vectors made of length one, but for those of length zero. (..., H) -> (..., H)"""
+    """Returns vectors of length 1; zero vectors stay zero. (..., H) -> (..., H)"""
     found: Float = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     return found
 
 
 def vote(values: Float, encoded: Encoded) -> Float:
-    """The mean over each example's windows. values (W, L) -> (E, L)"""
+    """Returns the mean over each example's windows. values (W, L) -> (E, L)"""
     if len(values) == len(encoded):
         return values
     mean_EL: Float = np.add.reduceat(values * encoded.weight[:, None], encoded.windows[:-1])

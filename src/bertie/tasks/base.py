@@ -1,12 +1,12 @@
-"""`Task`: four parts under one name, each a small set of methods that its users ask for alone.
+"""`Task`: four parts in one class. Each user of a task needs only one part.
 
-    Reader      rows -> Example                              (reader.py: what reads examples)
-    Learner     Example, Encoded -> targets -> losses        (learner.py: what learns; torch)
-    Answerer    Example -> Encoded, logits -> Prediction     (answerer.py: what answers; any engine)
-    View        Prediction -> what people see                (view.py: what is shown)
+    Reader      rows -> Example                              (reader.py: reads examples)
+    Learner     Example, Encoded -> targets -> losses        (learner.py: trains; torch)
+    Answerer    Example -> Encoded, logits -> Prediction     (answerer.py: predicts; any engine)
+    View        Prediction -> report                         (view.py: renders)
 
 A task is one file with a subclass, whose fields are its labels and settings, and one row in tasks/__init__.py
-(docs/add-a-task.md shows a whole one). What is the same for most tasks is a default of the parts.
+(docs/add-a-task.md has a complete example). The parts have defaults for most tasks.
 """
 
 import json
@@ -30,60 +30,60 @@ __all__ = ["Answerer", "Learner", "Prediction", "Reader", "Task", "View"]
 
 @dataclass(frozen=True)
 class Task(Reader, Learner, Answerer, View):
-    """A supervised task on top of an encoder. labels: the head's outputs by name, where they have names.
+    """A supervised task on an encoder. labels: the names of the head's outputs, where they have names.
 
-    A subclass is a frozen dataclass; its further fields are the task's settings (a threshold, a stride), each with a
-    default. They are given as `task_options` of a run, and saved with the model.
+    A subclass is a frozen dataclass. Its other fields are the settings of the task (a threshold, a stride), each with a
+    default. They are set by `task_options` of a run, and saved with the model.
     """
 
     labels: tuple[str, ...] = ()
 
     head: ClassVar[str]
-    """The name of its head in `Model.heads`, which decides the public architecture."""
+    """The name of its head in `Model.heads`, which determines the class in config.json."""
     problem_type: ClassVar[str | None] = None
-    """What config.json calls it, where the public layout has a name for it."""
+    """The problem_type in config.json, where the Hugging Face format has one."""
     most_labels: ClassVar[int | None] = None
-    """How many labels it can have, where each costs memory for every token or every answer."""
+    """The maximum number of labels, where each label needs memory for every token or prediction."""
 
     @property
     def output(self) -> str:
-        """What the engine is asked for, by default the head's logits."""
+        """The name of the array that the engine computes, by default the head's logits."""
         return self.head
 
     # From training examples.
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """The task that training examples pose. names: the data set's labels in its own order, if it has any.
+        """Returns the task for training examples. names: the data set's labels in its own order, if it has any.
 
-        options: settings the user gave. Raises DataError: examples that pose none; UsageError: a bad option.
+        options: settings of the user. Raises DataError for unusable examples, UsageError for a bad option.
         """
         return cls.make((), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """What is odd about the examples, in words for people."""
+        """Returns warnings about unusual examples."""
         return []
 
     # In a model folder.
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
-        """The task that a saved model with these saved settings was trained for; None if it is not this one."""
+        """Returns the task of a saved model with these settings, or None when the model has another task."""
         return cls.make(facts.labels, settings) if cls.head in facts.heads else None
 
     def settings(self) -> dict[str, Any]:
-        """The fields other than the labels, as JSON values: what is saved with the model."""
+        """Returns the fields except the labels as JSON values, as they are saved with the model."""
         return {name: value for name, value in asdict(self).items() if name != "labels"}
 
     def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
-        """JSON files to be written with the model's own, by name, which other tools look for."""
+        """Returns additional JSON files of the model folder by name, for other tools."""
         return {}
 
     @classmethod
     def make(cls, labels: tuple[str, ...], settings: Mapping[str, Any]) -> Self:
-        """A task from its labels and its settings.
+        """Returns a task with labels and settings.
 
-        Raises UsageError for a setting it does not have, or of no use; DataError for more labels than it can have.
+        Raises UsageError for an unknown or bad setting, DataError for too many labels.
         """
         if cls.most_labels is not None and len(labels) > cls.most_labels:
             raise DataError(

@@ -1,8 +1,8 @@
-"""Multiple choice: which of several continuations or answers fits. Each choice is a sequence of its own.
+"""Multiple choice: which of several continuations or answers fits. Each choice is a separate sequence.
 
     [CLS] context [SEP] choice [SEP]     one logit each, softmax over the choices (Devlin et al. 2018, 4.4)
 
-The number of choices may differ from example to example.
+The number of choices may differ between examples.
 
 E examples · W sequences · B sequences of a batch · G questions of a batch · C most choices
 """
@@ -43,7 +43,8 @@ LETTERS = "ABCDEFGHIJ"
 
 @dataclass(frozen=True)
 class ChoiceTask(Task):
-    """`Example.texts` is the context and then each choice; `Example.label` the number of the right one, from "0"."""
+    """`Example.texts` is the context and then each choice; `Example.label` is the number of the correct one, from
+    "0"."""
 
     head = "choice"
     metrics = ("accuracy",)
@@ -51,7 +52,7 @@ class ChoiceTask(Task):
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
-        """Columns of context, then a column for each choice (ending0, ending1 ...) or one of lists.
+        """Returns the column of the context, and one column per choice (ending0, ending1 ...) or one column of lists.
 
         `format.text` names them: the context first, then the choices.
         """
@@ -73,7 +74,8 @@ class ChoiceTask(Task):
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
-        """The label is the right choice's number from 0, its letter from A, or the name of its column."""
+        """Returns an example. The label is the number of the correct choice from 0, its letter from A, or its column
+        name."""
         values: list[Any] = [fields.get(name) for name in columns.choices]
         context: list[Any] = [fields.get(name) for name in columns.text]
         choices = list(values[0]) if len(values) == 1 and isinstance(values[0], list) else values
@@ -99,14 +101,14 @@ class ChoiceTask(Task):
 
     @classmethod
     def stratify_by(cls, example: Example) -> Hashable:
-        """Each position of the right answer gives its share of the dev set."""
+        """The dev set is stratified by the position of the correct choice."""
         label: str | None = example.label
         return label
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
-        """A sequence for each choice, beside the context. Raises UsageError for windows."""
+        """Returns one sequence per choice, with the context. Raises UsageError for windows."""
         if too_long == "window":
             raise UsageError(
                 "Multiple choice does not support windows. Choose too_long=truncate or too_long=error, or "
@@ -117,18 +119,18 @@ class ChoiceTask(Task):
         return found.grouped([len(example.texts) - 1 for example in examples])
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "choice" (W,) int64: its number; "right" (W,) float32: 1 for the right choice of each question."""
+        """Returns "choice" (W,) int64: its number; "right" (W,) float32: 1 for the correct choice of each question."""
         choice_W = np.arange(len(encoded.lengths)) - encoded.windows[encoded.example]
         label_E = np.array([-1 if example.label is None else int(example.label) for example in examples], np.int64)
         right_W = (choice_W == label_E[encoded.example]).astype(np.float32)
         return Targets(sequence={"choice": choice_W, "right": right_W})
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Questions."""
+        """Returns the number of questions."""
         return {"choice": int(batch.labels["right"].sum())}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Cross-entropy over each question's choices. logits (B,); reads labels "choice" and "right"."""
+        """Returns the cross-entropy over each question's choices. logits (B,); reads labels "choice" and "right"."""
         from bertie.models.loss import LossTerm
 
         choice_B, right_B = batch.labels["choice"], batch.labels["right"]
@@ -141,7 +143,7 @@ class ChoiceTask(Task):
         return {"choice": LossTerm((right_B * loss_B).sum(), self.counts(batch.host)["choice"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """The most probable choice; among equals the first."""
+        """Returns the most probable choice, the first one for a tie."""
         predictions = []
         for part in np.split(logits, encoded.windows[1:-1]):
             row = softmax(part).tolist()
@@ -151,11 +153,11 @@ class ChoiceTask(Task):
 
     @classmethod
     def sample(cls, texts: int) -> str:
-        """A context and two choices."""
+        """Returns a context with two choices."""
         return json.dumps({"context": "It began to rain, so she", "ending0": "took a coat.", "ending1": "ate a pear."})
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """The choices with their numbers, the right one and the one that was given marked."""
+        """Renders the choices with their numbers, with the correct and the predicted one marked."""
         choices = []
         for number, choice in enumerate(map(str, range(len(example.texts) - 1))):
             kinds = [kind for kind, label in ((TRUE, example.label), (GIVEN, prediction.label)) if label == choice]
@@ -163,20 +165,20 @@ class ChoiceTask(Task):
         return replace(super().render(example, prediction), texts=(plain(example.texts[0]), *choices))
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
-        """By how many choices there are, and where the right one stands."""
+        """Subgroups also by the number of choices and the position of the correct one."""
         found = super().slices(example, prediction, tokens, long)
         choices = str(int(found.pop("texts")) - 1)
         return {**found, "choices": choices, "right choice": str(example.label)}
 
     def scores(self) -> Accuracy:
-        """Questions answered right."""
+        """Returns a counter of correct questions."""
         return Accuracy()
 
 
 def _table(logits: "Tensor", question: "Tensor", choice: "Tensor", questions: int, most: int) -> "Tensor":
-    """Logits of sequences (W,) with the question and choice of each -> (G, C), minus infinity where there is none.
+    """Arranges logits of sequences (W,) by question and choice -> (G, C), minus infinity where there is no choice.
 
-    questions: G; most: C, the choices of the question that has the most.
+    questions: G; most: C, the maximum number of choices.
     """
     table_GC = logits.new_full((questions, most), -math.inf)
     return table_GC.index_put((question, choice), logits)

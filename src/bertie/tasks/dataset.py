@@ -1,7 +1,7 @@
-"""What a published data set is to Bertie: its files, how they are read, the task they pose, its terms.
+"""Definition of a published data set: its files, how they are read, its task, and its licence.
 
-`bertie finetune MODEL --data sst2 --data-dir DIR` looks for a set's files in DIR and in DIR/<folder>. Most are
-tab-separated with quoting off; what differs is in the row (tasks/sets/).
+`bertie finetune MODEL --data sst2 --data-dir DIR` searches the files in DIR and in DIR/<folder>. Most files are
+tab-separated without quoting. The row of a data set has the differences (tasks/sets/).
 """
 
 from collections.abc import Mapping
@@ -15,10 +15,16 @@ from bertie.errors import DataError, nearest
 
 @dataclass(frozen=True)
 class Split:
-    """One file of a set. columns: their names where the file has no header line.
+    """One split of a data set.
 
-    file: its name, or a pattern (*-ud-dev*.conllu) that one file has; also: other names it goes by; more: further files
-    of the split. text, label: columns, where they are not the set's. rows: examples that were published.
+    Attributes:
+        file: The file name, or a pattern with one match (*-ud-dev*.conllu).
+        also: Other names of the file.
+        more: Further files of the split.
+        columns: Column names of a file without a header line.
+        text: Text columns, where they differ from the data set's.
+        label: The label column, where it differs from the data set's.
+        rows: The published number of examples.
     """
 
     file: str
@@ -31,7 +37,7 @@ class Split:
     rows: int | None = None
 
     def find(self, *folders: Path) -> Path | None:
-        """Its path in the first folder that has it. Raises DataError where several files could be meant."""
+        """Returns the path in the first folder that has the file. Raises DataError for several matches."""
         for folder in folders:
             found = sorted({path for name in (self.file, *self.also) for path in folder.glob(name) if path.is_file()})
             if len(found) > 1:
@@ -45,11 +51,15 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A published set. labels: in the order the model is to have. metrics: what is reported, the main one first.
+    """A published data set.
 
-    task: by name, with `options`, which the user's lie over. kind: of its files (data/tables.py, data/tagged.py).
-    undecided: the label of rows whose annotators did not agree; they are left out. recipe: the published settings of a
-    run on it (recipes/), which `bertie finetune --data` takes.
+    Attributes:
+        labels: The labels in the order of the model's outputs.
+        metrics: The reported metrics, the main one first.
+        task: The name of the task, with `options`, which the user can override.
+        kind: The format of the files (data/tables.py, data/tagged.py).
+        undecided: The label of rows without agreement of the annotators, which are skipped.
+        recipe: The published settings (recipes/), used by `bertie finetune --data`.
     """
 
     title: str
@@ -68,7 +78,7 @@ class Dataset:
     recipe: str = "finetune-glue"
 
     def tables(self, split: str, data_dir: Path) -> list[tuple[Path, TableFormat]]:
-        """The files of one split, and how they are read. Raises DataError: no such split, file not there."""
+        """Returns the files of one split and their format. Raises DataError for an unknown split or a missing file."""
         if split not in self.splits:
             raise DataError(f"{self.title} has no split {split!r}. {nearest(split, self.splits)}")
         row = self.splits[split]
@@ -93,7 +103,7 @@ class Dataset:
         return path
 
     def table(self, split: str, data_dir: Path) -> tuple[Path, TableFormat]:
-        """The one file of a split, and how it is read. Raises DataError as `tables`, and when it has several."""
+        """Returns the only file of a split and its format. Raises DataError as `tables`, and for several files."""
         tables = self.tables(split, data_dir)
         if len(tables) > 1:
             files = ", ".join(path.name for path, _ in tables)

@@ -1,4 +1,4 @@
-"""The published data sets Bertie reads as they come, by name. No data ships with Bertie."""
+"""The published data sets by name. Bertie does not contain any data."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,8 @@ DATASETS: Registry[Dataset] = Registry("data set", [*GLUE, *ENGLISH, *KOREAN])
 
 @dataclass(frozen=True)
 class Checked:
-    """One split of a set as it lies in a folder. rows: examples found, the unusable ones too; None: no file."""
+    """One split of a data set in a folder. rows: the number of examples, including unusable ones, or None without a
+    file."""
 
     split: str
     expected: int | None
@@ -30,12 +31,12 @@ class Checked:
 
     @property
     def as_published(self) -> bool:
-        """Whether all examples are there."""
+        """Whether all examples are present."""
         return not self.problem and self.expected in (None, self.rows)
 
 
 def check(dataset: Dataset, data_dir: Path) -> Iterator[Checked]:
-    """Read the splits of a set from a folder, one after another, and count."""
+    """Reads the splits of a data set from a folder, and counts their examples."""
     for name, split in dataset.splits.items():
         skipped, known = SkipReport(), set(dataset.labels)
         odd: set[str] = set()

@@ -1,12 +1,13 @@
-"""Sentence embeddings: a vector for each text, so that texts alike in meaning lie close. Reimers and Gurevych 2019.
+"""Sentence embeddings: a vector for each text, so that texts with similar meanings are close. Reimers and Gurevych
+2019.
 
-    [CLS] text [SEP] -> encoder -> pooled: the mean of the tokens, the first one, or the largest values -> vector
+    [CLS] text [SEP] -> encoder -> pooling: the mean of the tokens, the first token, or the maximum -> vector
 
-There is no head; what is learnt is the encoder, from pairs of texts: "cosine" brings the cosine of a pair to its label,
-"contrastive" tells each pair's second text from those of all other pairs of the batch (Henderson et al. 2017, 4.4).
-The folder opens in `sentence-transformers`, and such folders open here.
+There is no head: only the encoder is trained, on pairs of texts. The loss "cosine" trains the cosine of a pair to equal
+its label. "contrastive" uses the other pairs of the batch as negatives (Henderson et al. 2017, 4.4). The folder opens
+in `sentence-transformers`, and folders of `sentence-transformers` open here.
 
-E examples · W sequences, two an example or one · P pairs of a batch · H hidden size
+E examples · W sequences, one or two per example · P pairs of a batch · H hidden size
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,12 +47,16 @@ Pooling = Literal["mean", "cls", "max"]
 
 @dataclass(frozen=True)
 class EmbedTask(Task):
-    """A vector for each text; for a pair the answer is the cosine of the two.
+    """Computes a vector for each text. The prediction for a pair is the cosine.
 
-    pooling: what a text's vector is of its tokens'. loss: see above. highest: the label of a pair that means the same,
-    by default the largest in training; contrastive learning takes the pairs from 0.8 of it as those that belong
-    together. scale: what cosines are multiplied by before the softmax of contrastive learning.
-    normalize: vectors are made of length one.
+    Attributes:
+        pooling: How the vectors of the tokens are combined: mean, cls or max.
+        loss: cosine or contrastive.
+        highest: The label of a pair with the same meaning, by default the maximum in training. Contrastive training
+            uses
+            the pairs from 0.8 of it as positives.
+        scale: Factor of the cosines before the softmax of contrastive training.
+        normalize: Whether vectors have length 1.
     """
 
     pooling: Pooling = "mean"
@@ -69,7 +74,8 @@ class EmbedTask(Task):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """The largest label says what counts as the same. Raises DataError: no pairs, or no label above 0."""
+        """Returns the task. The maximum label means the same text. Raises DataError for single texts, or no label
+        above 0."""
         if any(len(example.texts) != 2 for example in examples):
             raise DataError(
                 "Embeddings are trained on pairs of texts, but the examples have one text. Pass "
@@ -86,13 +92,13 @@ class EmbedTask(Task):
         return self.pooling
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
-        """None: the vector is the encoder's."""
+        """Returns no head, since the vectors are the encoder's."""
         return {}
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
-        """Each text by itself. Raises UsageError where windows are asked for: a text has one vector."""
+        """Returns each text as a separate sequence. Raises UsageError for windows: a text has one vector."""
         if too_long == "window":
             raise UsageError("Embeddings do not support windows. Choose too_long=truncate or too_long=error.")
         texts = [Example((text,)) for example in examples for text in example.texts]
@@ -100,23 +106,23 @@ class EmbedTask(Task):
         return found.grouped([len(example.texts) for example in examples])
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "alike" (W,) float32: the pair's label as a share of the highest, on both of its sequences."""
+        """Returns "alike" (W,) float32: the pair's label relative to the maximum, for both of its sequences."""
         alike_E = np.array([float(example.label or 0) / self.highest for example in examples], np.float32)
         return Targets(sequence={"alike": alike_E[encoded.example]})
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Pairs that teach."""
+        """Returns the number of pairs in the loss."""
         alike_P = batch.labels["alike"][::2]
         return {self.loss_kind: int((alike_P >= 0.8).sum()) if self.loss_kind == "contrastive" else len(alike_P)}
 
     def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
-        """The texts' vectors. -> (B, H)"""
+        """Returns the vectors of the texts. -> (B, H)"""
         from bertie.models.pooling import pool
 
         return pool(output, self.pooling)
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """logits (B, H), the texts of a pair one after the other; reads the label "alike"."""
+        """Returns the loss. logits (B, H), with the texts of a pair in consecutive rows; reads the label "alike"."""
         import torch
         from torch import nn
 
@@ -138,7 +144,7 @@ class EmbedTask(Task):
         return {"contrastive": LossTerm((together_P * loss_P).sum(), count, correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """The cosine of each pair; of a single text its vector."""
+        """Returns the cosine of each pair, or the vector of a single text."""
         unit_WH = unit(logits)
         vectors_WH, answers = unit_WH if self.normalize else logits, []
         for number, example in enumerate(examples):
@@ -148,33 +154,33 @@ class EmbedTask(Task):
         return answers
 
     def scores(self) -> Scores:
-        """Labels beside cosines."""
+        """Returns a counter of labels and cosines."""
         return Numbers()
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
-        """How far the cosine is from the label, as a share of the highest."""
+        """Returns the difference between the cosine and the relative label."""
         return abs(float(prediction.label) - float(example.label) / self.highest)
 
     @classmethod
     def sample(cls, texts: int) -> str:
-        """One text: what pairs teach are the vectors of single texts."""
+        """Returns one text, since a trained model is used for single texts."""
         return super().sample(1)
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """The label and the cosine."""
+        """Renders the label and the cosine."""
         return numbers(example.texts, float(example.label), prediction.label, self.error_score(example, prediction))
 
     def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
-        """The label as a share of the highest, and the cosine."""
+        """Returns the relative label and the cosine."""
         return float(example.label) / self.highest, float(prediction.label)
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
-        """Only where the folder says so: any encoder has vectors, few have good ones."""
+        """Returns the task only where the folder names it, since every encoder has vectors."""
         return cls.make((), settings) if settings and not facts.heads else None
 
     def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
-        """What `sentence-transformers` reads beside the model."""
+        """Returns the files that `sentence-transformers` reads in addition to the model."""
         modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
         modules += [("2_Normalize", "Normalize")] if self.normalize else []
         kind = "sentence_transformers.models"
@@ -192,9 +198,9 @@ class EmbedTask(Task):
 
 
 def of_folder(folder: Path) -> tuple[EmbedTask, int | None]:
-    """The task and the longest text of a folder `sentence-transformers` wrote; the mean where it is none of its own.
+    """Returns the task and the maximum length of a folder of `sentence-transformers`; mean pooling for other folders.
 
-    Raises DataError for a way of pooling, or a module, that is not known here.
+    Raises DataError for an unknown pooling or module.
     """
     if not (folder / MODULES).exists():
         return EmbedTask(), None

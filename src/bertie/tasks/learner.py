@@ -1,6 +1,6 @@
-"""`Learner`: what a task's model is, what it should answer, and its loss. torch is imported when it is needed.
+"""`Learner`: the head, the targets and the loss of a task. torch is imported when it is needed.
 
-examples, Encoded -> targets -> Batch -> EncoderOutput -> logits -> losses        (fit: runs/finetune.py)
+examples, Encoded -> targets -> Batch -> EncoderOutput -> logits -> losses (fit: runs/finetune.py)
 """
 
 from abc import ABC, abstractmethod
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class Learner(ABC):
-    """What learns: an objective without the corruption, so that `fit` runs both.
+    """The part of a task that is trained, with the same interface as an objective, so that `fit` runs both.
 
-    labels: the head's outputs by name, where they have names; output: the name of the head in `Model.heads`.
+    labels: the names of the head's outputs, where they have names; output: the name of the head in `Model.heads`.
     """
 
     labels: tuple[str, ...]
@@ -31,41 +31,41 @@ class Learner(ABC):
     @property
     @abstractmethod
     def output(self) -> str:
-        """The name of its head, which decides the public architecture."""
+        """The name of its head, which determines the class in config.json."""
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
-        """A fresh head, by the name it has in `Model.heads`."""
+        """Returns a new head, by its name in `Model.heads`."""
         from bertie.models.heads import HEADS
 
         return {self.output: HEADS[self.output](config, len(self.labels))}
 
     @abstractmethod
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """What the model should answer: arrays of W rows (per sequence) or T rows (per token); `Batch.labels` later.
+        """Returns the targets: arrays of W rows (per sequence) or T rows (per token), which become `Batch.labels`.
 
-        An example whose label the task does not know must not count (weight 0), since dev files have such.
+        An example with an unknown label must have weight 0, since dev files may have such labels.
         """
 
     @abstractmethod
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Loss name -> number of predictions in this batch, known before the model runs."""
+        """Returns the number of predictions in this batch by loss name, without running the model."""
 
     def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
-        """What the encoder finds in a batch."""
+        """Runs the encoder on a batch."""
         return model.encode(batch)
 
     def computed(self, model: "Model", encoded: Encoded) -> Arrays:
-        """Arrays of T rows that stay the same while the model is trained, by their names in `Batch.labels`."""
+        """Returns arrays of T rows that do not change during training, by their names in `Batch.labels`."""
         return {}
 
     def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
-        """The head's output. -> (B, L), or (T, L) where the head answers for tokens"""
+        """Returns the head's output. -> (B, L), or (T, L) for token labels"""
         return model.logits(self.output, output)
 
     @abstractmethod
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """The loss of each part, as a sum and a count, never a mean: `fit` divides once, at the end of a step."""
+        """Returns the losses as sums and counts. `fit` divides once, at the end of a step."""
 
     def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
-        """The same from the encoder's output, as `fit` asks for it."""
+        """Returns the losses for the encoder's output, as `fit` needs them."""
         return self.losses(self.logits(model, output).float(), batch)

@@ -1,6 +1,6 @@
-"""Any number of labels for a text or a pair of texts: the topics of an article, the emotions of a message.
+"""Multi-label classification of a text or a pair of texts: the topics of an article, the emotions of a message.
 
-One yes-or-no question per label, on one head. E examples · W sequences · B sequences of a batch · L labels
+One binary decision per label, on one head. E examples · W sequences · B sequences of a batch · L labels
 """
 
 from collections import Counter
@@ -34,10 +34,11 @@ YES, NO = {"1", "true", "yes"}, {"0", "false", "no", ""}
 
 @dataclass(frozen=True)
 class MultiLabelTask(Task):
-    """`Example.label` is a tuple of names, also none. What is at least as probable as its threshold is predicted.
+    """`Example.label` is a tuple of names, which may be empty. Labels with a probability above a threshold are
+    predicted.
 
-    threshold: for all labels; None: the one with the best micro F1 on dev, once trained. per_label: choose one for each
-    label in place of it, by its F1; they end in `thresholds`.
+    threshold: for all labels; None: the one with the best micro F1 on dev, after training. per_label: choose a
+    threshold per label instead, by its F1; they are stored in `thresholds`.
     """
 
     threshold: float | None = None
@@ -57,7 +58,8 @@ class MultiLabelTask(Task):
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
-        """One column of lists, or (`label` naming several, with commas) a column of 0 and 1 for each label."""
+        """Returns one label column of lists, or (`label` with several comma-separated names) a column of 0 and 1 per
+        label."""
         several = [name.strip() for name in format.label.split(",")]
         if len(several) == 1 or format.label in names:
             return find_columns(names, format, where)
@@ -69,7 +71,7 @@ class MultiLabelTask(Task):
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
-        """Labels as a JSON list, as "a, b" (none: an empty field), or as a 1 in each label's column."""
+        """Reads labels from a JSON list, from "a, b" (an empty field has none), or from a 1 in each label's column."""
         found = example(fields, Columns(columns.text, None), line)
         if isinstance(found, InvalidRow) or columns.label is None:
             return found
@@ -89,12 +91,12 @@ class MultiLabelTask(Task):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """The data set's labels where they are all there are, else those that occur."""
+        """Returns the task with the data set's labels where they include all, otherwise with those that occur."""
         found = {label for example in examples for label in example.label}
         return cls.make(names if names and found <= set(names) else label_names(found), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Labels that only dev has, those that training has once, and examples without any."""
+        """Warns about labels only in dev, labels with one example, and examples without labels."""
         notes = []
         counts = Counter(label for example in train for label in example.label)
         if unknown := sorted({label for example in dev for label in example.label} - set(self.labels)):
@@ -106,7 +108,8 @@ class MultiLabelTask(Task):
         return notes
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "has" (W, L) float32: 1 for each label an example has; "weight" (W,) float32: 1 over its windows."""
+        """Returns "has" (W, L) float32: 1 for each label of an example; "weight" (W,) float32: sums to 1 over its
+        windows."""
         number = {label: i for i, label in enumerate(self.labels)}
         has_EL = np.zeros((len(examples), len(self.labels)), np.float32)
         for row, labelled in enumerate(examples):
@@ -114,11 +117,11 @@ class MultiLabelTask(Task):
         return Targets(sequence={"has": has_EL[encoded.example], "weight": encoded.weight})
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Decisions: each of an example's labels is one."""
+        """Returns the number of decisions: one per label and example."""
         return {"label": round(float(batch.labels["weight"].sum())) * len(self.labels)}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
+        """Returns the binary cross-entropy of each decision. logits (B, L); reads labels "has" and "weight"."""
         from torch.nn.functional import binary_cross_entropy_with_logits
 
         from bertie.models.loss import LossTerm
@@ -127,7 +130,7 @@ class MultiLabelTask(Task):
         return {"label": LossTerm((batch.labels["weight"] * loss_BL.sum(-1)).sum(), self.counts(batch.host)["label"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """Windows of one text vote with their probabilities' mean."""
+        """Returns the predicted labels from the mean probabilities over the windows of a text."""
         cuts = self.thresholds or [0.5 if self.threshold is None else self.threshold] * len(self.labels)
         predictions = []
         for row in vote(sigmoid(logits), encoded).tolist():
@@ -136,11 +139,11 @@ class MultiLabelTask(Task):
         return predictions
 
     def scores(self) -> LabelSets:
-        """True and predicted sets."""
+        """Returns a counter of true and predicted sets."""
         return LabelSets(self.labels)
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
-        """With the thresholds that are best on these examples, unless one was given."""
+        """Returns the task with the best thresholds on these examples, unless one was set."""
         if self.threshold is not None or self.thresholds:
             return self
         kept = Reservoir[tuple[NDArray[np.float32], NDArray[np.bool_]]](KEPT // len(self.labels))
@@ -154,21 +157,21 @@ class MultiLabelTask(Task):
         return replace(self, thresholds=tuple(best_threshold(scores, truth) for scores, truth in columns))
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
-        """The losses of all decisions."""
+        """Returns the sum of the losses of all decisions."""
         return sum(nats(p if label in example.label else 1 - p) for label, p in prediction.scores.items())
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """Labels as lists."""
+        """Renders labels as lists."""
         truth, given = (", ".join(labels) or "none" for labels in (example.label, prediction.label))
         return replace(super().render(example, prediction), truth=truth, given=given)
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
-        """Also by how many labels are true."""
+        """Subgroups also by the number of true labels."""
         return {**super().slices(example, prediction, tokens, long), "labels": str(len(example.label))}
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
-        """A head that config.json calls multi-label."""
+        """Returns the task for a head with the problem type multi-label."""
         outputs = facts.heads.get(cls.head)
         if not outputs or facts.problem_type != cls.problem_type:
             return None

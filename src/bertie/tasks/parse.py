@@ -1,13 +1,13 @@
-"""What each word of a sentence hangs on, and how: dependency parsing. KLUE-DP, Universal Dependencies.
+"""Dependency parsing: the head of each word of a sentence, and the relation. KLUE-DP, Universal Dependencies.
 
     [CLS] Ada row ##s . [SEP]      Ada -> rows (nsubj), rows -> [CLS] (root)
 
-A word is read as its first and its last piece, the root as [CLS], and each word chooses its head among all others
-(Park et al. 2021, 4.3; Dozat and Manning 2017). Words choose one by one, so the answer need not be a tree; most are.
-KLUE-baseline has LSTMs between the encoder and the comparison, and reads the parts of speech that the file has; here
-the encoder alone is read, of a text alone.
+A word is represented by its first and its last token, and the root by [CLS]. Each word chooses its head among all
+others (Park et al. 2021, 4.3; Dozat and Manning 2017). Words choose independently, so the result may not be a tree;
+most are. KLUE-baseline has LSTMs after the encoder, and reads the part-of-speech tags of the file. Here, only the
+encoder and the text are used.
 
-B sequences · S longest · T tokens · N words · F what the head gives a token · L relations
+B sequences · S longest · T tokens · N words · F size of the head's output per token · L relations
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,14 +46,17 @@ NONE = -1
 
 @dataclass(frozen=True)
 class ParsePrediction(Prediction):
-    """label: for each word (head, relation), the head counted from 1, 0: the sentence hangs on it; None where a word
-    was not read. spans: the words' characters in `text`."""
+    """A prediction whose label has for each word (head, relation).
+
+    The head is counted from 1, and 0 is the root; None where a word was not read. spans: the words' characters in
+    `text`.
+    """
 
     text: str = ""
     spans: tuple[Span, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Words with their characters, head and relation; and whether they make a tree."""
+        """Returns words with their characters, head and relation, and whether they form a tree."""
         words = [
             {"text": self.text[start:end], "start": start, "end": end, "head": head, "relation": relation}
             for (start, end), (head, relation) in zip(self.spans, self.label, strict=True)
@@ -63,10 +66,10 @@ class ParsePrediction(Prediction):
 
 @dataclass(frozen=True)
 class ParseTask(Task):
-    """A head for each word, and one of `labels` for how it hangs on it. Raises DataError where there are none.
+    """Predicts a head for each word, and one of `labels` as the relation. Raises DataError without relations.
 
-    unit: where a text that comes without its words is cut: at spaces, or at punctuation too. frequent: how many labels
-    are classes of their own in las_macro_f1 (metrics/parsing.py); None: all.
+    unit: how a text without given words is split: at spaces, or also at punctuation. frequent: the number of labels
+    that are separate classes in las_macro_f1 (metrics/parsing.py); None: all.
     """
 
     head = "parse"
@@ -85,7 +88,8 @@ class ParseTask(Task):
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:
-        """Parsed sentences (data/parsed.py); to be parsed also texts from tables, lines and standard input."""
+        """Reads parsed sentences (data/parsed.py), and for prediction also texts from tables, lines and standard
+        input."""
         if not format.labelled and format.kind not in FORMATS and Path(path).suffix.lower() != ".conllu":
             yield from super().rows(path, format, on_columns=on_columns)
             return
@@ -94,14 +98,14 @@ class ParseTask(Task):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """The relations that occur, in the data set's order if they are all there are; where words are cut."""
+        """Returns the task with the relations in the data set's order where it has all; and how words are split."""
         found = {relation for example in examples for _, relation in example.label}
         spaces = all(words_of(example, "space") == cut(example.texts[0], "space") for example in examples)
         labels = names if found <= set(names) else tuple(sorted(found))
         return cls.make(labels, {"unit": "space" if spaces else "word", **options})
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Relations that only dev has."""
+        """Warns about relations only in dev."""
         unknown = {relation for example in dev for _, relation in example.label} - set(self.labels)
         shown = ", ".join(map(repr, sorted(unknown)[:10]))
         return [f"dev has relations that do not occur in training and count as errors: {shown}"] if unknown else []
@@ -109,7 +113,7 @@ class ParseTask(Task):
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
-        """One sequence for each sentence. Raises UsageError for windows, and for tokenizers without a [CLS]."""
+        """Returns one sequence per sentence. Raises UsageError for windows, and for tokenizers without [CLS]."""
         if too_long == "window":
             raise UsageError(
                 "Dependency parsing does not support windows. Choose too_long=truncate or too_long=error, or "
@@ -125,9 +129,9 @@ class ParseTask(Task):
         return replace(found, extra={LAST: last_T})
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "head" (T,) int64: where in its sequence a word's head begins; "relation" (T,) int64; and their weights,
-        "weighs" and "relation_weighs" (T,) float32: 1 on words that were read, with a head that was, and a known one.
-        """
+        """Returns "head" (T,) int64, the position in the sequence of the first token of a word's head; "relation" (T,)
+        int64; and their weights "weighs" and "relation_weighs" (T,) float32, 1 for words that were read whose head was
+        read and whose relation is known."""
         number = {label: i for i, label in enumerate(self.labels)}
         head_T, relation_T = np.zeros(len(encoded.ids), np.int64), np.zeros(len(encoded.ids), np.int64)
         weight_T, known_T = np.zeros(len(encoded.ids), np.float32), np.zeros(len(encoded.ids), np.float32)
@@ -144,24 +148,25 @@ class ParseTask(Task):
         return Targets(token={"head": head_T, "weighs": weight_T, "relation": relation_T, "relation_weighs": known_T})
 
     def _root(self, encoded: Encoded, sequence: int) -> int:
-        """The token that stands for the root: the first special one that a word may hang on."""
+        """Returns the token of the root: the first special token."""
         start, end = encoded.starts[sequence : sequence + 2]
         special = encoded.places["text"][start:end] == SPECIAL
         return int(start + np.flatnonzero(special & (encoded.extra[LAST][start:end] == 0))[0])
 
     def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
-        """What the encoder finds in a batch, the last piece of a token's word beside each token."""
+        """Runs the encoder, and adds the last token of a token's word to each token."""
         from bertie.models.heads.parse import with_last_pieces
 
         return with_last_pieces(super().forward(model, batch), batch.labels[LAST])
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Words that learn their head, and those that learn their relation."""
+        """Returns the numbers of words in the losses of heads and of relations."""
         heads, relations = batch.labels["weighs"].sum(), batch.labels["relation_weighs"].sum()
         return {"head": round(float(heads)), "relation": round(float(relations))}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Cross-entropy of heads among a sentence's words, and of relations to the true heads. logits (T, F)"""
+        """Returns the cross-entropy of heads among a sentence's words, and of relations to the true heads. logits
+        (T, F)"""
         import torch
 
         from bertie.models.loss import LossTerm
@@ -191,7 +196,7 @@ class ParseTask(Task):
         return parts
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """The best head of each word, and the best relation to it. logits (T, F)"""
+        """Returns the best head of each word, and the best relation to it. logits (T, F)"""
         answers: list[Prediction] = []
         first_N, _ = pieces_of(examples, encoded, self.unit)
         at = 0
@@ -213,11 +218,11 @@ class ParseTask(Task):
         return answers
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
-        """The words with another head or relation."""
+        """Returns the number of words with a wrong head or relation."""
         return float(sum(true != given for true, given in zip(example.label, prediction.label, strict=True)))
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """The sentence with the words marked that have another head or relation, and those arcs."""
+        """Renders the sentence with the wrong words marked, and their predicted arcs."""
         assert isinstance(prediction, ParsePrediction)
         text, spans = prediction.text, prediction.spans
         pairs = zip(spans, example.label, prediction.label, strict=True)
@@ -234,14 +239,15 @@ class ParseTask(Task):
         return RenderedExample((marked(text, [(*span, GIVEN) for span, _, _ in wrong]),), truth, given, note=note)
 
     def scores(self) -> ParseScores:
-        """True and predicted arcs, sentence by sentence."""
+        """Returns a counter of true and predicted arcs by sentence."""
         return ParseScores(self.labels, self.frequent)
 
 
 def pieces_of(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:
-    """The first and the last token of each word of all examples -> (N,), (N,) rows of T; NONE where it was not read.
+    """Returns the first and the last token of each word of all examples -> (N,), (N,) rows of T; NONE where it was not
+    read.
 
-    Each example is one sequence. Of words that begin in the same piece the first has it.
+    Each example is one sequence. When two words begin in the same token, the first one has it.
     """
     first, last = [], []
     for sequence, example in enumerate(examples):

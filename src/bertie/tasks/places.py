@@ -1,12 +1,13 @@
-"""Examples as token ids that know where they came from, for tasks that answer in the text itself.
+"""Examples as token ids with their origin in the texts, for tasks whose answer is in the text.
 
-    [CLS] question [SEP] context from its first piece  ... [SEP]
-    [CLS] question [SEP] context `stride` pieces later ... [SEP]
+    [CLS] question [SEP] context from its first token  ... [SEP]
+    [CLS] question [SEP] context `stride` tokens later ... [SEP]
 
-The last text slides, the ones before it stand in every window. `Encoded.places` has for each of T tokens: text (which
-text it is of; -1: a special token), piece (which piece of that text), start and end (its characters there).
+The last text is split into windows; the texts before it are in every window. `Encoded.places` has for each of T tokens:
+text (number of the text, or -1 for a special token), piece (index of the token in that text), start and end (its
+characters there).
 
-T tokens · W sequences · P pieces, each in one of the windows it stands in
+T tokens · W sequences · P tokens of a text, each in one of its windows
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = -1
 Text = tuple[list[int], NDArray[np.int32]]
-"""A text's ids, and where each piece starts and ends (P, 2)."""
+"""The ids of a text, and the start and the end of each token (P, 2)."""
 
 
 def encode_places(
@@ -33,10 +34,11 @@ def encode_places(
     stride: int,
     max_first: int = 0,
 ) -> Encoded:
-    """Examples in windows of at most `max_length` tokens that start `stride` pieces apart (run_squad.py's doc_stride).
+    """Encodes examples in windows of at most `max_length` tokens that start `stride` tokens apart (run_squad.py,
+    doc_stride).
 
-    max_first: pieces that are kept of each text but the last; never more than half a window. Under "truncate" and
-    "error" the first window alone is read.
+    max_first: tokens that are kept of each text but the last, at most half a window. Under "truncate" and "error", only
+    the first window is used.
     """
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
@@ -72,7 +74,7 @@ def encode_places(
 
 
 def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[Text]]:
-    """The texts of each example. A context that several questions share is read once."""
+    """Tokenizes the texts of each example. A context that several questions share is tokenized once."""
     for begin in range(0, len(examples), 1000):
         chunk = examples[begin : begin + 1000]
         unique = list(dict.fromkeys(text for example in chunk for text in example.texts))
@@ -84,10 +86,10 @@ def _texts(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[T
 
 
 def fullest(encoded: Encoded, text: int) -> Int:
-    """For every piece of a text the token (a row of T) in that window of its own where most stands around it.
+    """Returns for every token of a text its row of T in the window with the most context around it (max context).
 
-    -> (P,) by example, then by piece. The rule of run_squad.py's _check_is_max_context: the smaller of what stands
-    left and right, and a hundredth of the window's length; the first window among equals.
+    -> (P,) by example, then by token. As in run_squad.py, _check_is_max_context: the minimum of the left and the right
+    context, plus a hundredth of the window's length; the first window for a tie.
     """
     rows = np.flatnonzero(encoded.places["text"] == text)
     window = np.repeat(np.arange(len(encoded.lengths)), encoded.lengths)[rows]

@@ -1,7 +1,7 @@
-"""Re-ranking: pairs of a question and a passage that answers it or does not; passages come out in order of their score.
+"""Re-ranking: pairs of a question and a passage, relevant or not. Passages are sorted by score.
 
-A classifier of pairs whose last label means "answers" (Nogueira and Cho 2019, arXiv:1901.04085); what differs is how it
-is measured: by where the first right passage of each question stands.
+A classifier of pairs whose last label means "relevant" (Nogueira and Cho 2019, arXiv:1901.04085). Its metrics are
+computed from the rank of the first relevant passage of each question.
 """
 
 import json
@@ -18,7 +18,7 @@ from bertie.tasks.sequence import SequenceTask
 
 @dataclass(frozen=True)
 class RankTask(SequenceTask):
-    """One of two labels for each pair (question, passage); the passages of a question need not stand together."""
+    """One of two labels for each pair (question, passage). The passages of a question need not be consecutive."""
 
     metrics = ("mrr@10", "map")
     baselines = ("overlap",)
@@ -33,24 +33,24 @@ class RankTask(SequenceTask):
 
     @classmethod
     def group(cls, example: Example) -> Hashable:
-        """The question."""
+        """The group of an example is its question."""
         return example.texts[0] if example.group is None else example.group
 
     def scores(self) -> Scores:
-        """Passages by question."""
+        """Returns a counter of passages by question."""
         return Ranking()
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """By question: whether each passage answers, and its probability of doing so."""
+        """Adds for each passage whether it is relevant, and its probability."""
         yes = self.labels[-1]
         truth = [(self.group(example), example.label == yes) for example in examples]
         scores.add(truth, [prediction.scores[yes] for prediction in predictions])
 
     @classmethod
     def sample(cls, texts: int) -> str:
-        """A question and a passage."""
+        """Returns a question and a passage."""
         return json.dumps({"question": "Where is the library?", "sentence": "The library is in the old town hall."})
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
-        """None: the passages of a question are measured together."""
+        """Returns None, since the passages of a question are scored together."""
         return {}

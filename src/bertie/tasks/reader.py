@@ -1,4 +1,4 @@
-"""`Reader`: how a task's examples are read from files, and which of them belong together.
+"""`Reader`: reads a task's examples from files, and defines which examples belong together.
 
 rows -> Example, or `InvalidRow`
 """
@@ -10,37 +10,37 @@ from bertie.data.tables import Columns, Example, Fields, InvalidRow, TableFormat
 
 
 class Reader:
-    """What reads examples. It stands before a task's labels are known, so its methods are the class's."""
+    """The part of a task that reads examples. The labels are not known yet, so its methods are class methods."""
 
     @classmethod
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:
-        """The examples of a file, or of standard input ("-"), in order; a row that cannot be used as `InvalidRow`.
+        """Yields the examples of a file, or of standard input ("-"), in order. An unusable row is an `InvalidRow`.
 
-        `on_columns` is told which columns are read. By default the file is a table (data/tables.py).
+        `on_columns` is called with the columns. By default, the file is a table (data/tables.py).
         """
         return stream(path, format, on_columns=on_columns, find=cls.columns, make=cls.example)
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
-        """Which columns of a table are read. Raises DataError naming what there is."""
+        """Returns the columns to read. Raises DataError with the available names."""
         return find_columns(names, format, where)
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
-        """The example of one row of a table."""
+        """Returns the example of one row of a table."""
         return example(fields, columns, line)
 
     @classmethod
     def stratify_by(cls, example: Example) -> Hashable:
-        """Where dev examples are held out of training ones, each stratum gives its share; by default there is one."""
+        """Returns the stratification key used when a dev set is split off. Default: one stratum."""
         return None
 
     @classmethod
     def group(cls, example: Example) -> Hashable:
-        """What an example belongs to with others: a question, a context. None: it stands by itself.
+        """Returns the group of an example, such as a question or a context, or None for an example without a group.
 
-        A group is never split between training and dev, and is drawn whole where examples are drawn again.
+        A group is never split between training and dev, and bootstrap samples draw whole groups.
         """
         return example.group

@@ -1,4 +1,4 @@
-"""A number for a text or a pair of texts: how alike two sentences are, how good a review is.
+"""Regression: a number for a text or a pair of texts, such as the similarity of two sentences or the score of a review.
 
 Devlin et al. 2018, 4.1 (STS-B). E examples · W sequences · B sequences of a batch
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RegressionTask(Task):
-    """`Example.label` is a float. threshold: numbers from there on count as positive, which adds f1 to the metrics."""
+    """`Example.label` is a float. threshold: numbers from here on are positive, which adds f1 to the metrics."""
 
     labels: tuple[str, ...] = ("score",)
     threshold: float | None = None
@@ -41,7 +41,7 @@ class RegressionTask(Task):
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
-        """As of any table, with the label read as a number."""
+        """Returns the example of a row, with the label as a number."""
         found = example(fields, columns, line)
         if isinstance(found, InvalidRow) or found.label is None:
             return found
@@ -57,52 +57,52 @@ class RegressionTask(Task):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """The one output is called score."""
+        """Returns the task, whose only output is called score."""
         return cls.make(("score",), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Whether there is anything to learn."""
+        """Returns warnings about the training labels, for example when all are equal."""
         return ["all training examples have the same number"] if len({e.label for e in train}) == 1 else []
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "number" (W,) float32; "weight" (W,) float32: 1 over an example's windows."""
+        """Returns "number" (W,) float32; "weight" (W,) float32: sums to 1 over an example's windows."""
         number_E = np.array([example.label for example in examples], np.float32)
         return Targets(sequence={"number": number_E[encoded.example], "weight": encoded.weight})
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Examples, not windows."""
+        """Returns the number of examples."""
         return {"number": round(float(batch.labels["weight"].sum()))}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Squared error. logits (B, 1); reads labels "number" and "weight"."""
+        """Returns the squared error. logits (B, 1); reads labels "number" and "weight"."""
         from bertie.models.loss import LossTerm
 
         error_B = (logits[:, 0] - batch.labels["number"]) ** 2
         return {"number": LossTerm((batch.labels["weight"] * error_B).sum(), self.counts(batch.host)["number"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """The mean over windows."""
+        """Returns the mean over windows."""
         return [Prediction(number) for number in vote(logits, encoded)[:, 0].tolist()]
 
     def scores(self) -> Numbers:
-        """True and predicted numbers."""
+        """Returns a counter of true and predicted numbers."""
         return Numbers(self.threshold)
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
-        """By how much it is off."""
+        """Returns the absolute error."""
         return abs(float(prediction.label) - float(example.label))
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """Numbers, and by how much they differ."""
+        """Renders both numbers and their difference."""
         return numbers(example.texts, example.label, prediction.label, self.error_score(example, prediction))
 
     def scatter_point(self, example: Example, prediction: Prediction) -> tuple[float, float]:
-        """The label and the answer."""
+        """Returns the true and the predicted number."""
         return float(example.label), float(prediction.label)
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
-        """A head with one output that config.json does not call something else."""
+        """Returns the task for a head with one output and no other problem type."""
         if facts.heads.get(cls.head) != 1 or facts.problem_type not in (None, cls.problem_type):
             return None
         return cls.make(facts.labels or ("score",), settings)

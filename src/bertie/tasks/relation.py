@@ -1,9 +1,9 @@
-"""How two names in a sentence are related: born in, founded by, no relation at all. KLUE-RE.
+"""Relation classification: the relation of two entities in a sentence, such as born in, or no relation. KLUE-RE.
 
     [CLS] <subj>Ada</subj> was born in <obj>London</obj>. [SEP]      one label, as for any sentence
 
-The names are marked in the text before it is cut into pieces: with their roles, as KLUE-baseline marks them (Park et
-al. 2021, 4.3; data/klue_re.py), or with their types too (Zhou and Chen 2022, "typed entity marker (punct)").
+The entities are marked in the text before it is tokenized: with their roles, as in KLUE-baseline (Park et al. 2021,
+4.3; data/klue_re.py), or with their types too (Zhou and Chen 2022, "typed entity marker (punct)").
 
 E examples
 """
@@ -32,7 +32,7 @@ MARKS = {
 
 @dataclass(frozen=True)
 class Entity:
-    """A name: its characters in the text, and what kind of name it is."""
+    """An entity: its characters in the text, and its type."""
 
     start: int
     end: int
@@ -41,16 +41,16 @@ class Entity:
 
 @dataclass(frozen=True)
 class RelationExample(Example):
-    """An example of one text with the names whose relation is asked, subject and object."""
+    """An example of one text with its subject and object entities."""
 
     entities: tuple[Entity, ...] = ()
 
 
 @dataclass(frozen=True)
 class RelationTask(SequenceTask):
-    """One of `labels` for the two names in a text. A text without names is read as it is: it may be marked already.
+    """One of `labels` for the two entities in a text. A text without entities is read unchanged: it may have markers.
 
-    markers: what stands around names, a row of MARKS. outside: the label that says there is no relation.
+    markers: the entity markers, a row of MARKS. outside: the label for no relation.
     """
 
     markers: Literal["plain", "typed"] = "plain"
@@ -61,7 +61,7 @@ class RelationTask(SequenceTask):
 
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
-        """The text with its two names, each from start_idx to end_idx, that character too."""
+        """Returns the text with its two entities, each from start_idx to end_idx, inclusive."""
         found = table_example(fields, columns, line)
         if isinstance(found, InvalidRow) or not any(f"{role}.start_idx" in fields for role in ROLES):
             return found
@@ -82,12 +82,12 @@ class RelationTask(SequenceTask):
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
-        """The texts with their names marked."""
+        """Encodes the texts with entity markers."""
         marked = [Example((self.marked(example), *example.texts[1:])) for example in examples]
         return super().encode(marked, tokenizer, max_length=max_length, too_long=too_long)
 
     def marked(self, example: Example) -> str:
-        """The text with marks around its names."""
+        """Returns the text with entity markers."""
         text = example.texts[0]
         if not isinstance(example, RelationExample):
             return text
@@ -99,13 +99,13 @@ class RelationTask(SequenceTask):
 
     @classmethod
     def sample(cls, texts: int) -> str:
-        """A text with the places of its two names, the last character included."""
+        """Returns a text with the positions of its two entities, the last character included."""
         text, ends = "Ada lived in Paris.", ((0, 2), (13, 17))
         names = {role: {"start_idx": a, "end_idx": b} for role, (a, b) in zip(ROLES, ends, strict=True)}
         return json.dumps({"text": text, **names})
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """The text with its two names marked."""
+        """Renders the text with its two entities marked."""
         shown = super().render(example, prediction)
         if not isinstance(example, RelationExample):
             return shown
@@ -114,11 +114,11 @@ class RelationTask(SequenceTask):
         return replace(shown, texts=(noted(example.texts[0], sorted(spans)),))
 
     def scores(self) -> RelationScores:
-        """Counts of (true, predicted) label, and how probable each was."""
+        """Returns a counter of true and predicted labels, with probabilities."""
         return RelationScores(self.labels, self.outside)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """The labels, and how probable every label was."""
+        """Adds the labels and the probabilities of all labels."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, RelationScores)
         scores.add_probabilities(

@@ -1,4 +1,4 @@
-"""One answer as a reader sees it: the texts with what matters in them marked, what is true, what was given."""
+"""A prediction rendered for reports: the texts with marked spans, the true label and the predicted label."""
 
 import itertools
 import math
@@ -14,10 +14,10 @@ LEAST = 1e-9  # a probability taken for this is wrong without bound
 
 @dataclass(frozen=True)
 class TextSpan:
-    """Some characters of a text. kind: PLAIN, TRUE (the right answer), GIVEN (the model's) or both, with a space;
-    ASKED (what the question is about).
+    """A span of a text. kind: PLAIN, TRUE (the correct answer), GIVEN (the prediction) or both, separated by a space,
+    or ASKED (the subject of the question).
 
-    note: a word on it, shown beside it.
+    note: a short note shown next to it.
     """
 
     text: str
@@ -27,7 +27,7 @@ class TextSpan:
 
 @dataclass(frozen=True)
 class RenderedExample:
-    """An answer for people. texts: each cut into stretches; scores: the most probable answers; note: how far off."""
+    """A rendered prediction. texts: as spans; scores: the most probable answers; note: the size of the error."""
 
     texts: tuple[tuple[TextSpan, ...], ...]
     truth: str
@@ -37,22 +37,22 @@ class RenderedExample:
     note: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as JSON values, long texts cut down to what stands around their marks."""
+        """Returns the fields as JSON values. Long texts are shortened to the context of their marks."""
         return {**asdict(self), "texts": [[asdict(part) for part in clipped(text)] for text in self.texts]}
 
 
 def numbers(texts: tuple[str, ...], truth: float, given: float, off: float) -> RenderedExample:
-    """An answer that is a number. off: by how much it is."""
+    """Renders a predicted number. off: the absolute error."""
     return RenderedExample(tuple(map(plain, texts)), f"{truth:.4g}", f"{given:.4g}", note=f"off by {off:.3g}")
 
 
 def plain(text: str) -> tuple[TextSpan, ...]:
-    """A text without marks."""
+    """Returns a text without marks."""
     return (TextSpan(text),)
 
 
 def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[TextSpan, ...]:
-    """A text with marks from (start, end, kind), which may overlap."""
+    """Returns a text with marks from (start, end, kind), which may overlap."""
     found = [(max(0, start), min(end, len(text)), kind) for start, end, kind in spans]
     found = [span for span in found if span[0] < span[1]]
     cuts = sorted({0, len(text), *(place for span in found for place in span[:2])})
@@ -64,7 +64,7 @@ def marked(text: str, spans: Iterable[tuple[int, int, str]]) -> tuple[TextSpan, 
 
 
 def noted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> tuple[TextSpan, ...]:
-    """A text with marks from (start, end, kind, note), in their order and none over another."""
+    """Returns a text with marks from (start, end, kind, note), sorted and without overlap."""
     stretches, at = [], 0
     for start, end, kind, note in spans:
         stretches += [TextSpan(text[at:start]), TextSpan(text[start:end], kind, note)]
@@ -73,7 +73,7 @@ def noted(text: str, spans: Iterable[tuple[int, int, str, str]]) -> tuple[TextSp
 
 
 def clipped(text: tuple[TextSpan, ...]) -> tuple[TextSpan, ...]:
-    """A long text cut down: what stands around its marks, or its beginning where it has none."""
+    """Shortens a long text to the context of its marks, or to its beginning without marks."""
     if not any(part.kind for part in text):
         whole = "".join(part.text for part in text)
         return plain(whole if len(whole) <= MOST else whole[:MOST] + " …")
@@ -89,12 +89,12 @@ def clipped(text: tuple[TextSpan, ...]) -> tuple[TextSpan, ...]:
 
 
 def top(scores: Mapping[str, float], label: Any = None) -> dict[str, float]:
-    """The most probable answers, and the right one with them."""
+    """Returns the most probable answers, including the correct one."""
     ranked = sorted(scores, key=lambda name: -scores[name])
     chosen = ranked[:TOP] if label not in scores or label in ranked[:TOP] else [*ranked[: TOP - 1], label]
     return {name: scores[name] for name in chosen}
 
 
 def nats(probability: float) -> float:
-    """The loss of an answer that had this probability."""
+    """Returns the loss in nats of an answer with this probability."""
     return -math.log(max(probability, LEAST))

@@ -1,4 +1,4 @@
-"""Classification of a text, or of a pair of texts: one label each.
+"""Single-label classification of a text or a pair of texts.
 
     [CLS] text [SEP]            one segment
     [CLS] first [SEP] second [SEP]     two (Devlin et al. 2018, figure 4 a and b)
@@ -40,7 +40,7 @@ KEPT = 20_000_000  # probabilities held at once to choose a setting on; of more 
 class SequenceTask(Task):
     """One of `labels` for each sequence. Raises DataError for fewer than two labels.
 
-    calibrate: once trained, fit on dev the temperature that logits are divided by before they become probabilities.
+    calibrate: after training, fit the temperature of the softmax on dev.
     """
 
     calibrate: bool = False
@@ -61,18 +61,18 @@ class SequenceTask(Task):
 
     @classmethod
     def stratify_by(cls, example: Example) -> Hashable:
-        """Each label gives its share of the dev set."""
+        """The dev set is stratified by label."""
         label: str | None = example.label
         return label
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """The data set's labels where they are all there are, else those that occur."""
+        """Returns the task with the data set's labels where they include all, otherwise with those that occur."""
         found = {example.label for example in examples if example.label is not None}
         return cls.make(names if found <= set(names) else label_names(found), options)
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Labels that only dev has, and those that training has once."""
+        """Warns about labels only in dev, and labels with one training example."""
         notes, counts = [], Counter(example.label for example in train)
         if unknown := sorted({str(example.label) for example in dev} - set(self.labels)):
             rows = sum(example.label in unknown for example in dev)
@@ -85,7 +85,8 @@ class SequenceTask(Task):
         return notes
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "label" (W,) int64; "weight" (W,) float32: 1 over an example's windows, 0 where its label is unknown."""
+        """Returns "label" (W,) int64; "weight" (W,) float32: sums to 1 over an example's windows, 0 for an unknown
+        label."""
         number = {label: i for i, label in enumerate(self.labels)}
         label_E = np.array([number.get(example.label, 0) for example in examples], np.int64)
         known_E = np.array([example.label in number for example in examples], np.float32)
@@ -93,11 +94,11 @@ class SequenceTask(Task):
         return Targets(sequence={"label": label_E[of_W], "weight": encoded.weight * known_E[of_W]})
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Examples, not sequences: the windows of one long text weigh 1 together."""
+        """Returns the number of examples. The windows of a long text count as one."""
         return {"label": round(float(batch.labels["weight"].sum()))}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Cross-entropy. logits (B, L); reads labels "label" and "weight"."""
+        """Returns the cross-entropy. logits (B, L); reads labels "label" and "weight"."""
         from torch.nn.functional import cross_entropy
 
         from bertie.models.loss import LossTerm
@@ -109,7 +110,7 @@ class SequenceTask(Task):
         return {"label": LossTerm((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """Windows of one text vote with their probabilities' mean; among equals the label that comes first."""
+        """Returns the label with the highest mean probability over the windows of a text, the first label for a tie."""
         predictions = []
         probability_EL = vote(softmax(logits / np.float32(self.temperature)), encoded)
         if len(self.labels) <= SHOWN:
@@ -125,18 +126,18 @@ class SequenceTask(Task):
         return predictions
 
     def scores(self) -> Scores:
-        """Counts of (true, predicted) label."""
+        """Returns a counter of true and predicted labels."""
         return Confusion(self.labels)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """The labels, and how sure the answers were."""
+        """Adds the labels and the probabilities of the predictions."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, Confusion)
         right = (answer.label == example.label for example, answer in zip(examples, predictions, strict=True))
         scores.calibration.add((answer.probability or 0.0 for answer in predictions), right)
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
-        """With the temperature that fits these examples, if asked for."""
+        """Returns the task with the temperature that fits these examples, if calibrate is set."""
         if not self.calibrate or len(self.labels) > SHOWN:
             return self
         number = {label: i for i, label in enumerate(self.labels)}
@@ -153,16 +154,17 @@ class SequenceTask(Task):
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
-        """A head with two outputs or more that config.json calls single-label, or nothing."""
+        """Returns the task for a head with at least two outputs and no other problem type."""
         if facts.heads.get(cls.head, 0) < 2 or facts.problem_type not in (None, cls.problem_type):
             return None
         return cls.make(facts.label_names(cls.head), settings)
 
 
 def label_names(labels: set[str]) -> tuple[str, ...]:
-    """The order labels have in a model: numbers by value if all are whole numbers, else by their characters.
+    """Returns labels in the order of the model's outputs: numbers by value if all are integers, otherwise
+    alphabetically.
 
-    It depends on which labels there are, never on the order of the rows.
+    The order does not depend on the order of the rows.
     """
     if all(label.lstrip("-").isdecimal() for label in labels):
         return tuple(sorted(labels, key=lambda label: (int(label), label)))

@@ -1,8 +1,8 @@
-"""Examples as token ids, once; then the batches of any step, computed from (seed, step).
+"""Encoded examples, and the batches of any step, computed from (seed, step).
 
-    texts -> ids -> pieces that fit the model -> Encoded -> Batch
+    texts -> ids -> tokens that fit the model -> Encoded -> Batch
 
-E examples · W sequences the model reads (an example has several when windows are read) · T tokens
+E examples · W sequences (an example has several with windows) · T tokens
 """
 
 import copy
@@ -31,7 +31,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Targets:
-    """What the model should answer, by the names it will have in `Batch.labels`.
+    """The targets by their names in `Batch.labels`.
 
     sequence: arrays of W rows; token: arrays of T rows.
     """
@@ -42,12 +42,16 @@ class Targets:
 
 @dataclass(frozen=True)
 class Encoded:
-    """E examples as token ids, end to end.
+    """E examples as token ids, concatenated.
 
-    ids (T,) int32. types (T,) uint8: the segment of each token. starts (W + 1,): where each sequence begins.
-    windows (E + 1,): the first sequence of each example. too_long: the examples that did not fit. places: arrays of T
-    rows that say where tokens came from (words, characters), for tasks that answer in the text. extra: arrays of T
-    rows that the model's head reads with the tokens (`Ids.extra`).
+    Attributes:
+        ids: Token ids (T,) int32.
+        types: The segment of each token (T,) uint8.
+        starts: The start of each sequence, and the end (W + 1,).
+        windows: The first sequence of each example, and the end (E + 1,).
+        too_long: The examples that are too long.
+        places: Arrays of T rows with the origin of tokens (words, characters), for tasks whose answer is in the text.
+        extra: Arrays of T rows that the head needs in addition to the tokens (`Ids.extra`).
     """
 
     ids: NDArray[np.int32]
@@ -67,7 +71,7 @@ class Encoded:
         too_long: Sequence[int],
         places: Arrays | None = None,
     ) -> "Encoded":
-        """From the ids and the segments of each sequence apart."""
+        """Returns examples from the ids and the segments of each sequence."""
         return cls(
             np.concatenate([np.zeros(0, np.int32), *ids]),
             np.concatenate([np.zeros(0, np.uint8), *types]),
@@ -82,38 +86,38 @@ class Encoded:
 
     @cached_property
     def lengths(self) -> Int:
-        """(W,) tokens of each sequence."""
+        """The number of tokens of each sequence (W,)."""
         lengths: Int = np.diff(self.starts)
         return lengths
 
     @cached_property
     def example(self) -> Int:
-        """(W,) which example each sequence is part of."""
+        """The example of each sequence (W,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.windows))
 
     @cached_property
     def weight(self) -> NDArray[np.float32]:
-        """(W,) the share of each sequence in its example: the windows of one long text weigh 1 together."""
+        """The weight of each sequence (W,). The weights of an example's windows sum to 1."""
         return (1 / np.diff(self.windows)[self.example]).astype(np.float32)
 
     @cached_property
     def tokens(self) -> Int:
-        """(E,) tokens read of each example, those that windows share counted in each."""
+        """The number of tokens of each example (E,). Tokens in several windows count in each."""
         tokens: Int = np.diff(self.starts[self.windows])
         return tokens
 
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
-        """(E,) whether each example is no longer than the model reads at once."""
+        """Whether each example (E,) fits into one sequence."""
         return ~np.isin(np.arange(len(self)), self.too_long)
 
     def grouped(self, sizes: Sequence[int]) -> "Encoded":
-        """Examples put together, as many sequences to each as `sizes` says, of examples of one sequence each."""
+        """Combines examples of one sequence each into examples with `sizes` sequences."""
         windows = np.cumsum([0, *sizes], dtype=np.int64)
         return replace(self, windows=windows, too_long=np.unique(np.searchsorted(windows, self.too_long, "right") - 1))
 
     def part(self, start: int, stop: int) -> "Encoded":
-        """Examples start to stop alone."""
+        """Returns the examples from start to stop."""
         windows = self.windows[start : stop + 1]
         first, last = int(windows[0]), int(windows[-1])
         tokens = slice(int(self.starts[first]), int(self.starts[last]))
@@ -129,7 +133,7 @@ class Encoded:
         )
 
     def packed(self, sequences: Int | None = None) -> Ids:
-        """Some of the sequences, in the order given, or all of them, as an engine reads them."""
+        """Returns the sequences in the given order, or all of them, as input of an engine."""
         chosen = np.arange(len(self.lengths)) if sequences is None else sequences
         tokens = ranges(self.starts[chosen], self.starts[chosen + 1])
         ids, types = self.ids[tokens].astype(np.int64), self.types[tokens].astype(np.int64)
@@ -137,7 +141,8 @@ class Encoded:
         return Ids(ids, types, self.lengths[chosen], extra=extra)
 
     def batch(self, sequences: Int, targets: Targets = Targets()) -> "Batch":
-        """The packed batch of some sequences, in the order given; its sample_ids say which example each is part of."""
+        """Returns the packed batch of sequences in the given order. Its sample_ids are the numbers of their
+        examples."""
         import torch
 
         from bertie.data.collate import batch_of
@@ -152,10 +157,10 @@ class Encoded:
 def encode(
     examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong = "truncate"
 ) -> Encoded:
-    """Token ids of examples, special tokens included, none longer than `max_length`.
+    """Returns token ids of examples, including special tokens, not longer than `max_length`.
 
-    "truncate" cuts; "window" makes several sequences of a long text; under "error" long examples are cut too, and the
-    caller, who knows where they come from, refuses those listed in `too_long`.
+    "truncate" cuts long examples, and "window" makes several sequences. Under "error", long examples are cut too, and
+    the caller, who knows their origin, refuses those in `too_long`.
     """
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
@@ -174,7 +179,7 @@ def encode(
 
 
 def _ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
-    """The token ids of each example's one or two texts."""
+    """Returns the token ids of each example's one or two texts."""
     for start in range(0, len(examples), 1000):
         chunk = examples[start : start + 1000]
         ids = iter(tokenizer.ids([text for example in chunk for text in example.texts]))
@@ -184,12 +189,12 @@ def _ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[lis
 def pieces(
     sizes: Sequence[int], *, max_length: int, special: int | None = None, windows: bool = False
 ) -> list[tuple[slice, ...]]:
-    """Which tokens of an example's one or two segments go into each sequence of at most `max_length` tokens.
+    """Returns which tokens of an example's one or two segments are in each sequence of at most `max_length` tokens.
 
-    sizes: tokens of each segment; special: how many more stand around them, by default BERT's. Cutting takes tokens
-    off the longer segment's end until both fit, as the release's `_truncate_seq_pair`. Windows slide over the longer
-    segment, each sharing a quarter with the next, the last one ending where the text ends; the shorter segment stands
-    in every window, in at most half of it.
+    sizes: tokens of each segment; special: the number of special tokens, by default BERT's. Truncation removes tokens
+    from the end of the longer segment, as `_truncate_seq_pair` of google-research/bert. Windows move over the longer
+    segment, share a quarter with the next one, and the last one ends where the text ends. The shorter segment is in
+    every window, in at most half of it.
     """
     room = max_length - (1 + len(sizes) if special is None else special)  # [CLS], and [SEP] after each segment
     if sum(sizes) <= room:
@@ -209,9 +214,9 @@ def pieces(
 
 
 class TaskSource:
-    """The batches `fit` asks for: `batch_size` examples a step, in an order that is a function of seed and epoch.
+    """The batches for `fit`: `batch_size` examples per step, in an order that is a function of seed and epoch.
 
-    A step's examples are sorted by length and cut into micro-batches, so that attention's rectangles are tight.
+    The examples of a step are sorted by length and split into micro-batches, so that there is little padding.
     """
 
     def __init__(
@@ -225,7 +230,7 @@ class TaskSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Changes with the examples, their labels, the tokenizer and the way long texts are read."""
+        """Changes with the examples, their labels, the tokenizer and the handling of long texts."""
         digest = xxhash.xxh3_128()
         encoded, targets = self.encoded, self.targets
         told = {**targets.sequence, **targets.token}
@@ -234,14 +239,14 @@ class TaskSource:
         return digest.hexdigest()
 
     def with_computed(self, token: Arrays) -> "TaskSource":
-        """The same batches with more arrays of T rows in them, which the fingerprint does not see."""
+        """Returns the same batches with more arrays of T rows, which are not part of the fingerprint."""
         source = copy.copy(self)
         source.__dict__["fingerprint"] = self.fingerprint
         source.targets = Targets(self.targets.sequence, {**self.targets.token, **token})
         return source
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> "list[Batch]":
-        """The micro-batches of step `step` (from 0) on one of `world` ranks."""
+        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks."""
         ids = self.order.sample_ids(step, self.batch_size, rank=rank, world=world)
         first, end = self.encoded.windows[ids], self.encoded.windows[ids + 1]
         by_length = np.argsort(self.encoded.starts[end] - self.encoded.starts[first], kind="stable")
@@ -251,5 +256,5 @@ class TaskSource:
 
 
 def steps_of(examples: int, *, batch_size: int, epochs: float) -> int:
-    """Optimizer steps that `epochs` passes over the examples take."""
+    """Returns the number of optimizer steps of `epochs` passes over the examples."""
     return max(1, round(epochs * examples / batch_size))

@@ -1,11 +1,11 @@
-"""Answers that stand in a text: where they start and where they end. SQuAD 1.1 and 2.0, KorQuAD, KLUE-MRC.
+"""Extractive question answering: the start and the end of the answer in a text. SQuAD 1.1 and 2.0, KorQuAD, KLUE-MRC.
 
     [CLS] question [SEP] context [SEP]     S.T_i + E.T_j for a span, S.C + E.C for "there is no answer"
 
-Devlin et al. 2018, 4.2 and 4.3; release file run_squad.py. A long context is read in windows; a window without the
-answer is taught to point at [CLS]. Answers are slices of the context, character for character.
+Devlin et al. 2018, 4.2 and 4.3; google-research/bert, run_squad.py. A long context is split into windows; the target of
+a window without the answer is [CLS]. Answers are substrings of the context.
 
-B sequences · S longest · T tokens · C pieces of a context · L longest answer in pieces
+B sequences · S longest · T tokens · C tokens of a context · L longest answer in tokens
 """
 
 import json
@@ -52,7 +52,8 @@ FRAMES = ("json", "jsonl", "ndjson")
 
 @dataclass(frozen=True)
 class Span:
-    """A slice of the context and its logits' sum; `probability` among all spans of allowed length and no answer."""
+    """A span of the context, and the sum of its logits. `probability` is among all spans of allowed length and no
+    answer."""
 
     text: str
     start: int
@@ -61,7 +62,7 @@ class Span:
     probability: float
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Returns the fields as JSON values."""
         score, probability = round(self.score, 6), round(self.probability, 6)
         return {"text": self.text, "start": self.start, "end": self.end, "score": score, "probability": probability}
 
@@ -78,10 +79,10 @@ class SpanPrediction(Prediction):
     threshold: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """answer, its characters in the context (null where none is given), scores, and the best spans.
+        """Returns the answer, its characters in the context (null without an answer), scores, and the best spans.
 
-        no_answer_score is null where the context has no span at all. no_answer_probability: that of "none" if it and
-        the best span were all there is.
+        no_answer_score is null where the context has no span. no_answer_probability is computed against the best span
+        only.
         """
         given = self.spans[0].as_json() if self.label.text else {"start": None, "end": None}
         return {
@@ -96,10 +97,16 @@ class SpanPrediction(Prediction):
 
 @dataclass(frozen=True)
 class SpanTask(Task):
-    """The span of a context that answers a question.
+    """Predicts the span of a context that answers a question.
 
-    threshold: how much better "no answer" must score than the best span to be given; None: every question is
-    answered. stride, max_question, max_answer: in pieces, as run_squad.py has them. n_best: spans that are told.
+    Attributes:
+        threshold: The minimum difference between the scores of "no answer" and of the best span for predicting no
+            answer.
+            None: every question has an answer.
+        stride: Tokens between the starts of two windows, as in run_squad.py.
+        max_question: Maximum number of tokens of a question.
+        max_answer: Maximum number of tokens of an answer.
+        n_best: Number of spans in a prediction.
     """
 
     head = "span"
@@ -121,7 +128,7 @@ class SpanTask(Task):
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:
-        """Questions in SQuAD's frame (.json), one a line (.jsonl); without answers also from other tables."""
+        """Reads questions in SQuAD format (.json) or one per line (.jsonl); without answers also from other tables."""
         named = bool(format.text or format.columns) and not format.labelled  # columns of a table
         if named or ((format.kind or kind_of(path)) not in FRAMES and Path(path).suffix.lower() != ".json"):
             if format.labelled:
@@ -137,7 +144,7 @@ class SpanTask(Task):
 
     @classmethod
     def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
-        """A question and its context."""
+        """Returns the columns of a question and its context."""
         found = find_columns(names, format, where)
         if len(found.text) != 2:
             raise DataError(
@@ -148,22 +155,23 @@ class SpanTask(Task):
 
     @classmethod
     def stratify_by(cls, example: Example) -> bool:
-        """Questions with and without an answer give their share."""
+        """The dev set is stratified by questions with and without an answer."""
         return bool(example.label)
 
     @classmethod
     def group(cls, example: Example) -> Hashable:
-        """The context: what is learnt from one question about it helps with the others."""
+        """The group of an example is its context, since one question about it helps with the others."""
         return example.texts[CONTEXT] if example.group is None else example.group
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """Where a question has no answer, giving none is allowed; the threshold starts at 0, as in the release."""
+        """Returns the task. With unanswerable questions, predicting no answer is allowed, with a threshold of 0 at
+        first."""
         may_be_none = any(not example.label for example in examples)
         return cls.make((), {**({"threshold": 0.0} if may_be_none else {}), **options})
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """How many answers do not stand where the file says."""
+        """Warns about answers that are not at the given position."""
         notes = []
         for what, examples in (("training", train), ("dev", dev)):
             lines = [e.line for e in examples if e.label and all(start == MISPLACED for _, start in e.label)]
@@ -179,7 +187,7 @@ class SpanTask(Task):
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
-        """Windows over the context, the question in each."""
+        """Returns windows over the context, with the question in each."""
         return encode_places(
             examples,
             tokenizer,
@@ -190,7 +198,8 @@ class SpanTask(Task):
         )
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "start", "end" (W,) int64: places in the sequence, 0 if the answer is not in it; "weight" (W,) float32."""
+        """Returns "start", "end" (W,) int64: positions in the sequence, 0 if the answer is not in it; "weight" (W,)
+        float32."""
         windows = len(encoded.lengths)
         start_W, end_W = np.zeros(windows, np.int64), np.zeros(windows, np.int64)
         weight_W = np.ones(windows, np.float32)
@@ -212,11 +221,11 @@ class SpanTask(Task):
         return Targets(sequence={"start": start_W, "end": end_W, "weight": weight_W})
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Windows that teach something."""
+        """Returns the number of windows in the loss."""
         return {"span": round(float(batch.labels["weight"].sum()))}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Half of each cross-entropy, of the start's place and of the end's. logits (T, 2)"""
+        """Returns the mean of the cross-entropies of the start and of the end. logits (T, 2)"""
         import torch
 
         from bertie.models.loss import LossTerm
@@ -234,7 +243,7 @@ class SpanTask(Task):
         return {"span": LossTerm((weight_B * total_B).sum(), self.counts(batch.host)["span"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """The best spans of each example over all its windows, or no answer. logits (T, 2)"""
+        """Returns the best spans of each example over all its windows, or no answer. logits (T, 2)"""
         start_T, end_T = logits.T
         cls_W = encoded.starts[:-1]
         none_E: Float = (start_T + end_T)[cls_W]
@@ -251,7 +260,8 @@ class SpanTask(Task):
         return answers
 
     def _scores(self, start_T: Float, end_T: Float, encoded: Encoded, rows_P: NDArray[np.int64]) -> Float:
-        """(P, L): piece p of a context as the start, in the window where most stands around it, and the end l on."""
+        """Returns (P, L): token p of a context as the start, in its window with the most context, and the end l tokens
+        later."""
         window_P = np.searchsorted(encoded.starts, rows_P, side="right") - 1
         text_T, ends_PL = encoded.places["text"], rows_P[:, None] + np.arange(self.max_answer)
         within_PL = ends_PL < encoded.starts[window_P + 1][:, None]
@@ -284,21 +294,22 @@ class SpanTask(Task):
         return SpanPrediction(given, sure, spans=tuple(spans), threshold=self.threshold)
 
     def by_id(self) -> Mapping[str, str]:
-        """The answers as the official scripts read them; and, where there may be none, how probable that is."""
+        """Returns the files for the official scripts: the answers, and, with unanswerable questions, their
+        probabilities."""
         return {"": "answer"} | ({} if self.threshold is None else {"-na-prob": "no_answer_probability"})
 
     def scores(self) -> AnswerScores:
-        """True and given answers, by the published script."""
+        """Returns a counter of true and predicted answers by the published script."""
         return AnswerScores(self.script)
 
     def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
-        """The answers, and which questions share a context: intervals draw contexts."""
+        """Adds the answers, grouped by context, so that intervals resample contexts."""
         super().count(scores, examples, predictions)
         assert isinstance(scores, AnswerScores)
         scores.groups += [hash(self.group(example)) for example in examples]
 
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
-        """With the threshold that gives the dev set its best F1, where questions may have no answer."""
+        """Returns the task with the threshold for the best dev F1, where questions may be unanswerable."""
         if self.threshold is None:
             return self
         rows = [
@@ -313,7 +324,7 @@ class SpanTask(Task):
         return SCRIPTS[self.script].score(text, [true for true, _ in example.label or ()])[1]
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
-        """How much of the answer is not true, and how sure it is."""
+        """Returns 1 minus the F1 of the answer, times its probability."""
         sure, odds = prediction.probability, prediction.label.no_answer
         if sure is None:
             sure = 1 / (1 + math.exp(-max(odds, -700.0)))
@@ -321,11 +332,11 @@ class SpanTask(Task):
 
     @classmethod
     def sample(cls, texts: int) -> str:
-        """A question and its context."""
+        """Returns a question and its context."""
         return json.dumps({"question": "Where is the library?", "context": "The library is in the old town hall."})
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """The context with the true answers and the given one marked."""
+        """Renders the context with the true answers and the predicted one marked."""
         assert isinstance(prediction, SpanPrediction)
         question, context = example.texts
         texts = list(dict.fromkeys(text for text, _ in example.label or ()))
@@ -342,7 +353,7 @@ class SpanTask(Task):
         )
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
-        """Also by whether there is an answer, how long it is, and the question word."""
+        """Subgroups also by whether there is an answer, its length, and the question word."""
         answers = [len(text.split()) for text, _ in example.label or ()]
         asked = ASKED.search(example.texts[0])
         return {
@@ -353,7 +364,7 @@ class SpanTask(Task):
 
 
 def best_spans(scores_CL: Float, count: int) -> Iterator[tuple[int, int]]:
-    """(first piece, pieces after it) of the best spans, best first, none of which share a piece."""
+    """Returns (first token, number of following tokens) of the best spans, best first, without overlap."""
     left_CL = scores_CL.copy()
     longest = left_CL.shape[1]
     for _ in range(count if left_CL.size else 0):

@@ -1,13 +1,14 @@
-"""A tag for each word of a sentence: names, chunks, parts of speech. CoNLL, WNUT, Universal Dependencies, KLUE-NER.
+"""Token classification: a tag for each word of a sentence (named entities, chunks, parts of speech). CoNLL, WNUT, UD,
+KLUE.
 
-    [CLS] Ada  sail ##s [SEP]      the first piece of a word is asked (Devlin et al. 2018, 5.3)
+    [CLS] Ada  sail ##s [SEP]      each word is classified from its first token (Devlin et al. 2018, 5.3)
           B-PER O
 
-A word is some characters of the text; the piece that has its first character answers for it. Where several words have
-their first characters in one piece (the words of KLUE-NER are characters), the first is asked and the others go on
-with it. Long sentences are read in windows, each word where most stands around it, so that none is lost.
+A word is a range of characters of the text. The token with its first character is classified. Where several words begin
+in one token (the words of KLUE-NER are characters), the first word is classified, and the others continue its tag. Long
+sentences are split into windows, and each word is classified in the window with the most context.
 
-T tokens · P pieces · N words · L tags
+T tokens · P tokens of a text · N words · L tags
 """
 
 import re
@@ -54,7 +55,8 @@ NONE = -1  # a word without a piece, such as a control character that the tokeni
 
 @dataclass(frozen=True)
 class TagPrediction(Prediction):
-    """label: the words' tags. spans: the words' characters in `text`; probabilities: of each tag."""
+    """A prediction whose label is the words' tags. spans: the words' characters in `text`; probabilities: of each
+    tag."""
 
     text: str = ""
     spans: tuple[Span, ...] = ()
@@ -62,12 +64,12 @@ class TagPrediction(Prediction):
 
     @property
     def entities(self) -> list[Entity]:
-        """What the tags write down, by characters of the text."""
+        """The entities of the tags, by characters of the text."""
         found = entities(self.label)
         return [Entity(type, self.spans[start][0], self.spans[end - 1][1]) for type, start, end in found]
 
     def as_json(self) -> dict[str, Any]:
-        """Words with their characters, tags and probabilities; entities, unless every word is one."""
+        """Returns words with their characters, tags and probabilities; and entities, unless every word is one."""
         words = [
             {"text": self.text[start:end], "start": start, "end": end, "label": tag, "probability": round(p, 6)}
             for (start, end), tag, p in zip(self.spans, self.label, self.probabilities, strict=True)
@@ -83,9 +85,9 @@ class TagPrediction(Prediction):
 class TaggingTask(Task):
     """One of `labels` for each word. Raises DataError for fewer than two.
 
-    scheme: what the tags are rewritten to before they are learnt. strict: how entities are counted (metrics/tags.py).
-    unit: what a word is where a text comes without its words. features: the layers a BiLSTM reads of an encoder that
-    is not trained (models/heads/features.py); None: the whole model is trained.
+    scheme: the scheme that the tags are converted to before training. strict: how entities are counted
+    (metrics/tags.py). unit: the word unit of a text without given words. features: the layers that a BiLSTM reads of a
+    frozen encoder (models/heads/features.py); None: the whole model is trained.
     """
 
     head = "token"
@@ -109,7 +111,8 @@ class TaggingTask(Task):
     def rows(
         cls, path: Path | str, format: TableFormat, *, on_columns: Callable[[Columns], None] = lambda columns: None
     ) -> Iterator[Example | InvalidRow]:
-        """Tagged sentences (data/tagged.py); to be tagged also texts from tables, lines and standard input."""
+        """Reads tagged sentences (data/tagged.py), and for prediction also texts from tables, lines and standard
+        input."""
         known = format.kind in FORMATS or Path(path).suffix.lower() in (".conll", ".conllu", ".jsonl")
         if not format.labelled and not known:
             yield from super().rows(path, format, on_columns=on_columns)
@@ -121,7 +124,7 @@ class TaggingTask(Task):
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
-        """The tags that occur, in the data set's order if they are all there are; words of one character if all are."""
+        """Returns the task with the tags in the data set's order where it has all; words are characters if all are."""
         spans = (span for example in examples for span in words_of(example, "word"))
         unit = "character" if all(end - start == 1 for start, end in spans) else "word"
         scheme = options.get("scheme", "as_given")
@@ -130,18 +133,18 @@ class TaggingTask(Task):
         return cls.make(labels, {"unit": unit, **options})
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
-        """Tags that only dev has."""
+        """Warns about tags only in dev."""
         unknown = {tag for example in dev for tag in rewrite(example.label, self.scheme)} - set(self.labels)
         shown = ", ".join(map(repr, sorted(unknown)[:10]))
         return [f"dev has tags that do not occur in training and count as errors: {shown}"] if unknown else []
 
     @property
     def output(self) -> str:
-        """A linear layer over the last hidden states, or the BiLSTM over features."""
+        """Returns a linear layer over the last hidden states, or the BiLSTM over features."""
         return f"{FEATURES}{self.features}" if self.features else self.head
 
     def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
-        """What the encoder finds in a batch, or what it found before."""
+        """Runs the encoder on a batch, or returns its stored features."""
         from bertie.models.encoder import EncoderOutput
 
         if COMPUTED in batch.labels:
@@ -149,7 +152,7 @@ class TaggingTask(Task):
         return super().forward(model, batch)
 
     def computed(self, model: "Model", encoded: Encoded) -> Arrays:
-        """ "features" (T, F) float32 of an encoder that is not trained, once for all epochs; in a temporary file."""
+        """Returns "features" (T, F) float32 of a frozen encoder, computed once for all epochs, in a temporary file."""
         if self.features is None:
             return {}
         import torch
@@ -171,11 +174,11 @@ class TaggingTask(Task):
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:
-        """Windows over the sentence, each half over the next."""
+        """Returns windows over the sentence, each overlapping half of the next."""
         return encode_places(examples, tokenizer, max_length=max_length, too_long=too_long, stride=max_length // 2)
 
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
-        """ "tag" (T,) int64 and "weight" (T,) float32: 1 on the tokens that are asked, if their tag is known."""
+        """Returns "tag" (T,) int64 and "weight" (T,) float32: 1 for the first tokens of words whose tag is known."""
         number = {tag: i for i, tag in enumerate(self.labels)}
         tag_T, weight_T = np.zeros(len(encoded.ids), np.int64), np.zeros(len(encoded.ids), np.float32)
         rows_N, _ = asked(examples, encoded, self.unit)
@@ -186,11 +189,11 @@ class TaggingTask(Task):
         return Targets(token={"tag": tag_T, "weight": weight_T})
 
     def counts(self, batch: "Batch") -> dict[str, int]:
-        """Tokens that are asked."""
+        """Returns the number of classified tokens."""
         return {"tag": round(float(batch.labels["weight"].sum()))}
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
-        """Cross-entropy of the tokens that are asked. logits (T, L)"""
+        """Returns the cross-entropy of the first tokens of words. logits (T, L)"""
         from torch.nn.functional import cross_entropy
 
         from bertie.models.loss import LossTerm
@@ -202,7 +205,7 @@ class TaggingTask(Task):
         return {"tag": LossTerm((weight_T * loss_T).sum(), self.counts(batch.host)["tag"], correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """The most probable tag of each word. logits (T, L)"""
+        """Returns the most probable tag of each word. logits (T, L)"""
         rows_N, before_N = asked(examples, encoded, self.unit)
         probability_TL = softmax(logits)
         tag_T, p_T = probability_TL.argmax(-1).tolist(), probability_TL.max(-1).tolist()
@@ -225,14 +228,14 @@ class TaggingTask(Task):
         return answers
 
     def error_score(self, example: Example, prediction: Prediction) -> float:
-        """The words that have another tag, each as far as the answer was sure of it."""
+        """Returns the sum of the probabilities of wrong tags."""
         assert isinstance(prediction, TagPrediction)
         truth = rewrite(example.label, self.scheme)
         answers = zip(truth, prediction.label, prediction.probabilities, strict=True)
         return sum(p for true, given, p in answers if true != given)
 
     def render(self, example: Example, prediction: Prediction) -> RenderedExample:
-        """The sentence with the words marked that have another tag, and the entities that differ."""
+        """Renders the sentence with the wrong words marked, and the entities that differ."""
         assert isinstance(prediction, TagPrediction)
         text, truth = example.texts[0], rewrite(example.label, self.scheme)
         answers = zip(prediction.spans, truth, prediction.label, strict=True)
@@ -246,12 +249,12 @@ class TaggingTask(Task):
         return RenderedExample((noted(text, wrong),), missed[:MOST], made_up[:MOST], note=note)
 
     def scores(self) -> TagScores:
-        """True and predicted tags, sentence by sentence."""
+        """Returns a counter of true and predicted tags by sentence."""
         return TagScores(self.labels, self.strict, self.scheme)
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
-        """A head on tokens, with the tags' public names where config.json has none."""
+        """Returns the task for a head on tokens, with default names of tags where config.json has none."""
         name = next((name for name in facts.heads if name == cls.head or name.startswith(FEATURES)), None)
         if name is None:
             return None
@@ -260,21 +263,22 @@ class TaggingTask(Task):
 
 
 def words_of(example: Example, unit: str) -> tuple[Span, ...]:
-    """The characters of each word: those given, else as the text is cut."""
+    """Returns the characters of each word: the given ones, or those of the split text."""
     if isinstance(example, TaggedExample):
         return example.spans
     return cut(example.texts[0], unit)
 
 
 def cut(text: str, unit: str) -> tuple[Span, ...]:
-    """The characters of the words of a text, as `unit` (a row of WORDS) has them."""
+    """Returns the characters of the words of a text, split by `unit` (a row of WORDS)."""
     return tuple(match.span() for match in WORDS[unit].finditer(text))
 
 
 def asked(examples: Sequence[Example], encoded: Encoded, unit: str) -> tuple[Int, Int]:
-    """Which token answers for each word of all examples -> (N,) rows of T, or NONE; (N,) rows of T, or NONE
+    """Returns the token that classifies each word of all examples -> (N,) rows of T, or NONE; (N,) rows of T, or NONE
 
-    The first is the token that is asked. Where a word before it is asked there, the second says which token that is.
+    The first array has the token of the word. For a word that begins in the token of an earlier word, the second has
+    it.
     """
     rows_P = fullest(encoded, 0)
     window_P = np.searchsorted(encoded.starts, rows_P, side="right") - 1

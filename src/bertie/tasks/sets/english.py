@@ -1,4 +1,4 @@
-"""English sets beside GLUE: answers in texts, endings of scenes, names and words."""
+"""English data sets other than GLUE: question answering, multiple choice, named entities, part-of-speech tags."""
 
 from bertie.tasks.dataset import Dataset, Split
 

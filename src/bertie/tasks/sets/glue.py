@@ -1,4 +1,5 @@
-"""GLUE's nine tasks and its diagnostic set (Wang et al. 2018), a folder each. It keeps its test labels to itself."""
+"""GLUE's nine tasks and its diagnostic set (Wang et al. 2018), each in its own folder. The test labels are not
+public."""
 
 from bertie.tasks.dataset import Dataset, Split
 
@@ -10,7 +11,7 @@ GLUE_HOME = "https://gluebenchmark.com/tasks"
 
 
 def splits(train: int, dev: int, test: int) -> dict[str, Split]:
-    """The three files most tasks have, with how many rows."""
+    """Returns the three files of most tasks, with their numbers of rows."""
     return {
         "train": Split("train.tsv", rows=train),
         "dev": Split("dev.tsv", rows=dev),

@@ -1,4 +1,4 @@
-"""Korean sets: film reviews, KorNLI and KorSTS, KLUE, KorQuAD."""
+"""Korean data sets: film reviews, KorNLI and KorSTS, KLUE, KorQuAD."""
 
 from bertie.tasks.dataset import Dataset, Split
 
@@ -82,7 +82,8 @@ KLUE_DP_FREQUENT = 15
 
 
 def klue(name: str, kind: str, train: int, dev: int) -> dict[str, Split]:
-    """The two files of a KLUE task, with how many examples, in its own folder as published or beside the others."""
+    """Returns the two files of a KLUE task with their numbers of examples, in a folder as published or in the same
+    folder."""
     files = {split: f"{name}-v1*_{split}.{kind}" for split in ("train", "dev")}
     rows = {"train": train, "dev": dev}
     return {split: Split(file, also=(f"{name}-v1*/{file}",), rows=rows[split]) for split, file in files.items()}
