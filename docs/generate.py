@@ -26,7 +26,7 @@ PROJECT = (
 
 # Functions and classes of the Python API outside `import bertie`, which the pages use.
 MORE_API = (
-    *("bertie.data.corpus.build", "bertie.data.corpus.texts", "bertie.data.sample.reviews"),
+    *("bertie.data.corpus.build", "bertie.data.corpus.texts", "bertie.data.sample.table"),
     *("bertie.text.vocabulary.count_words", "bertie.text.vocabulary.train"),
     "bertie.infer.engine.Engine",
 )
@@ -267,7 +267,7 @@ def project(name: str) -> str:
 
 
 def _tree(section: str) -> str:
-    pages = list(dict.fromkeys(re.findall(r"\]\(([\w./-]+)\.md\)", section)))
+    pages = list(dict.fromkeys(re.findall(r"\]\(([\w./-]+)\.(?:md|ipynb)\)", section)))
     title = re.match(r"## (.*)", section)
     if title and title[1] == "Reference":
         pages += [f"reference/{name}" for name in REFERENCE]

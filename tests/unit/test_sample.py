@@ -1,4 +1,4 @@
-"""`bertie sample`: tables of made-up reviews, the same on every machine."""
+"""`bertie sample`: tables of made-up examples, the same on every machine."""
 
 import csv
 import json
@@ -10,11 +10,27 @@ from typer.testing import CliRunner
 
 from bertie import console
 from bertie.cli import commands
-from bertie.data.sample import GRAMMARS, LABELS, ROWS, reviews
+from bertie.data import sample
+from bertie.data.questions import questions
+from bertie.data.rows import RECOGNISED
+from bertie.data.sample import TABLES, Row, Table, table
+from bertie.data.sample.names import NAMES
+from bertie.data.sample.reviews import GRAMMARS, LABELS
+from bertie.data.tables import Example
+from bertie.data.tagged import sentences
 from bertie.errors import UsageError
+from bertie.registry import Registry
 
 # Of the rows as JSON. A change of a grammar changes what the pages print: change both together.
-FINGERPRINTS = {"en": "2e30516d5cacff3f", "ko": "f00c9ad0d9ddb4bb"}
+FINGERPRINTS = {
+    ("reviews", "en"): "2e30516d5cacff3f",
+    ("reviews", "ko"): "f00c9ad0d9ddb4bb",
+    ("names", "en"): "340ac93df2e2ae8e",
+    ("questions", "en"): "94225070b7353aa3",
+    ("pairs", "en"): "ade05a644db18936",
+    ("notes", "en"): "d36b55d5ebe99dc4",
+}
+ALL = [(name, language) for name, kind in TABLES.items() for language in kind.languages]
 
 
 @pytest.fixture(autouse=True)
@@ -30,28 +46,72 @@ def run(*words: object) -> tuple[int, str]:
     return done.exit_code, done.stdout
 
 
-@pytest.mark.parametrize("language", list(GRAMMARS))
-def test_the_rows_are_balanced_distinct_and_the_same_everywhere(language: str):
-    rows = reviews(language)
-    assert len(rows) == len({text for text, _ in rows}) == ROWS
-    assert [sum(label == one for _, label in rows) for one in LABELS] == [ROWS / 2, ROWS / 2]
-    assert xxhash.xxh3_64_hexdigest(json.dumps(rows, ensure_ascii=False).encode()) == FINGERPRINTS[language]
+def fingerprint(rows: list[Row]) -> str:
+    values = [list(row.values()) for row in rows]
+    return xxhash.xxh3_64_hexdigest(json.dumps(values, ensure_ascii=False).encode())
+
+
+def test_every_table_has_a_fingerprint():
+    assert list(FINGERPRINTS) == ALL
+
+
+@pytest.mark.parametrize(("name", "language"), ALL)
+def test_the_rows_are_distinct_and_the_same_everywhere(name: str, language: str):
+    rows = table(name, language)
+    assert len(rows) == len({json.dumps(row) for row in rows}) == TABLES[name].rows
+    assert fingerprint(rows) == FINGERPRINTS[name, language]
+    assert len({row[key] for row in rows for key in row if key == "label"}) in (0, 2)
+    assert table(name, language, seed=1) != rows
+    assert len(table(name, language, rows=7)) == 7
 
 
 @pytest.mark.parametrize("language", list(GRAMMARS))
-def test_labels_follow_from_the_words(language: str):
+def test_labels_of_reviews_are_balanced_and_follow_from_the_words(language: str):
     """The last judgement of a text has the text's label, whatever came before."""
     words = {word: label for label, found in GRAMMARS[language].words.items() for word in found}
-    for text, label in reviews(language):
-        last = max((text.rfind(word), word) for word in words)
-        assert words[last[1]] == label, text
+    rows = table("reviews", language)
+    assert [sum(row["label"] == one for row in rows) for one in LABELS] == [len(rows) / 2, len(rows) / 2]
+    for row in rows:
+        last = max((row["text"].rfind(word), word) for word in words)
+        assert words[last[1]] == row["label"], row["text"]
+
+
+def test_a_grammar_that_has_said_everything_says_so(monkeypatch: pytest.MonkeyPatch):
+    three = Table("three rows", 5, ".csv", {"en": lambda index, rng: {"text": str(index % 3)}})
+    monkeypatch.setattr(sample, "TABLES", Registry("table", [("three", three)]))
+    with pytest.raises(UsageError, match="--rows 3"):
+        table("three")
+
+
+def test_tagged_names_are_read_as_they_were_made(tmp_path: Path):
+    path = tmp_path / "names.conll"
+    assert run("names", "-o", path)[0] == 0
+    read = list(sentences(path, RECOGNISED))
+    assert [(one.label, one.texts[0]) for one in read if isinstance(one, Example)] == [
+        (tuple(row["tags"]), " ".join(row["tokens"])) for row in table("names")
+    ]
+    kinds = {tag[2:] for row in table("names") for word, tag in zip(*row.values(), strict=True) if word in NAMES}
+    assert kinds == {"PER", "LOC", "ORG"}, "the word alone does not tell what it names"
+
+
+def test_answers_are_where_their_start_says(tmp_path: Path):
+    path = tmp_path / "questions.jsonl"
+    assert run("questions", "-o", path)[0] == 0
+    read = list(questions(path))
+    assert len(read) == TABLES["questions"].rows
+    assert all(one.label and one.label[0][1] >= 0 for one in read if isinstance(one, Example))
+
+
+def test_pairs_have_scores_from_0_to_5():
+    scores = [row["score"] for row in table("pairs")]
+    assert (min(scores), max(scores)) == (0, 5)
 
 
 def test_a_csv_file_that_is_not_replaced_unasked(tmp_path: Path):
     path = tmp_path / "reviews.csv"
     assert run("reviews", "--language", "ko", "-o", path)[0] == 0
     with open(path, encoding="utf-8", newline="") as file:
-        assert [tuple(row) for row in csv.reader(file)] == [("text", "label"), *reviews("ko")]
+        assert list(csv.DictReader(file)) == table("reviews", "ko")
     with pytest.raises(UsageError, match="--overwrite"):
         run("reviews", "-o", path)
     assert run("reviews", "-o", path, "--overwrite")[0] == 0
@@ -61,7 +121,7 @@ def test_a_csv_file_that_is_not_replaced_unasked(tmp_path: Path):
 def test_standard_output_is_the_table_or_json_lines():
     assert run("reviews")[1].splitlines()[0] == "text,label"
     first = run("reviews", "--json")[1].splitlines()[0]
-    assert json.loads(first) == dict(zip(("text", "label"), reviews()[0], strict=True))
+    assert json.loads(first) == table("reviews")[0]
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ ORDER = (
         "tune",
     ),
     *("evaluate", "predict", "embed", "submission"),
-    *("fill-mask", "perplexity", "info", "families"),
+    *("fill-mask", "perplexity", "trace", "info", "families"),
     *("compress", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 

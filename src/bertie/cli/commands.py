@@ -27,6 +27,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     sample,
     submission,
     tokenizer,
+    trace,
     tune,
 )
 from bertie.cli.app import app

@@ -1,7 +1,5 @@
 """`bertie sample`: small generated tables of examples to try the commands with."""
 
-import csv
-import io
 from pathlib import Path
 from typing import Annotated
 
@@ -9,16 +7,16 @@ import typer
 
 from bertie import console
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
-from bertie.errors import UsageError, nearest
+from bertie.errors import UsageError
 
 
 @app.command()
 def sample(
-    name: Annotated[str, typer.Argument(help="Name of the table: reviews.")],
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="CSV file to write. Default: standard output.")
-    ] = None,
-    language: Annotated[str, typer.Option("--language", help="Language of the texts: en or ko.")] = "en",
+    name: Annotated[str, typer.Argument(help="Name of the table: reviews, names, questions, pairs or notes.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")] = None,
+    language: Annotated[str, typer.Option("--language", help="Language of the texts: en, or ko (only reviews).")] = "en",
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Number of rows. Default: 120 to 600, by table.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the rows.")] = 0,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -26,37 +24,35 @@ def sample(
 ) -> None:
     """Write a small table of generated examples.
 
-    `reviews` has 120 short reviews with the labels positive and negative. A template grammar generates them, so they
-    are the same on every machine.
+    A template grammar generates the texts, so they are the same on every machine. `reviews`: short reviews with the
+    labels positive and negative (CSV). `names`: sentences whose names are tagged (CoNLL). `questions`: questions about
+    a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
+    clinic with the labels urgent and routine (CSV).
 
     [bold]Examples[/]
 
       bertie sample reviews -o reviews.csv
 
       bertie sample reviews --language ko -o reviews-ko.csv
+
+      bertie sample names -o train.conll
+
+      bertie sample names --rows 100 --seed 1 -o test.conll
     """
-    from bertie.data import sample as tables
+    from bertie.data.sample import TABLES, table, written
     from bertie.files import check_new_file, write_bytes
 
-    if name != "reviews":
-        raise UsageError(f"Unknown table {name!r}. {nearest(name, ['reviews'])}")
+    kind = TABLES[name]
     if output is not None:
-        if output.suffix not in ("", ".csv"):
-            raise UsageError(f"{output} does not end in .csv. The table is written as CSV: pass -o reviews.csv")
+        if output.suffix not in ("", kind.suffix):
+            raise UsageError(f"{output} does not end in {kind.suffix}. Pass -o {name}{kind.suffix}")
         check_new_file(output, overwrite=overwrite)
-    rows = tables.reviews(language)
+    found = table(name, language, rows, seed)
     if console.verbosity.json:
-        for text, label in rows:
-            emit({"text": text, "label": label})
-    if output is None:
-        if not console.verbosity.json:
-            print(_table(rows), end="")
-        return
-    write_bytes(output, _table(rows).encode())
-    console.say(f"{output}: {len(rows)} reviews, columns text and label")
-
-
-def _table(rows: list[tuple[str, str]]) -> str:
-    written = io.StringIO()
-    csv.writer(written, lineterminator="\n").writerows([("text", "label"), *rows])
-    return written.getvalue()
+        for row in found:
+            emit(row)
+    if output is not None:
+        write_bytes(output, written(found, kind.suffix).encode())
+        console.say(f"{output}: {len(found)} {kind.title}")
+    elif not console.verbosity.json:
+        print(written(found, kind.suffix), end="")

@@ -1,16 +1,10 @@
-"""Small tables of generated reviews, so that every command can be tried without a download.
-
-A template grammar generates the sentences. The same call returns the same rows on every machine. A model with a high
-score has learned this grammar, and little about real reviews.
-"""
+"""Short reviews that are positive or negative, in English and Korean."""
 
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from bertie.registry import Registry
-
-ROWS = 120  # of a table: half of them positive
 LABELS = ("positive", "negative")
 
 
@@ -101,34 +95,12 @@ KOREAN = Grammar(
     },
 )
 
-GRAMMARS = Registry("language", (("en", ENGLISH), ("ko", KOREAN)))
+GRAMMARS = {"en": ENGLISH, "ko": KOREAN}
 
 
-def reviews(language: str = "en", rows: int = ROWS, seed: int = 0) -> list[tuple[str, str]]:
-    """Returns generated reviews, half of them positive, in random order without duplicates.
-
-    Args:
-        language: "en" or "ko".
-        rows: Number of reviews.
-        seed: Seed of the generator.
-
-    Returns:
-        Rows of (text, label).
-
-    Raises:
-        UsageError: There is no grammar for the language.
-    """
-    grammar, rng = GRAMMARS[language], random.Random(seed)
-    found: dict[str, str] = {}
-    while len(found) < rows:
-        label = LABELS[len(found) % 2]
-        found.setdefault(_review(grammar, label, rng), label)
-    table = list(found.items())
-    rng.shuffle(table)
-    return table
-
-
-def _review(grammar: Grammar, label: str, rng: random.Random) -> str:
+def row(grammar: Grammar, index: int, rng: random.Random) -> dict[str, str]:
+    """A review and its label; the labels take turns."""
+    label = LABELS[index % 2]
     place = rng.choice(list(grammar.topics))
     things = rng.sample(grammar.topics[place], 3)
     a, b = rng.sample(grammar.words[label], 2)
@@ -136,4 +108,7 @@ def _review(grammar: Grammar, label: str, rng: random.Random) -> str:
     text = rng.choice(grammar.patterns).format(
         place=place, a=f"{things[0]} {a}", b=f"{things[1]} {b}", other=f"{things[2]} {other}"
     )
-    return text[0].upper() + text[1:] + rng.choice(grammar.closing[label])
+    return {"text": text[0].upper() + text[1:] + rng.choice(grammar.closing[label]), "label": label}
+
+
+LANGUAGES = {language: partial(row, grammar) for language, grammar in GRAMMARS.items()}

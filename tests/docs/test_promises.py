@@ -1,4 +1,4 @@
-"""Every promise of docs/reliability.md names tests that keep it, and they exist."""
+"""Every promise of docs/promises.md names tests that keep it, and they exist."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ ROW = re.compile(r"^\| (\d+) \| .+ \| (.+) \|$", re.MULTILINE)
 
 
 def test_every_promise_names_tests_that_exist():
-    rows = ROW.findall((ROOT / "docs" / "reliability.md").read_text(encoding="utf-8"))
+    rows = ROW.findall((ROOT / "docs" / "promises.md").read_text(encoding="utf-8"))
     assert len(rows) >= 30
     assert [int(number) for number, _ in rows] == list(range(1, len(rows) + 1))
     for number, named in rows:
