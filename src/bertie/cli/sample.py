@@ -13,9 +13,15 @@ from bertie.errors import UsageError
 @app.command()
 def sample(
     name: Annotated[str, typer.Argument(help="Name of the table: reviews, names, questions, pairs or notes.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")] = None,
-    language: Annotated[str, typer.Option("--language", help="Language of the texts: en, or ko (only reviews).")] = "en",
-    rows: Annotated[int | None, typer.Option("--rows", min=1, help="Number of rows. Default: 120 to 600, by table.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
+    ] = None,
+    language: Annotated[
+        str, typer.Option("--language", help="Language of the texts: en, or ko (only reviews).")
+    ] = "en",
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, help="Number of rows. Default: 120 to 600, by table.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the rows.")] = 0,
     overwrite: Overwrite = False,
     json_: Json = False,
