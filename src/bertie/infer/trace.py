@@ -27,8 +27,9 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.vocabulary import VocabularyHead
 from bertie.models.model import Model
 from bertie.objectives.mlm import MaskedLM
+from bertie.text.encoding import Encoding
 from bertie.text.normalize import Normalizer
-from bertie.text.tokenizer import Encoding, Tokenizer
+from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train
 
 SHOWN = 4  # numbers of a vector
