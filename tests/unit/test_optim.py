@@ -13,7 +13,7 @@ from bertie.nn import machine
 from bertie.nn.linear import Linear
 from bertie.train.config import OptimConfig
 from bertie.train.muon import Muon
-from bertie.train.optim import OPTIMIZERS, OptimizerGroup, pieces
+from bertie.train.optim import OPTIMIZERS, OptimizerGroup, param_slices
 from nano import assert_same_run, nano_fit, nano_model
 
 LR = 0.05
@@ -50,12 +50,12 @@ def test_biases_of_two_axes_do_not_decay(preset, sizes, biases):
     model = families.build(
         preset, vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=8, **sizes
     )
-    found = {piece.name: piece for piece in pieces(model)}
+    found = {part.name: part for part in param_slices(model)}
     added = [name for name in found if re.search(biases, name)]
     assert added
     assert all(found[name].tensor.ndim == 2 for name in added)
-    spared = {name for name, piece in found.items() if not piece.decays}
-    assert spared == {name for name, piece in found.items() if piece.tensor.ndim == 1} | set(added)
+    spared = {name for name, part in found.items() if not part.decays}
+    assert spared == {name for name, part in found.items() if part.tensor.ndim == 1} | set(added)
     for optimizer in NAMES:
         groups = [
             group
@@ -195,7 +195,7 @@ def test_muon_takes_hidden_matrices_and_adamw_the_rest():
     first, rest = OptimizerGroup(nano_model(), OptimConfig(name="muon")).optimizers
     assert isinstance(first, Muon)
     assert isinstance(rest, torch.optim.AdamW)
-    hidden = [piece.name for piece in pieces(nano_model(), apart=True) if piece.hidden]
+    hidden = [part.name for part in param_slices(nano_model(), apart=True) if part.hidden]
     assert len(hidden) == sum(len(group["params"]) for group in first.param_groups)
     assert "encoder.layers.0.attention.qkv.weight[2]" in hidden
     assert not any("embeddings" in name or "classifier" in name or "bias" in name for name in hidden)
