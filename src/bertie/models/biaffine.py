@@ -1,12 +1,12 @@
-"""Pairs of words scored by products of their vectors, for arrays of NumPy and of torch alike. Dozat and Manning 2017.
+"""Biaffine scores of pairs of words, for arrays of NumPy and of torch. Dozat and Manning 2017.
 
-... any dimensions · N words · M words that may be their heads · L relations · F what a word has: 2 SPACE + L + 2 RANK L
+... any dimensions · N words · M possible heads · L relations · F size of a word: 2 SPACE + L + 2 RANK L
 """
 
 from typing import Any, TypeVar
 
 LAST = "last"
-"""What a batch holds for each token that begins a word: how far the word's last piece is; for others -1."""
+"""The batch array with the distance from a word's first token to its last token, and -1 for other tokens."""
 SPACE = 256  # width of what is compared; KLUE-baseline has 512 for arcs and 256 for relations
 RANK = 8  # of each relation's matrix: 38 whole ones of 256 x 256 would weigh more than a small encoder
 
@@ -14,13 +14,14 @@ Array = TypeVar("Array", bound=Any)
 
 
 def arc_scores(dependents: Array, heads: Array) -> Array:
-    """How well each word hangs on each. dependents (..., N, F), heads (..., M, F) -> (..., N, M)"""
+    """Returns the score of each word as the head of each word. dependents (..., N, F), heads (..., M, F) -> (..., N,
+    M)"""
     scores: Array = dependents[..., :SPACE] @ heads[..., SPACE : 2 * SPACE].swapaxes(-1, -2)
     return scores
 
 
 def relation_scores(dependents: Array, heads: Array) -> Array:
-    """How well each relation fits a word and its head. dependents, heads (..., F) -> (..., L)"""
+    """Returns the score of each relation for a word and its head. dependents, heads (..., F) -> (..., L)"""
     labels = (dependents.shape[-1] - 2 * SPACE) // (1 + 2 * RANK)
     query_at = 2 * SPACE + labels
     alone, query = dependents[..., 2 * SPACE : query_at], dependents[..., query_at : query_at + RANK * labels]

@@ -1,9 +1,9 @@
-"""A family's config.json: config -> file -> the same config, whatever its fields.
+"""A family's config.json: config -> file -> the same config, for all values of its fields.
 
-    config  --keys, values-->  the public keys, which others read too
-            --what is left-->  "bertie": {"norm": "pre"}, which Bertie alone reads; the file's model_type says so
+    config  --keys, values-->  the public keys, which other programs read too
+            --the rest-->      "bertie": {"norm": "pre"}, which only Bertie reads; marked in the file's model_type
 
-What config.json says beyond what we understand is kept and written back as it was.
+Unknown keys of config.json are kept and written back.
 """
 
 import json
@@ -18,11 +18,11 @@ from bertie.models.flat import NotRepresentable, built, placed
 CONFIG = "config.json"
 QUANTIZATION = "quantization_config"  # a key of it
 OWN = "bertie"
-"""The key of config.json under which the fields stand that a family's public keys cannot say."""
+"""The key of config.json for fields that the family's public keys cannot express."""
 OWN_TYPE = "bertie-"
-"""Stands before the model_type of a file with such fields, so that no other program takes it for what it is not."""
+"""The prefix of model_type in a file with such fields, so that other programs do not misread it."""
 BY_WEIGHTS = frozenset({"pooler"})
-"""Fields that the weights decide, whatever the file says."""
+"""Fields that are determined by the weights, not by the file."""
 Names = tuple[tuple[Any, Any], ...]
 ACTIVATIONS: Names = (
     ("gelu", "gelu"),
@@ -36,36 +36,37 @@ VALUES: Mapping[str, Names] = {"hidden_act": ACTIVATIONS}
 
 
 def model_type(public: Mapping[str, Any]) -> Any:
-    """The family a config.json names, whether or not others can read it."""
+    """Returns the family of a config.json, with or without the prefix."""
     named = public.get("model_type")
     return named.removeprefix(OWN_TYPE) if isinstance(named, str) else named
 
 
 def only_here(own: Mapping[str, Any]) -> str:
-    """What people are told of a config with settings under OWN; nothing where there are none."""
+    """Returns a message about settings under OWN, or an empty text without such settings."""
     said = ", ".join(f"{name}={value}" for name, value in own.items())
     return f"Only Bertie can open this model: other programs do not know {said}." if own else ""
 
 
 def same(*names: str) -> dict[str, str]:
-    """Fields of EncoderConfig that config.json holds under the same names."""
+    """Fields of EncoderConfig with the same name in config.json."""
     return {name: name for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Codec:
-    """How a family's config reads and writes. Fields go by their flat names (models/flat.py)."""
+    """How a family's config is read and written. Fields have their flat names (models/flat.py)."""
 
     model_type: str
     base: EncoderConfig  # what a config.json means that leaves keys out; what no key says is the family's own
     keys: Mapping[str, str]  # field -> key of config.json; several fields may share one
     implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
     values: Mapping[str, Names] = field(default_factory=lambda: VALUES)
-    """Field -> its values as (ours, public); of several public names the first is written."""
+    """Field -> its values as (ours, public). Of several public names, the first one is written."""
     fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
 
     def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
-        """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
+        """Converts config.json to an EncoderConfig. Raises DataError with the key that has a wrong type, size or
+        value."""
         for key, value in self.fixed.items():
             if public.get(key, value) not in (value, None):
                 raise DataError(
@@ -100,7 +101,7 @@ class Codec:
         raise DataError(f"{where}: {self.keys[name]} is {str(value)[:80]!r}. Known: {known}.")
 
     def public(self, config: EncoderConfig, original: Mapping[str, Any]) -> dict[str, Any]:
-        """EncoderConfig -> config.json, on top of the `original` one; without an original every key is written."""
+        """Converts an EncoderConfig to config.json, on top of the `original` one. Without it, every key is written."""
         written, own = self._written(config), self.own(config)
         named: dict[str, Any] = (
             {"model_type": OWN_TYPE + self.model_type, OWN: own} if own else {"model_type": self.model_type}
@@ -117,7 +118,7 @@ class Codec:
         return merged if own else {key: value for key, value in merged.items() if key != OWN}
 
     def _written(self, config: EncoderConfig) -> dict[str, Any]:
-        """The fields that public keys can say. Of several fields with one key the last has it."""
+        """Returns the fields that public keys can express. Of several fields with one key, the last one counts."""
         flat = config.flat()
         written = {key: flat[ours] for ours, key in self.keys.items() if ours in flat}
         for name in self.values.keys() & self.keys.keys():
@@ -126,7 +127,7 @@ class Codec:
         return written
 
     def check(self, config: EncoderConfig) -> None:
-        """Raise UsageError unless the config.json written for a config gives it back: asked when a model is built."""
+        """Raises UsageError unless reading the written config.json returns the config. Called when a model is built."""
         again = self.config(json.loads(json.dumps(self.public(config, {}))), CONFIG).flat()
         for name, value in config.flat().items():
             if name not in BY_WEIGHTS and again.get(name) != value:
@@ -136,7 +137,7 @@ class Codec:
                 )
 
     def own(self, config: EncoderConfig) -> dict[str, Any]:
-        """The fields of a config, by flat names, that the family's public keys cannot say."""
+        """Returns the fields, by flat names, that the family's public keys cannot express."""
         said = self.config(self._written(config), CONFIG).flat()
         missing = object()
         return {

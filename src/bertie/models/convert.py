@@ -1,7 +1,7 @@
-"""A model folder rewritten: today's names, another precision, in one file or in shards, with all else as it was.
+"""Rewrites a model folder: current names, another precision, one file or shards. Everything else is unchanged.
 
-Weights stream through one at a time, so a folder larger than memory converts too. A pickle is opened by a process of
-its own (models/unpickle.py), and only when asked for.
+Weights are processed one at a time, so a folder may be larger than memory. A pickle is opened in a separate process
+(models/unpickle.py), and only on request.
 """
 
 import shutil
@@ -34,7 +34,7 @@ UNPICKLE_LIMIT_S = 3600
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written: tensors, bytes of weights, files of them, the precision, and other files that were copied."""
+    """The result: tensors, bytes of weights, number of files, the precision, and other files that were copied."""
 
     tensors: int
     bytes: int
@@ -53,9 +53,9 @@ def convert(
     unsafe: bool = False,
     overwrite: bool = False,
 ) -> Converted:
-    """Write `source` to the folder `out`. `shard_bytes`: the most a file may hold; `unsafe`: open a pickle if need be.
+    """Writes `source` to the folder `out`. `shard_bytes`: maximum size of a file; `unsafe`: whether to open a pickle.
 
-    Raises DataError: a damaged folder, numbers too large for float16; UsageError: `out` is not empty.
+    Raises DataError for a damaged folder or numbers too large for float16, UsageError when `out` is not empty.
     """
     if precision not in get_args(Precision):
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
@@ -104,7 +104,7 @@ def _cast(tensor: Tensor, precision: Precision, folder: Path, name: str) -> Tens
 
 
 def _shards(sizes: Mapping[str, int], most: int | None) -> list[list[str]]:
-    """Names in their order, cut where a file would grow beyond `most` bytes; a weight larger than that has its own."""
+    """Yields names in order, split where a file would exceed `most` bytes. A larger weight has its own file."""
     shards: list[list[str]] = [[]]
     held = 0
     for name, size in sorted(sizes.items()):
@@ -127,7 +127,7 @@ def _with_precision(public: Mapping[str, Any], precision: Precision) -> dict[str
 
 
 def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
-    """Tokenizer, card and whatever else lies there, except weights in any format; links and folders of code stay."""
+    """Copies the tokenizer, the card and all other files except weights, links and folders of code."""
     copied = []
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
@@ -143,7 +143,7 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
 
 @contextmanager
 def _opened(source: Path, unsafe: bool) -> Iterator[Path]:
-    """The folder to read weights from: the source, or a passing one with what its pickle held."""
+    """Returns the folder of the weights: the source, or a temporary one with the content of its pickle."""
     if not unsafe or has_weights(source):
         yield source
         return
@@ -167,7 +167,7 @@ def _pickles(source: Path) -> list[Path]:
 
 
 def _unpickle(pickle: Path, out: Path) -> None:
-    """In a process of its own, which is given nothing but two paths and may read numbers alone."""
+    """Reads the numbers of a pickle in a separate process, which gets only two paths."""
     command = [sys.executable, "-I", "-m", "bertie.models.unpickle", str(pickle.resolve()), str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=UNPICKLE_LIMIT_S, check=False)
     if done.returncode:

@@ -1,8 +1,8 @@
-"""What a config costs, counted without building it: parameters by part, bytes, operations. Imports no torch.
+"""The cost of a config, computed without building the model: parameters by part, bytes, operations. Imports no torch.
 
-An encoder of another kind (xlnet.py, elmo.py) registers what its own class of config costs.
+Other encoders (xlnet.py, elmo.py) register the cost of their own config class.
 
-L layers · h hidden size · s tokens a sequence · p share of positions with a prediction · V vocabulary
+L layers · h hidden size · s tokens per sequence · p fraction of predicted positions · V vocabulary
 """
 
 from functools import singledispatch
@@ -15,7 +15,7 @@ NORM = {"layer": 2, "rms": 1, "affine": 2}  # parameters a feature
 
 @singledispatch
 def parameters(config: EncoderConfig) -> dict[str, int]:
-    """Parameters of the encoder by part; those of shared layers count once."""
+    """Returns the parameters of the encoder by part. Shared layers count once."""
     h = config.hidden_size
     e = config.embedding_size or h
     summed = h if config.trigram_embeddings else e
@@ -38,12 +38,12 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
 
 @singledispatch
 def predictions(config: EncoderConfig) -> float:
-    """Predictions a token by the vocabulary head in pre-training: BERT's share, which T5's decoder about writes too."""
+    """Predictions per token by the vocabulary head in pre-training: BERT's fraction, about that of T5's decoder too."""
     return 1.0 if config.causal else 0.15
 
 
 def decoder_parameters(config: EncoderConfig) -> dict[str, int]:
-    """Parameters of an encoder-decoder's other half by part, its own output matrix included; none of other models."""
+    """Returns the parameters of a decoder by part, including its output matrix; none for other models."""
     if config.num_decoder_layers is None:
         return {}
     h = config.hidden_size
@@ -61,7 +61,7 @@ def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
 
 
 def _positions(config: EncoderConfig, width: int) -> dict[str, int]:
-    """Positions that are learned, by part; those added to embeddings are `width` wide."""
+    """Returns learned positions by part. Those added to embeddings have the size `width`."""
     if isinstance(config.positions, Relative):
         return {"relative positions": config.positions.relative_attention_num_buckets * config.num_attention_heads}
     if isinstance(config.positions, Learned) and width:
@@ -92,17 +92,18 @@ def _layer(config: EncoderConfig) -> int:
 
 
 def _ups(config: EncoderConfig) -> int:
-    """Matrices upwards in the feed-forward network: a gate is one more."""
+    """Returns the number of matrices that expand in the feed-forward network: 2 with a gate."""
     return 2 if config.hidden_act in GATED else 1
 
 
 @singledispatch
 def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
-    """Floating-point operations of a forward pass per real token, by part; training is three times as many.
+    """Returns the floating-point operations of a forward pass per real token, by part. Training takes three times as
+    many.
 
-    length: tokens a sequence, averaged over tokens; predicted: share of positions the vocabulary head runs at. With
-    i = 4 h it is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are left out. A decoder
-    writes `predicted` tokens for each that the encoder reads, and attends to `length` of both kinds.
+    length: tokens per sequence, averaged over tokens; predicted: fraction of positions for the vocabulary head. With i
+    = 4 h, the sum is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are not counted. A
+    decoder generates `predicted` tokens per encoder token, and attends to `length` tokens of both kinds.
     """
     h, layer, sharing = config.hidden_size, config.layer, config.sharing
     again = sharing.inner_group_num if isinstance(sharing, Groups) else 1
@@ -131,7 +132,8 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
 
 
 def _decoder_flops(config: EncoderConfig, length: float, written: float) -> dict[str, float]:
-    """A decoder's, for `written` tokens; the keys and values of what was read are made once a token read."""
+    """Returns the operations of a decoder for `written` tokens. Keys and values of the input are computed once per
+    token."""
     layers, h, width = config.num_decoder_layers or 0, config.hidden_size, config.attention_size
     if not layers:
         return {}

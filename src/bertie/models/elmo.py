@@ -1,13 +1,13 @@
-"""ELMo: words from their characters, two LSTM language models above, and a mix of all layers that the task learns.
+"""ELMo: words from their characters, two LSTM language models, and a weighted sum of all layers that the task learns.
 
     words -> characters -> CNN  ------------------------.
                             |-> LSTMs, both ways -> + --|-> gamma * sum of softmax(s) x layer = a word's vector
                                     |-> LSTMs -> + -----'
 
-It answers as `Encoder` does, with words in place of pieces, and is used for its vectors: infer/words.py. What task
-models read of it is the mix; its own objective, `bilm`, reads the top layer. Peters et al. 2018, arXiv:1802.05365.
+It has the interface of `Encoder`, with words instead of subwords, and is used for its vectors: infer/words.py. Task
+models read the weighted sum; its own objective, `bilm`, reads the top layer. Peters et al. 2018, arXiv:1802.05365.
 
-B sequences · T words of the batch · S longest sequence · C characters a word · H = 2 P hidden size · V vocabulary
+B sequences · T words of the batch · S longest sequence · C characters per word · H = 2 P hidden size · V vocabulary
 """
 
 from collections.abc import Iterable, Sequence
@@ -34,9 +34,9 @@ MOST_FILTERS = 100  # kinds of them
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig(EncoderConfig):
-    """hidden_size: both directions together; intermediate_size: cells a direction; vocab_size: words to choose from.
+    """hidden_size: both directions together; intermediate_size: cells per direction; vocab_size: words of the softmax.
 
-    The defaults are the published original (options.json).
+    The defaults are those of the published original (options.json).
     """
 
     unread: ClassVar = frozenset(
@@ -78,7 +78,7 @@ class ElmoConfig(EncoderConfig):
 
 
 class LayerMix(nn.Module):
-    """gamma * the average of all layers, weighted by a softmax. Peters et al. 2018, formula 1."""
+    """gamma times the average of all layers, weighted by a softmax. Peters et al. 2018, equation 1."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -93,7 +93,8 @@ class LayerMix(nn.Module):
 
 
 class ElmoEncoder(nn.Module):
-    """Answers as `Encoder` does. last_hidden_state: the mix; hidden_states: the CNN's vector twice, each layer."""
+    """Has the interface of `Encoder`. last_hidden_state: the weighted sum; hidden_states: the CNN's vector twice, each
+    layer."""
 
     def __init__(self, config: ElmoConfig) -> None:
         super().__init__()
@@ -120,11 +121,11 @@ class ElmoEncoder(nn.Module):
         self.spelling: Tensor | None = None
 
     def spell(self, words: Iterable[str]) -> None:
-        """Say how the words of a vocabulary are spelled, so that their ids can be read too."""
+        """Stores the characters of the words of a vocabulary, so that their ids can be used as input."""
         self.spelling = character_ids(words, length=self.config.max_characters_per_token)
 
     def spell_vocabulary(self, tokenizer: Tokenizer) -> None:
-        """The same of a tokenizer's vocabulary, with the marks of a sentence in place of [CLS] and [SEP]."""
+        """Stores the characters of a tokenizer's vocabulary, with sentence boundaries instead of [CLS] and [SEP]."""
         marks = {tokenizer.cls_id: "<S>", tokenizer.sep_id: "</S>"}
         self.spell(marks.get(i) or tokenizer.id_to_token(i) for i in range(tokenizer.vocab_size))
 
@@ -140,8 +141,8 @@ class ElmoEncoder(nn.Module):
     ) -> EncoderOutput:
         """input_ids: characters, (T, C) packed or (B, S, C) padded; or, after `spell`, ids of words, (T,) or (B, S).
 
-        Segments are ignored; hidden states are always there, attentions never. Raises UsageError for ids of words whose
-        spelling is not known.
+        Segments are ignored. Hidden states are always returned, and attentions never. Raises UsageError for ids of
+        words whose characters are not known.
         """
         if layout is None:
             layout = Padded.of(input_ids, attention_mask)
@@ -184,7 +185,8 @@ def _(config: ElmoConfig) -> dict[str, int]:
 
 @forward_flops.register
 def _(config: ElmoConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
-    """Of a word the batch has once; others skip the convolutions. predicted: predictions a word, 2 in training."""
+    """Returns the operations of a word that is new in the batch; others skip the convolutions. predicted: predictions
+    per word, 2 in training."""
     p, c, f, e = config.hidden_size // 2, config.intermediate_size, _filters(config), config.embedding_size or 0
     places = config.max_characters_per_token
     return {

@@ -1,4 +1,4 @@
-"""`Facts`: what one must know of a model to use it, whatever runs it. Imports no torch."""
+"""`Facts`: the properties of a model that its users need, for any engine. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 POOLED = ("mean", "cls", "max")
-"""A sequence's hidden states in one vector (models/pooling.py)."""
+"""The hidden states of a sequence, pooled to one vector (models/pooling.py)."""
 OF_ENCODER: Mapping[str, Rows] = {
     "last_hidden_state": "token",
     **dict.fromkeys(("pooler_output", *POOLED), "sequence"),
 }
-"""The arrays that every model gives."""
+"""The arrays that every model can return."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """A model as its users see it. heads: how many outputs each has, by name; labels: what those of a classifier mean.
+    """The properties of a model. heads: number of outputs by name; labels: names of a classifier's outputs.
 
-    rows: what a row of a head's logits answers for; a sequence where nothing is said.
-    max_length: tokens it reads at once. device, precision: where, and in which numbers, it is computed.
+    rows: the unit of a row of a head's logits, by default a sequence. max_length: maximum number of tokens. device,
+    precision: where and how it is computed.
     """
 
     max_length: int
@@ -37,16 +37,17 @@ class Facts:
 
     @property
     def outputs(self) -> dict[str, Rows]:
-        """Every array the model can give, by name, with what its rows are. A head's name stands for its logits."""
+        """Every array that the model can return, by name, with the unit of its rows. A head's name stands for its
+        logits."""
         return {**OF_ENCODER, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
     def label_names(self, head: str) -> tuple[str, ...]:
-        """The labels of a head, by the public layout's default where they have no names."""
+        """Returns the labels of a head, or the default names of the Hugging Face format."""
         return self.labels or tuple(f"LABEL_{number}" for number in range(self.heads[head]))
 
 
 def facts_of(model: "Model") -> Facts:
-    """The facts of a model in torch."""
+    """Returns the facts of a torch model."""
     weights = next(model.parameters())
 
     def outputs(name: str) -> int:

@@ -1,11 +1,11 @@
-"""A config by flat names: `attention_window=64` stands for `attention=Window(attention_window=64)`.
+"""A config by flat names: `attention_window=64` is short for `attention=Window(attention_window=64)`.
 
-What people write as overrides and what files hold is flat; a config is not. No two unions (models/kinds.py) have a
-setting of the same name, so a name alone says where it belongs:
+Overrides and files are flat, but a config is not. Settings of different unions (models/kinds.py) have different names,
+so that a name alone determines its place:
 
     attention="block_sparse"     another kind, with its defaults
-    block_size=32                a setting of the kind there is; an error where the kind has none of that name
-    attention_window=64          a setting without a default chooses its kind; None goes back to the first kind
+    block_size=32                a setting of the current kind; an error where the kind does not have it
+    attention_window=64          a setting without a default selects its kind; None selects the first kind
     mlm_act="relu"               a setting of a head (models/head_config.py)
 """
 
@@ -34,7 +34,7 @@ PUBLIC_KINDS = {"attention": {"original_full": "full"}}
 
 
 class NotRepresentable(Exception):
-    """A flat name or value that does not go with a config. name: which."""
+    """A flat name or value that does not apply to a config. name: the flat name."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class NotRepresentable(Exception):
 
 
 def flattened(config: Any) -> dict[str, Any]:
-    """Every field of a config by its flat name."""
+    """Returns every field of a config by its flat name."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
     for union in UNIONS:
         settings = asdict(values[union])
@@ -53,7 +53,7 @@ def flattened(config: Any) -> dict[str, Any]:
 
 
 def changed(config: C, changes: Mapping[str, Any]) -> C:
-    """The config with other values, by flat names. Raises UsageError for what does not go with it."""
+    """Returns the config with other values, by flat names. Raises UsageError for values that do not apply to it."""
     new: Any
     try:
         new = built(type(config), placed(config, changes))
@@ -69,7 +69,7 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
 
 
 def built(kind: type[C], tree: Mapping[str, Any]) -> C:
-    """A config from its tree of plain values. Raises NotRepresentable for a value of the wrong type."""
+    """Returns a config from a tree of plain values. Raises NotRepresentable for a value of the wrong type."""
     try:
         adapter = ADAPTERS[kind] = ADAPTERS.get(kind) or TypeAdapter(kind)
         config: C = adapter.validate_json(json.dumps(tree), strict=True)
@@ -83,10 +83,10 @@ def built(kind: type[C], tree: Mapping[str, Any]) -> C:
 
 
 def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
-    """The tree of a config with other values, by flat names, each put where it belongs.
+    """Returns the tree of a config with other values, by flat names.
 
-    lenient: settings of kinds that the config does not have are left out, as a file may well hold them.
-    Raises NotRepresentable for a name that there is not, or that does not go with the kinds.
+    lenient: whether to ignore settings of other kinds, which a file may contain. Raises NotRepresentable for a name
+    that is unknown, or does not apply to the kinds.
     """
     tree = asdict(config)
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
@@ -120,7 +120,7 @@ def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) ->
 
 
 def _of_kind(union: str, value: Any, old: dict[str, Any]) -> dict[str, Any]:
-    """The tree of a union of another kind; settings stay where the kind is the same."""
+    """Returns the tree of another kind. Settings remain when the kind is the same."""
     if isinstance(value, UNIONS[union]):
         return asdict(value)
     value = PUBLIC_KINDS.get(union, {}).get(value, value) if isinstance(value, str) else value
@@ -135,7 +135,7 @@ def _settings(member: Any) -> list[str]:
 
 
 def _choosers(name: str) -> Iterator[tuple[str, Any]]:
-    """The kind that has a setting of this name without a default."""
+    """Returns the kind that has a setting of this name without a default."""
     for union, members in UNIONS.items():
         for member in members:
             if any(field.name == name and field.default is MISSING for field in fields(member)):
@@ -147,6 +147,6 @@ def _union_of(name: str) -> str | None:
 
 
 def _names(kind: type[Any]) -> tuple[str, ...]:
-    """Every flat name that a config of this class can have."""
+    """Returns every flat name of a config class."""
     own = [field.name for field in fields(kind) if field.name != "heads"]
     return (*own, *HEADS, *(name for members in UNIONS.values() for member in members for name in _settings(member)))

@@ -1,4 +1,4 @@
-"""Models built from a config, and opened from a folder in the public layout. Written: models/saving.py."""
+"""Builds models from a config, and opens them from a folder in Hugging Face format. models/saving.py writes them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ from bertie.nn.init import initialize, shapes_only
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
-"""Heads by name, or what makes them from a config (an objective's or task's `heads`)."""
+"""Heads by name, or a function that makes them from a config (an objective's or task's `heads`)."""
 
 MODEL_FOLDER = Kind(
     "model",
@@ -45,9 +45,9 @@ MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
-    """A model with random weights: the same seed gives the same encoder, whatever its heads.
+    """Returns a model with random weights. The same seed gives the same encoder with any heads.
 
-    Raises UsageError for a model that no folder of the family could hold.
+    Raises UsageError for a model that the family's format cannot store.
     """
     modules = _make(variant, heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
@@ -63,12 +63,13 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
 def load(
     variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0, fresh_heads: bool = False
 ) -> tuple[Model, LoadReport]:
-    """The model in a folder, in evaluation mode, and what of it was loaded, starts fresh (by `seed`), was not used.
+    """Returns the model of a folder in evaluation mode, and a report of which weights were loaded, initialized or not
+    used.
 
-    heads None: those the folder's own class has. fresh_heads: the heads start fresh, whatever is stored (the classifier
-    of another task has the same name); a decoder, which is half of a model, does not. Only heads and the pooler may be
-    fresh. Raises DataError: files missing or damaged, or config.json and the weights not of one model; nothing is
-    allocated before that is known.
+    heads None: those of the folder's class. fresh_heads: whether heads are initialized (by `seed`) even if they are
+    stored, for another task with the same names. A decoder is always loaded. Only heads and the pooler may be missing.
+    Raises DataError when files are missing or damaged, or config.json and weights contradict each other. Nothing is
+    allocated before these checks.
     """
     public, where = read_public(folder), str(folder / CONFIG)
     config = variant.config(public, where)
@@ -92,7 +93,7 @@ def load(
 
 
 def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> list[str]:
-    """Take the weights of the model's heads out of those that are stored; their names."""
+    """Removes the weights of the model's heads from the stored ones, and returns their names."""
     names = [f"heads.{name}" for name, _ in model.heads.named_parameters() if not name.startswith("decoder.")]
     found = {public for name in names for public in variant.table.public(name) if public in weights}
     for public in found:
@@ -101,7 +102,7 @@ def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> li
 
 
 def check_trainable(model: Model, folder: str | Path) -> None:
-    """Raise UsageError for a model whose folder holds int8 weights: rounded numbers do not learn."""
+    """Raises UsageError for a folder with int8 weights, which cannot be trained."""
     if model.int8:
         raise UsageError(
             f"{folder} has int8 weights, which cannot be trained. Train the float model that it was made "
@@ -110,7 +111,7 @@ def check_trainable(model: Model, folder: str | Path) -> None:
 
 
 def fingerprint(folder: Path) -> str:
-    """Changes with any byte of a folder's weights or config. Raises DataError where there are none."""
+    """Returns a hash of the weights and the config of a folder. Raises DataError where there are none."""
     read_public(folder)
     return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, [folder / CONFIG, *weight_files(folder)])).encode())
 
@@ -141,7 +142,7 @@ def _stored(variant: Variant, name: str, weights: WeightsFolder) -> bool:
 
 
 def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, where: str) -> EncoderConfig:
-    """Compare the sizes config.json gives with those of the weights before a module of such sizes is made."""
+    """Compares the sizes in config.json with those of the weights before the model is built."""
     base = variant.table.base
     if weights.stored and not any(name.startswith(base) for name in weights.stored):
         raise DataError(
@@ -167,7 +168,7 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
 
 
 def _tied(variant: Variant, config: EncoderConfig, weights: WeightsFolder) -> bool:
-    """Whether the next-token head is the word embeddings: where the file has a matrix for it, that decides."""
+    """Returns whether the next-token head shares the word embeddings. A matrix in the file decides."""
     if not _stored(variant, OWN_DECODER, weights):
         return config.heads.lm.lm_tied
     own, word = (_public(variant, name) for name in (OWN_DECODER, "encoder.embeddings.word.weight"))
@@ -189,7 +190,7 @@ def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None
 def _own_heads(
     variant: Variant, public: Mapping[str, Any], weights: WeightsFolder, labels: tuple[str, ...], where: str
 ) -> Heads:
-    """The heads the class in config.json has; where it names none that we know, those whose weights are there."""
+    """Returns the heads of the class in config.json, or, for an unknown class, those with stored weights."""
     names = variant.heads(public)
     if names is None:
         names = () if public.get("architectures") else _guessed_heads(variant, weights)
@@ -207,7 +208,7 @@ def _own_heads(
 
 
 def _guessed_heads(variant: Variant, weights: WeightsFolder) -> tuple[str, ...]:
-    """The heads whose weights are in the file; of those that share their names (a classifier's), the first."""
+    """Returns the heads with stored weights. Of those with the same names (classifiers), the first one."""
     found: dict[str, str] = {}
     for name, _ in HEADS.items():
         for mark in (f"heads.{name}.classifier.weight", f"heads.{name}.bias"):

@@ -1,11 +1,11 @@
-"""`Int8Weight`: a matrix in one byte a number, as it stands in a model folder. NumPy alone.
+"""`Int8Weight`: a matrix with one byte per number, as it is stored in a model folder. Uses only NumPy.
 
     w[n, k] = scale[group[k], n] values[n, k] inv[k]
 
-Input features fall into groups with scales of their own, so that a few wide features do not cost the others their
-precision. A product in whole numbers reads rows x inv + off: the smoothing and shift of each input feature, which
-calibration finds (compress/quantize.py). In a file the weight's public name holds the values. Names that end in
-`_scale`, `_group`, `_inv` and `_off` hold the rest.
+Input features form groups with their own scales, so that a few large features do not reduce the precision of the
+others. An integer product reads rows x inv + off: the smoothing and the shift of each input feature, which calibration
+computes (compress/quantize.py). In a file, the weight's public name has the values. Names that end in `_scale`,
+`_group`, `_inv` and `_off` have the rest.
 
 N output features · K input features · G groups
 """
@@ -34,7 +34,8 @@ class Int8Weight:
 
     @classmethod
     def rows(cls, weight: Floats) -> "Int8Weight":
-        """A matrix whose rows are looked up, such as word embeddings: each row to the nearest of its 255 values."""
+        """Quantizes a matrix whose rows are looked up, such as word embeddings: each row to the nearest of its 255
+        values."""
         scale = (np.abs(weight).max(1, keepdims=True) / 127).astype(np.float32)
         scale[scale == 0] = 1
         features = weight.shape[1]
@@ -43,33 +44,33 @@ class Int8Weight:
         return cls(values, scale.T.astype(np.float32), np.zeros(features, np.uint8), ones, zeros)
 
     def dequantized(self) -> Floats:
-        """The matrix in float32."""
+        """Returns the matrix in float32."""
         found: Floats = (self.values * self.scale[self.group].T * self.inv).astype(np.float32)
         return found
 
     def shifted(self) -> Floats:
-        """What the shift adds to each output: a bias for whoever reads rows without it has this in it. -> (N,)"""
+        """Returns the contribution of the shift to each output, which is part of the bias. -> (N,)"""
         found: Floats = ((self.values * self.scale[self.group].T) @ self.off).astype(np.float32)
         return found
 
     def parts(self, count: int) -> "list[Int8Weight]":
-        """Matrices that are fused here and apart in the public layout."""
+        """Combines matrices that are fused here and separate in the Hugging Face format."""
         pairs = zip(np.split(self.values, count), np.split(self.scale, count, axis=1), strict=True)
         return [Int8Weight(values, scale, self.group, self.inv, self.off) for values, scale in pairs]
 
     @classmethod
     def fused(cls, parts: "Sequence[Int8Weight]") -> "Int8Weight":
-        """One matrix of several that read the same rows."""
+        """Returns one matrix of several that read the same rows."""
         values, scale = np.concatenate([p.values for p in parts]), np.concatenate([p.scale for p in parts], 1)
         return cls(values, scale, parts[0].group, parts[0].inv, parts[0].off)
 
     def named(self, name: str) -> dict[str, NDArray[Any]]:
-        """The arrays by the names they have in a file."""
+        """Returns the arrays by their names in a file."""
         return {name: self.values, **{f"{name}_{part}": getattr(self, part) for part in PARTS}}
 
     @classmethod
     def of(cls, values: NDArray[Any], parts: Mapping[str, NDArray[Any]]) -> "Int8Weight":
-        """What a file holds. Raises ValueError: arrays that do not go together."""
+        """Reads the arrays of a file. Raises ValueError for arrays that do not match."""
         scale, group, inv, off = (parts[part] for part in PARTS)
         if values.dtype != np.int8 or values.ndim != 2 or scale.ndim != 2 or scale.shape[1] != len(values):
             raise ValueError("values must be int8 (N, K), and scales (G, N)")

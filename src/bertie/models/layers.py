@@ -1,4 +1,4 @@
-"""What a config's layers are made of: which attention, which norm, how wide."""
+"""Makes the modules of an encoder's layers from a config."""
 
 from functools import singledispatch
 from typing import Any
@@ -19,7 +19,7 @@ from bertie.nn.window import WindowAttention
 
 @singledispatch
 def make_layer(kind: LayerKind, config: EncoderConfig, number: int) -> nn.Module:
-    """An encoder's layer; its number decides the window and the random blocks."""
+    """Returns a layer of an encoder. Its number determines the window and the random blocks."""
     raise TypeError(type(kind))
 
 
@@ -48,7 +48,7 @@ def _(kind: Bottleneck, config: EncoderConfig, number: int) -> nn.Module:
 
 @singledispatch
 def make_attention(kind: Attention, config: EncoderConfig, number: int) -> SelfAttention:
-    """The attention of a residual layer."""
+    """Returns the attention of a residual layer."""
     raise TypeError(type(kind))
 
 
@@ -80,7 +80,7 @@ def _(kind: BlockSparse, config: EncoderConfig, number: int) -> SelfAttention:
 
 
 def make_decoder_layer(config: EncoderConfig) -> DecoderLayer:
-    """A layer that attends to a memory too."""
+    """Returns a layer that attends to a memory too."""
     return DecoderLayer(
         config.hidden_size,
         config.intermediate_size,
@@ -120,13 +120,13 @@ def _heads(config: EncoderConfig) -> dict[str, Any]:
 
 
 def final_norm(config: EncoderConfig) -> nn.Module:
-    """The norm behind the last of the pre-norm layers."""
+    """Returns the norm after the last of the pre-norm layers."""
     norm: nn.Module = NORMS[config.norm_type](config.hidden_size, config.layer_norm_eps)
     return norm
 
 
 def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePositions | None:
-    """The table of distances, where the config has one."""
+    """Returns the table of distances, where the config has one."""
     if not isinstance(config.positions, Relative):
         return None
     return RelativePositions(
@@ -138,5 +138,5 @@ def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePo
 
 
 def with_distances(bias: Tensor | None, distances: Tensor, dtype: torch.dtype) -> Tensor:
-    """What is added to the scores, in the compute dtype: what may not be seen, and how far it is."""
+    """Returns what is added to the attention scores, in the compute dtype: the mask, and the bias of distances."""
     return distances.to(dtype) if bias is None else bias + distances.to(dtype)

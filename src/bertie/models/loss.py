@@ -1,6 +1,6 @@
-"""What a loss is before anything is divided: objectives and tasks return it, `fit` divides.
+"""Losses before division: objectives and tasks return sums, and `fit` divides.
 
-So one batch of 64 equals 4 of 16 equals 2 ranks of 32, whatever the mask counts.
+So one batch of 64 equals 4 of 16 equals 2 ranks of 32, whatever the masks.
 """
 
 from collections.abc import Mapping
@@ -11,9 +11,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LossTerm:
-    """One part of a loss: `total` is the sum over `count` predictions, in nats; `correct` of them were right.
+    """One term of a loss: `total` is the sum over `count` predictions, in nats; `correct` of them were right.
 
-    weight: of this part among the others; figures of a part are told without it.
+    weight: of this term among the others. Metrics are reported without it.
     """
 
     total: Tensor
@@ -23,4 +23,4 @@ class LossTerm:
 
 
 LossReport = Mapping[str, LossTerm]
-"""Loss name -> LossTerm. The loss of a step is the sum over parts of weight * sum of totals / sum of counts."""
+"""Loss name -> LossTerm. The loss of a step is the sum over terms of weight * sum of totals / sum of counts."""

@@ -1,4 +1,4 @@
-"""Training a part of a model: lower layers that stay as they are, upper ones that start anew."""
+"""Training of a part of a model: frozen lower layers, reinitialized upper layers."""
 
 import re
 
@@ -11,15 +11,15 @@ EMBEDDINGS, POOLER = "encoder.embeddings.", "encoder.pooler."
 
 
 def layer_of(name: str) -> int:
-    """The number of the encoder layer a parameter is part of, from 0 at the bottom; -1 for all others."""
+    """Returns the number of a parameter's encoder layer, from 0 at the bottom, and -1 for all other parameters."""
     found = LAYER.match(name)
     return int(found[1]) if found else -1
 
 
 def freeze(model: Model, layers: int) -> None:
-    """Leave the embeddings and the lowest `layers` layers untrained.
+    """Freezes the embeddings and the lowest `layers` layers.
 
-    Raises UsageError when there are fewer layers, or when they share weights, so that the lowest are the highest too.
+    Raises UsageError when there are fewer layers, or when they share weights.
     """
     _check(model, layers, "freeze")
     for name, parameter in model.named_parameters():
@@ -28,9 +28,9 @@ def freeze(model: Model, layers: int) -> None:
 
 
 def reinitialize(model: Model, layers: int, *, seed: int) -> None:
-    """Give the top `layers` layers and the pooler first values again (Zhang et al. 2021, arXiv:2006.05987, 5).
+    """Initializes the top `layers` layers and the pooler again (Zhang et al. 2021, arXiv:2006.05987, 5).
 
-    What the top layers learnt in pre-training is about pre-training's task. Raises UsageError as `freeze`.
+    The top layers are specialized in the pre-training task. Raises UsageError as `freeze`.
     """
     _check(model, layers, "reinit")
     first = model.config.num_hidden_layers - layers

@@ -1,4 +1,4 @@
-"""The hidden states of a sequence in one vector: their mean, the one that stands for the text, or the largest values.
+"""Pooling of the hidden states of a sequence to one vector: mean, first token, or maximum.
 
 Reimers and Gurevych 2019, 3. B sequences · S longest · H hidden size
 """
@@ -10,7 +10,7 @@ from bertie.models.encoder import EncoderOutput
 
 
 def pool(output: EncoderOutput, pooling: str) -> Tensor:
-    """One vector a sequence. pooling: mean, cls or max. -> (B, H)"""
+    """Returns one vector per sequence. pooling: mean, cls or max. -> (B, H)"""
     layout = output.layout
     if pooling == "cls":
         return output.summary()

@@ -1,4 +1,4 @@
-"""Writing a model folder in the public layout: config.json, weights, tokenizer files, README.md (the model card)."""
+"""Writes a model folder in Hugging Face format: config.json, weights, tokenizer files, README.md (the model card)."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,20 +18,20 @@ from bertie.models.weights import WEIGHTS, save_weights
 
 
 class SavesTokenizer(Protocol):
-    """What a folder needs of a tokenizer."""
+    """Protocol of a tokenizer that can be saved."""
 
     @property
     def vocab_size(self) -> int:
-        """Entries of the vocabulary."""
+        """The number of vocabulary entries."""
         ...
 
     def save(self, folder: Path, *, segments: int | None = None) -> None:
-        """Write the tokenizer's files beside a model of so many segments."""
+        """Writes the tokenizer's files for a model with so many segments."""
         ...
 
 
 class Saved(Protocol):
-    """What of a `Model` is written."""
+    """Protocol of a `Model` that can be saved."""
 
     heads: nn.ModuleDict
     variant: Variant | None
@@ -42,11 +42,11 @@ class Saved(Protocol):
 
     @property
     def config(self) -> EncoderConfig:
-        """The encoder's config."""
+        """The config of the encoder."""
         ...
 
     def own_parameters(self) -> dict[str, nn.Parameter]:
-        """What belongs to encoder and heads, by our names."""
+        """Returns the parameters of encoder and heads, by our names."""
         ...
 
 
@@ -61,10 +61,10 @@ def save(
     weights: bool = True,
     int8: Mapping[str, Int8Weight] = MappingProxyType({}),
 ) -> None:
-    """Write a model folder that opens here and in transformers; what is left out is taken from the model.
+    """Writes a model folder that opens in Bertie and in transformers. Defaults are taken from the model.
 
-    `card` is the whole README.md, YAML header included; by default one is written from the config.
-    weights: False writes all but them. int8: parameters written in one byte a number, which Bertie alone opens.
+    `card` is the whole README.md, including its YAML header; by default, it is made from the config. weights: False
+    writes everything else. int8: parameters stored with one byte per number, which only Bertie opens.
     """
     variant = model.variant
     if variant is None:
@@ -96,9 +96,9 @@ def _more(public: Mapping[str, Any]) -> list[Any]:
 
 
 def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: Path) -> None:
-    """Raise DataError unless the tokenizer's vocabulary and the word embeddings are as long as one another.
+    """Raises DataError unless the tokenizer's vocabulary and the word embeddings have the same length.
 
-    Embeddings padded up to the next multiple of 128 rows are fine: many models have a few for speed.
+    Embeddings padded to the next multiple of 128 rows are accepted, since many models have them for speed.
     """
     entries, rows = tokenizer.vocab_size, config.vocab_size
     if not rows - 128 < entries <= rows:
@@ -109,7 +109,7 @@ def check_vocabulary(tokenizer: SavesTokenizer, config: EncoderConfig, folder: P
 
 
 def default_card(model: Saved, variant: Variant, public: Mapping[str, Any], labels: tuple[str, ...]) -> str:
-    """A model card that says what is known without being told: sizes and labels."""
+    """Returns a model card with sizes and labels."""
     config = model.config
     pipelines = (row.pipeline for name, row in HEADS.items() if row.pipeline and name in model.heads)
     tag = next(pipelines, None) or "feature-extraction"

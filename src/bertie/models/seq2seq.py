@@ -3,10 +3,10 @@
     memory = encoder("translate: the cat sat")
     decoder(memory, "<start> die Katze") -> hidden states -> next-token head -> "saß"
 
-A head that does not speak of the vocabulary labels the text itself: then the decoder reads the text once more, shifted
-by one place (T5's label classes). Raffel et al. 2020, section 2.1.
+For a classification head, the decoder reads the text again, shifted by one position (T5's classes with labels). Raffel
+et al. 2020, section 2.1.
 
-B sequences · Q tokens written · H hidden size
+B sequences · Q generated tokens · H hidden size
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ class Seq2Seq(Model):
     """An encoder, a decoder, and heads on the decoder."""
 
     def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
-        """What the heads stand on: the decoder's reading of the text, or the memory of the encoder for what is written.
+        """Returns the input of the heads: the decoder's output for the text, or the encoder's output for generation.
 
         `flags` are those of `Encoder.forward`.
         """
@@ -36,7 +36,7 @@ class Seq2Seq(Model):
         return self._read_again(memory, batch.input_ids, flags) if self._labels else memory
 
     def decode(self, memory: EncoderOutput, input_ids: Tensor, **flags: Any) -> EncoderOutput:
-        """Run the decoder on what it has written so far; `flags` are those of `Decoder.forward`."""
+        """Runs the decoder on its earlier output. `flags` are those of `Decoder.forward`."""
         output: EncoderOutput = self.heads[DECODER](memory, self.word_embeddings, input_ids, **flags)
         return output
 
@@ -49,9 +49,9 @@ class Seq2Seq(Model):
         decoder_attention_mask: Tensor | None = None,
         **inputs: Any,
     ) -> dict[str, Tensor]:
-        """Every head's logits by head name, with the decoder's hidden states (B, Q, H) at "decoder".
+        """Computes the logits of every head by head name, with the decoder's hidden states (B, Q, H) at "decoder".
 
-        decoder_input_ids (B, Q): what is to go on; heads that label do without, as the decoder reads the text itself.
+        decoder_input_ids (B, Q): the tokens before the next one. Classification heads do not need it.
         """
         layout = inputs.pop("layout", None)
         if layout is None:
@@ -70,7 +70,7 @@ class Seq2Seq(Model):
         return any(not needs.word_embeddings for needs in self.needs)
 
     def _read_again(self, memory: EncoderOutput, input_ids: Tensor, flags: Mapping[str, Any]) -> EncoderOutput:
-        """The decoder's reading of the text the encoder has read, token i at place i + 1."""
+        """Runs the decoder on the text of the encoder, with token i at position i + 1."""
         layout = memory.layout
         shifted = layout.flat(shift_right(layout.rectangle(input_ids), self.config.decoder_start_token_id))
         shown = {name: flag for name, flag in flags.items() if name.startswith("output_")}
@@ -78,11 +78,12 @@ class Seq2Seq(Model):
 
 
 def assembled(encoder: nn.Module, heads: Mapping[str, nn.Module], **options: Any) -> Model:
-    """The model of an encoder and heads: a `Seq2Seq` where a decoder is among them. `options` are those of `Model`."""
+    """Returns the model of an encoder and heads: a `Seq2Seq` with a decoder among them. `options` are those of
+    `Model`."""
     kind = Seq2Seq if any(isinstance(head, Decoder) for head in heads.values()) else Model
     return kind(encoder, heads, **options)
 
 
 def shift_right(labels: Tensor, start: int) -> Tensor:
-    """What a decoder reads to write `labels`: the start token, then all but the last of them. (B, Q) -> (B, Q)"""
+    """Returns the decoder input for `labels`: the start token, then all but the last of them. (B, Q) -> (B, Q)"""
     return torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], 1)

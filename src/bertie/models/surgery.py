@@ -1,6 +1,6 @@
-"""A trained model with another vocabulary, more positions or more layers: a new model each time, the old one stays.
+"""A trained model with another vocabulary, more positions or more layers. Each function returns a new model.
 
-What a function keeps the same, its docstring says and tests/unit/test_surgery.py proves. Wider: models/widen.py.
+The docstring of a function says what remains the same, and tests/unit/test_surgery.py tests it. Width: models/widen.py.
 """
 
 import re
@@ -32,7 +32,7 @@ SEGMENT = "encoder.embeddings.segment.weight"
 
 
 def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) -> Model:
-    """A model of the same family and heads with another config and these weights, by our names."""
+    """Returns a model of the same family and heads with another config and these weights, by our names."""
     if model.variant is None:
         raise UsageError("This model belongs to no family. Make it with families.build or families.load.")
     weights = (state.get(f"heads.{name}.classifier.weight") for name in model.heads)
@@ -46,10 +46,10 @@ def rebuilt(model: Model, config: EncoderConfig, state: Mapping[str, Tensor]) ->
 
 
 def with_vocabulary(model: Model, resized: Resized) -> Model:
-    """The model for a tokenizer that was extended or trimmed: each row is the mean of the old rows it stands for.
+    """Returns the model for an extended or trimmed tokenizer. Each row is the mean of the old rows of its tokens.
 
-    Texts that are cut into the same pieces as before give the same hidden states, and the same logits for those pieces.
-    Raises UsageError for a model that does not read pieces.
+    Texts with the same tokens as before have the same hidden states, and the same logits for these tokens. Raises
+    UsageError for a model that does not read tokens.
     """
     state, config = dict(model.state_dict()), model.config
     if WORD not in state:
@@ -67,7 +67,7 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
     moved = {row[0]: i for i, row in reversed(list(enumerate(resized.rows))) if len(row) == 1}
 
     def now(key: str, old: int) -> int:
-        """The id of a special token by its key in config.json: as the tokenizer has it, else where its row has gone."""
+        """Returns the id of a special token by its key in config.json: the tokenizer's, or the new index of its row."""
         found = resized.tokenizer.special_id(key.removesuffix("_token_id"))
         return moved.get(old, old) if found is None else found
 
@@ -86,7 +86,7 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
 
 
 def _means(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
-    """(V, ...) -> (len(rows), ...): each row the mean of some old ones; of one, that one bit for bit."""
+    """(V, ...) -> (len(rows), ...): each row is the mean of some old rows. A single row is copied exactly."""
     counts = torch.tensor([len(row) for row in rows])
     owners = torch.repeat_interleave(torch.arange(len(rows)), counts)
     chosen = table[torch.tensor([i for row in rows for i in row])]
@@ -95,11 +95,11 @@ def _means(table: Tensor, rows: Sequence[Sequence[int]]) -> Tensor:
 
 
 def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
-    """The model for sequences of up to `length` tokens, to be trained on.
+    """Returns the model for sequences of up to `length` tokens, for further training.
 
-    "tile" repeats the position embeddings, as Longformer was made of RoBERTa (Beltagy et al. 2020, 5): sequences that
-    fit before give the same numbers. "interpolate" stretches them, so that neighbours stay neighbours.
-    Raises UsageError: no learned positions, or no more of them than there are.
+    "tile" repeats the position embeddings, as in Longformer (Beltagy et al. 2020, 5); the output for sequences of the
+    old length does not change. "interpolate" stretches them. Raises UsageError for a model without learned positions,
+    or a length that it already has.
     """
     if fill not in get_args(Fill):
         raise UsageError(f"Unknown fill {fill!r}. {nearest(fill, get_args(Fill))}")
@@ -118,12 +118,12 @@ def with_positions(model: Model, length: int, *, fill: Fill = "tile") -> Model:
 
 
 def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
-    """The model with more layers, to be trained on.
+    """Returns the model with more layers, for further training.
 
-    "stack" puts copies of the whole pile on top (0 1 2 0 1 2; Gong et al. 2019), "interleave" copies each layer beside
-    itself (0 0 1 1 2 2). "identity" adds layers that pass on what they read: the same numbers as before, possible
-    where norms stand inside the residual branch alone (pre-norm). Shared layers are passed more often.
-    Raises UsageError: fewer layers than there are, or a family that cannot.
+    "stack" puts copies of all layers on top (0 1 2 0 1 2; Gong et al. 2019), and "interleave" copies each layer next to
+    itself (0 0 1 1 2 2). "identity" adds layers that do not change the output, which is possible for pre-norm models
+    only. Shared layers are repeated more often. Raises UsageError for fewer layers, or a family that does not support
+    it.
     """
     if how not in get_args(Depth):
         raise UsageError(f"Unknown way {how!r}. {nearest(how, get_args(Depth))}")
@@ -153,7 +153,7 @@ def deeper(model: Model, layers: int, *, how: Depth = "stack") -> Model:
 
 
 def _of_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
-    """The config with these of its layers, and with what is said of each layer."""
+    """Returns the config with these of its layers, and their settings per layer."""
     each = {
         name: value
         for name in ("attention_window", "attention_dilation")
@@ -164,11 +164,11 @@ def _of_layers(config: EncoderConfig, layers: Sequence[int]) -> EncoderConfig:
 
 
 def take_layers(model: Model, layers: Sequence[int], *, variant: Variant | None = None) -> Model:
-    """A model of some of the layers, in that order, and all else: the start of a student (Sanh et al. 2019, 3).
+    """Returns a model with some of the layers, in that order: the initialization of a student (Sanh et al. 2019, 3).
 
-    variant: the family it shall be of, such as DistilBERT for a BERT's; it keeps the vocabulary head alone. Where that
-    family has no segments, the first segment's embedding goes into the positions: texts without a second one are
-    embedded as before. Raises UsageError: a layer there is not, shared layers, families whose weights differ.
+    variant: the family of the student, such as DistilBERT for BERT; it keeps only the vocabulary head. Where this
+    family has no segments, the first segment's embedding is added to the positions, so that single texts have the same
+    embeddings. Raises UsageError for unknown layers, shared layers, or families whose weights differ.
     """
     state, config = dict(model.state_dict()), model.config
     if isinstance(config.sharing, Groups):

@@ -1,7 +1,7 @@
-"""python -m bertie.models.unpickle IN.bin OUT.safetensors: the numbers of a pickle, and nothing else of it.
+"""python -m bertie.models.unpickle IN.bin OUT.safetensors: converts the numbers of a pickle.
 
-The one place that opens a pickle, in a process of its own: `weights_only` lets it build tensors and plain containers
-and refuses whatever else a pickle may ask for. `bertie convert --unsafe` starts it.
+This is the only place that opens a pickle, in a separate process. `weights_only` accepts tensors and plain containers
+and refuses everything else. `bertie convert --unsafe` starts it.
 """
 
 import sys
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def main(source: Path, out: Path) -> None:
-    """Read `source` and write its tensors. Exits with a message that says why when it is not a dictionary of them."""
+    """Reads `source` and writes its tensors. Exits with a message when it is not a dictionary of tensors."""
     try:
         state = torch.load(source, map_location="cpu", weights_only=True)
     except Exception as error:  # the ways a file can be wrong are many; all of them end this process alone

@@ -1,4 +1,4 @@
-"""`Variant`: a family as a value. How its config.json reads and writes: models/codec.py."""
+"""`Variant`: a family as a value. models/codec.py reads and writes its config.json."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -46,23 +46,23 @@ class Variant(Codec):
     stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
 
     def heads(self, public: Mapping[str, Any]) -> tuple[str, ...] | None:
-        """The heads the first architecture of config.json has; None when it names none that we know."""
+        """Returns the heads of the first architecture in config.json, or None for an unknown one."""
         named = public.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
         return (own_classes() | dict(self.architectures)).get(first) if isinstance(first, str) else None
 
     def based(self, public: Mapping[str, Any]) -> bool:
-        """Whether the weights of config.json's class have `table.base` before the names that are not a head's."""
+        """Returns whether the names of the encoder's weights in config.json's class start with `table.base`."""
         named = public.get("architectures") or [""]
         return self.heads(public) != () and named[0] not in self.bare
 
     def needs_decoder(self, heads: Iterable[str]) -> bool:
-        """Whether these heads stand on a decoder in the public classes, and on the encoder alone in none."""
+        """Returns whether the public classes with these heads have a decoder."""
         known, wanted = [set(theirs) for theirs in self.architectures.values()], set(heads)
         return wanted not in known and wanted | {"decoder"} in known
 
     def architecture(self, heads: tuple[str, ...], public: Mapping[str, Any]) -> str:
-        """The public class with just these heads. Raises UnknownHeads when there is none."""
+        """Returns the public class with exactly these heads. Raises UnknownHeads when there is none."""
         if self.heads(public) == heads:
             return str(public["architectures"][0])
         for name, theirs in (*self.architectures.items(), *own_classes().items()):
@@ -78,7 +78,8 @@ class Variant(Codec):
 
 
 def read_public(folder: Path) -> dict[str, Any]:
-    """A folder's config.json as it stands. Raises DataError: missing, damaged, oversized, or asking for code."""
+    """Reads a folder's config.json. Raises DataError for a missing, damaged or too large file, or one that requires
+    code."""
     path = folder / CONFIG
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder. A model folder contains config.json and model.safetensors.")
@@ -100,7 +101,7 @@ def read_public(folder: Path) -> dict[str, Any]:
 
 
 def read_labels(public: Mapping[str, Any], where: str) -> tuple[str, ...]:
-    """The label names of config.json in the order of the logits; empty when it has none."""
+    """Returns the label names of config.json in the order of the logits, or an empty tuple."""
     id2label = public.get("id2label")
     if id2label is None:
         return ()
@@ -114,7 +115,7 @@ def read_labels(public: Mapping[str, Any], where: str) -> tuple[str, ...]:
 
 
 def write_labels(labels: tuple[str, ...], problem_type: str | None) -> dict[str, Any]:
-    """Label names as config.json holds them."""
+    """Returns label names as in config.json."""
     if not labels:
         return {}
     by_name: dict[str, Any] = {

@@ -1,11 +1,11 @@
-"""Weights in the public layout: two-column tables of names, read in both directions, and safetensors files.
+"""Weights in Hugging Face format: tables of names, read in both directions, and safetensors files.
 
 A row is (our name, public name). `*` stands for the last part (weight, bias), `{}` for a layer's number. Where the
-public layout keeps apart what we keep fused, the public side is a tuple, in the order of the fused rows; what it keeps
-transposed is named by a pattern. What older
-files called a thing is a row of a second table, (pattern, today's public name).
+public format separates what is fused here, the public side is a tuple in the order of the fused rows. A pattern lists
+matrices that it stores transposed. A second table has names in older files: (pattern, current public name).
 
-Only safetensors is opened: a header is checked against its file before anything is allocated, and no file runs code.
+Only safetensors files are opened. A header is checked against its file before memory is allocated, and no file runs
+code.
 """
 
 import re
@@ -32,7 +32,7 @@ Row = tuple[str, str | tuple[str, ...]]
 WEIGHTS = "model.safetensors"
 HEAD = "heads."
 ENCODER, OURS = "encoder.", "bertie."
-"""What an encoder has beyond its family's layout (its own settings: models/codec.py) is saved under our name."""
+"""Weights that the family's format does not have (for settings in models/codec.py) are saved under our names."""
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 FOREIGN = {  # formats we do not open, and why
     "pytorch_model.bin": "is a pickle, which can run code when it is opened",
@@ -44,10 +44,10 @@ FOREIGN = {  # formats we do not open, and why
 
 @dataclass(frozen=True)
 class WeightTable:
-    """How a family names its weights.
+    """The names of a family's weights.
 
-    `old`: (pattern, today's name); `ignored`: patterns of what is not a weight; `transposed`: pattern of the public
-    names whose matrices are stored the other way round, (in, out).
+    `old`: (pattern, current name); `ignored`: patterns of entries that are not weights; `transposed`: pattern of the
+    public names whose matrices are stored as (in, out).
     """
 
     rows: tuple[Row, ...]
@@ -57,7 +57,7 @@ class WeightTable:
     transposed: str = ""
 
     def public(self, name: str) -> tuple[str, ...]:
-        """Our name -> the public name, or names in fused order. Raises KeyError for a head that no row knows."""
+        """Returns the public name of our name, or several names in fused order. Raises KeyError for an unknown head."""
         for ours, theirs in self.rows:
             if found := _pattern(ours).fullmatch(name):
                 parts = (theirs,) if isinstance(theirs, str) else theirs
@@ -69,18 +69,18 @@ class WeightTable:
         raise KeyError(name)
 
     def turned(self, public: str) -> bool:
-        """Whether the public layout stores this weight the other way round."""
+        """Returns whether the public format stores this weight transposed."""
         return bool(self.transposed and re.search(self.transposed, public))
 
     def __contains__(self, name: object) -> bool:
-        """Whether a row knows our name."""
+        """Returns whether a row has our name."""
         try:
             return not self.public(str(name))[0].startswith(OURS)
         except KeyError:
             return False
 
     def today(self, stored: str) -> str | None:
-        """A name found in a file -> today's public name with the base in front; None: not a weight at all."""
+        """Returns the current public name, with the base, of a name in a file; None: it is not a weight."""
         if any(re.search(pattern, stored) for pattern in self.ignored):
             return None
         for pattern, name in self.old:
@@ -89,7 +89,7 @@ class WeightTable:
 
 
 def check_names(names: Iterable[str], table: WeightTable, family: str) -> None:
-    """Raise UsageError unless each weight of a model has a public name that no other has: asked when it is built."""
+    """Raises UsageError unless each weight of a model has a unique public name. Called when a model is built."""
     taken: dict[str, str] = {}
     for name in names:
         try:
@@ -109,7 +109,8 @@ def check_names(names: Iterable[str], table: WeightTable, family: str) -> None:
 
 @cache
 def _pattern(ours: str) -> re.Pattern[str]:
-    """Our side of a row: {} is a number, * a word. Made once: every name of every model is looked for in all rows."""
+    """Returns a pattern for our side of a row: {} is a number, * a word. Cached, since all names are searched in all
+    rows."""
     return re.compile(re.escape(ours).replace(r"\{\}", r"(\d+)").replace(r"\*", r"(\w+)"))
 
 
@@ -121,9 +122,9 @@ def _fill(template: str, parts: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class LoadReport:
-    """What a strict load did: our names that were loaded or start fresh, and names in the file nobody read.
+    """The result of a strict load: our names that were loaded or initialized, and names in the file that were not used.
 
-    dropped: names in the file that were left out on purpose, of another task's head.
+    dropped: names in the file that were ignored on purpose, of another task's head.
     """
 
     loaded: tuple[str, ...]
@@ -165,7 +166,7 @@ class _Stored(NamedTuple):
 
 
 class WeightsFolder:
-    """The weights of a model folder, open for reading, by today's public names. Use as a context manager."""
+    """The weights of a model folder, open for reading, by current public names. Use it as a context manager."""
 
     def __init__(self, folder: Path, table: WeightTable) -> None:
         self.folder, self.table = folder, table
@@ -193,17 +194,17 @@ class WeightsFolder:
         return public in self.stored
 
     def shape(self, public: str) -> tuple[int, ...]:
-        """The shape the file gives a weight, the way round that we hold it; its numbers are not read."""
+        """Returns the shape of a weight in our orientation, without reading its numbers."""
         shape = self.stored[public][0].shape
         return shape[::-1] if self.table.turned(public) else shape
 
     def read(self, public: str) -> Tensor:
-        """A weight as float32, the way round that we hold it. Raises DataError as `stored_as` does."""
+        """Returns a weight as float32 in our orientation. Raises DataError as `stored_as` does."""
         tensor = self.stored_as(public)
         return tensor.T if self.table.turned(public) else tensor
 
     def stored_as(self, public: str) -> Tensor:
-        """A weight as float32. Raises DataError when copies of it disagree, as with a decoder that is not tied."""
+        """Returns a weight as float32. Raises DataError when copies of it differ, as with an untied decoder."""
         first, *copies = self.stored[public]
         tensor = torch.from_numpy(self.whole_numbers(public).dequantized()) if public in self.int8 else first.read()
         for copy in copies:
@@ -215,7 +216,8 @@ class WeightsFolder:
         return tensor
 
     def whole_numbers(self, public: str) -> Int8Weight:
-        """A weight stored in one byte a number. Raises DataError when what goes with it is missing or damaged."""
+        """Returns a weight stored with one byte per number. Raises DataError when its other arrays are missing or
+        damaged."""
         if public in self._whole:  # asked for twice: to be dequantized, and to be kept as it is
             return self._whole[public]
         first, parts = self.stored[public][0], self.int8[public]
@@ -230,19 +232,19 @@ class WeightsFolder:
         return self._whole[public]
 
     def quantized(self, publics: tuple[str, ...]) -> Int8Weight | None:
-        """What of a parameter is stored in one byte a number: all its parts, or None."""
+        """Returns all int8 parts of a parameter, or None."""
         if not all(public in self.int8 for public in publics):
             return None
         return Int8Weight.fused([self.whole_numbers(public) for public in publics])
 
 
 def has_weights(folder: Path) -> bool:
-    """Whether a folder holds weights in the one format that is opened here."""
+    """Returns whether a folder contains weights in safetensors format."""
     return (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files that hold a folder's weights. Raises DataError: none, or none in the one format that is opened here."""
+    """Returns the weight files of a folder. Raises DataError when there are none in safetensors format."""
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
@@ -280,11 +282,10 @@ def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]
 def load_weights(
     model: nn.Module, weights: WeightsFolder, *, may_be_fresh: str, fill: Callable[[set[str]], None]
 ) -> LoadReport:
-    """Fill a model (built on the meta device) from open weights; every shape is checked before a number is read.
+    """Loads weights into a model built on the meta device. Every shape is checked before a number is read.
 
-    Parameters whose names match the pattern `may_be_fresh` may be absent from the files; `fill` then gives those of
-    these names their first values.
-    Raises DataError naming the weight: absent, or of another shape than config.json says.
+    Parameters whose names match the pattern `may_be_fresh` may be missing in the files; `fill` then initializes them.
+    Raises DataError with the name of a weight that is missing, or has another shape than config.json requires.
     """
     table, plan, fresh = weights.table, dict[str, tuple[str, ...]](), list[str]()
     for name, parameter in model.named_parameters():
@@ -326,7 +327,7 @@ def _join(parts: list[Tensor]) -> Tensor:
 
 
 def public_state(named: Mapping[str, Tensor], table: WeightTable, *, base: bool) -> Iterator[tuple[str, Tensor]]:
-    """Our parameters as (public name, tensor); without `base` the encoder's names lose their prefix."""
+    """Yields our parameters as (public name, tensor). Without `base`, the encoder's names have no prefix."""
     for name, tensor in named.items():
         publics = table.public(name)
         for public, part in zip(publics, tensor.detach().chunk(len(publics)), strict=True):
@@ -341,7 +342,7 @@ def save_weights(
     base: bool,
     int8: Mapping[str, Int8Weight] = MappingProxyType({}),
 ) -> None:
-    """Write parameters, by our names, as one safetensors file in the public layout, float32 or int8, atomically."""
+    """Writes parameters, by our names, as one safetensors file in Hugging Face format, float32 or int8, atomically."""
     floats = {name: tensor for name, tensor in named.items() if name not in int8}
     state = {name: part.float().cpu().contiguous() for name, part in public_state(floats, table, base=base)}
     for name, weight in int8.items():

@@ -1,8 +1,8 @@
-"""A wider model that computes what the narrow one did: features are copied, and what reads them is divided.
+"""A wider model with the same output: features are copied, and the weights that read them are divided.
 
-Net2Net (Chen et al. 2016) for a transformer. With every feature standing k times, a mean and a variance stay the same,
-so layer norm passes copies as copies; a matrix that reads k copies has its numbers divided by k; each attention head
-stands k times. Then hidden states are the old ones, k times side by side, and logits are the old ones.
+Net2Net (Chen et al. 2016) for a transformer. When every feature occurs k times, mean and variance do not change, so
+layer normalization copies correctly. A matrix that reads k copies is divided by k. Each attention head occurs k times.
+The hidden states are then the old ones, repeated k times, and the logits do not change.
 """
 
 import re
@@ -39,11 +39,11 @@ NARROW: tuple[tuple[str, Axes], ...] = (  # where embeddings have a width of the
 def wider(
     model: Model, *, times: int = 1, intermediate_size: int | None = None, noise: float = 0.0, seed: int = 0
 ) -> Model:
-    """`times` as wide, with as many more heads, and a feed-forward network of `intermediate_size` (None: `times` it).
+    """Returns a model `times` as wide, with as many times the heads, and an intermediate size of `intermediate_size`.
 
-    Gives the same logits and, k times side by side, the same hidden states. Copies that are equal learn the same, as
-    long as there is no dropout: `noise` moves every grown weight by that share of its spread, and the logits a little.
-    Raises UsageError for a family whose layers are of another build, or nothing to grow.
+    The logits are the same, and the hidden states are repeated k times. Without dropout, equal copies stay equal:
+    `noise` moves every new weight by that fraction of its standard deviation, and changes the logits slightly. Raises
+    UsageError for a family that cannot be widened, or equal sizes.
     """
     config, state = model.config, dict(model.state_dict())
     inner = intermediate_size or times * config.intermediate_size
@@ -85,7 +85,7 @@ def wider(
 
 
 def _axes(model: Model, name: str, tensor: Tensor) -> Axes | None:
-    """What the axes of a head's weight are; None for a weight of none, or that its head does not name."""
+    """Returns the meaning of the axes of a head's weight; None for a weight that its head does not declare."""
     room, _, rest = name.partition(".")
     owner, _, weight = rest.partition(".")
     head = model.heads[owner] if room == "heads" else None
@@ -95,7 +95,7 @@ def _axes(model: Model, name: str, tensor: Tensor) -> Axes | None:
 
 
 def _grow(tensor: Tensor, axis: int, kind: str | None, times: int, copies: Tensor) -> Tensor:
-    """One axis made longer. copies: for each of the new inner features, the old one it repeats."""
+    """Extends one axis. copies: the old feature of each of the new features."""
     if kind is None:
         return tensor
     if kind == "inner written":

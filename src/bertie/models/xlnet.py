@@ -1,15 +1,15 @@
-"""XLNet's encoder: the usual layers, with attention by distance (nn/relative.py), and a second stream beside the text.
+"""XLNet's encoder: the usual layers with relative attention (nn/relative.py), and a second stream of queries.
 
-To say what stands at a place, a token may not look at itself, but those that come after it in the order of prediction
-must see it. So a place to be predicted stands twice: as a token, and as a query that knows only where it is.
+To predict a token, a position must not attend to itself, but positions later in the order must attend to it. A
+predicted position therefore occurs twice: as a token, and as a query that knows only its position.
 
-    tokens    the  cat  sat  on          what the next layer's keys are made from
-    queries             ?2   ?4          see what comes before them in the order; nobody sees them
+    tokens    the  cat  sat  on          keys of the next layer
+    queries             ?2   ?4          attend to what is before them in the order; nothing attends to them
 
-Both streams have the same weights, and all but attention treats each row by itself: so the M queries are M more rows
-behind the S tokens, and no layer knows of a second stream. Yang et al. 2019, 2.3.
+Both streams share all weights, and all modules but attention process each row separately. So the M queries are M more
+rows after the S tokens, and no layer needs to know about them. Yang et al. 2019, 2.3.
 
-B sequences · S longest sequence · M predictions a sequence · H hidden size · N heads
+B sequences · S longest sequence · M predictions per sequence · H hidden size · N heads
 """
 
 from dataclasses import dataclass, replace
@@ -32,16 +32,16 @@ from bertie.nn.relative import Relations, RelativeAttention, relations
 
 @dataclass(frozen=True, kw_only=True)
 class XLNetConfig(EncoderConfig):
-    """An EncoderConfig whose attention knows distances (nn/relative.py)."""
+    """An EncoderConfig with relative attention (nn/relative.py)."""
 
     unread: ClassVar = frozenset({*CHOICES, "embedding_size"})
     positions: Positions = NoPositions()
 
 
 class XLNetEncoder(nn.Module):
-    """Answers as `Encoder` does; its pooler reads the last token, where XLNet has its <cls>.
+    """Has the interface of `Encoder`. Its pooler reads the last token, which is XLNet's <cls>.
 
-    Yang et al. 2019; release file modeling.py, transformer_xl.
+    Yang et al. 2019; XLNet's code, modeling.py, transformer_xl.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -79,12 +79,12 @@ class XLNetEncoder(nn.Module):
         output_hidden_states: bool = False,
         output_attentions: bool = False,
     ) -> EncoderOutput:
-        """Inputs as of `Encoder.forward`; token_type_ids matter only in being equal or not.
+        """Computes hidden states. Inputs as of `Encoder.forward`; token_type_ids are only compared for equality.
 
-        perm_mask (B, S, S): true where token j comes after token i in the order of prediction, so that i may not see
-        it. target_positions (B, M) int64, of the tokens to be predicted: then last_hidden_state is that of the queries,
-        (B, M, H), and hidden_states and attentions have M more rows behind the S of the tokens. Packed batches are laid
-        out as a rectangle for that. Raises UsageError for targets without an order.
+        perm_mask (B, S, S): true where token j comes after token i in the order of prediction, so that i must not
+        attend to it. target_positions (B, M) int64: the positions to predict; last_hidden_state is then that of the
+        queries, (B, M, H), and hidden_states and attentions have M more rows. Packed batches are padded for this.
+        Raises UsageError for targets without an order.
         """
         if layout is None:
             layout = Padded.of(input_ids, attention_mask)
@@ -163,7 +163,7 @@ def _(config: XLNetConfig) -> dict[str, int]:
 
 @forward_flops.register
 def _(config: XLNetConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
-    """Of the content stream, as in use; `predicted` adds the query stream's share."""
+    """Returns the operations of the content stream; `predicted` adds those of the query stream."""
     h, layers = config.hidden_size, config.num_hidden_layers
     rows = 1 + predicted
     return {

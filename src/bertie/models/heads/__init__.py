@@ -1,8 +1,8 @@
-"""Heads: what the encoder found -> logits. One file each, or a few that are close; the table stands here.
+"""Heads: from the output of the encoder to logits. One file per head or group of heads, and this table.
 
     HEADS["sequence"](config, num_labels=3)(output)
 
-Adding one is one file and one row: docs/add-a-head.md.
+A new head is one file and one row: docs/add-a-head.md.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class HeadSpec:
-    """A head of the table."""
+    """A row of the table of heads."""
 
     make: Callable[[EncoderConfig, int], nn.Module]  # a `Head`, but for the decoder
     labelled: bool = False  # its outputs have names in config.json
@@ -64,7 +64,7 @@ class HeadSpec:
     own_class: str | None = None  # what config.json names where no public class has such a head
 
     def __call__(self, config: EncoderConfig, num_labels: int = 0) -> nn.Module:
-        """A fresh head."""
+        """Returns a new head."""
         return self.make(config, num_labels)
 
 
@@ -95,10 +95,10 @@ HEADS: Registry[HeadSpec] = Registry(
 
 
 def labelled() -> tuple[str, ...]:
-    """The heads whose outputs have names in config.json."""
+    """Returns the heads whose outputs have names in config.json."""
     return tuple(name for name, row in HEADS.items() if row.labelled)
 
 
 def own_classes() -> dict[str, tuple[str, ...]]:
-    """Of the heads of no public layout: the class that config.json names -> the head, alone."""
+    """Returns the heads that only Bertie has: the class name in config.json -> the head."""
     return {row.own_class: (name,) for name, row in HEADS.items() if row.own_class}

@@ -1,4 +1,4 @@
-"""What a head is: from what the encoder found to logits, by one way of calling, with what it needs declared.
+"""The interface of a head: from the output of the encoder to logits, with declared requirements.
 
     output = encoder(...)   ->   head(output, word_embeddings)   ->   logits
 
@@ -18,7 +18,7 @@ from bertie.models.heads.global_tokens import GlobalTokens
 
 @dataclass(frozen=True)
 class Needs:
-    """What a head needs of the model beside the last hidden states; by default nothing."""
+    """The requirements of a head in addition to the last hidden states. The default is none."""
 
     word_embeddings: bool = False  # the matrix (V, H) must be given at the call
     pooler: bool = False  # the encoder must have one
@@ -29,7 +29,7 @@ class Needs:
 
 NOTHING = Needs()
 Axes = tuple[str | None, ...]
-"""What each axis of a weight is when a model is made wider: models/widen.py."""
+"""The meaning of each axis of a weight, for widening a model (models/widen.py)."""
 CLASSIFIER: Mapping[str, Axes] = {
     "dense.weight": ("written", "read"),
     "dense.bias": ("written",),
@@ -39,21 +39,21 @@ CLASSIFIER: Mapping[str, Axes] = {
 
 
 class Head(nn.Module):
-    """A head. A subclass is made from (config, num_labels), says what it `needs`, and has `forward`."""
+    """A head. A subclass is made from (config, num_labels), declares what it `needs`, and has `forward`."""
 
     needs: Needs = NOTHING
     rows: Rows = "sequence"
-    """What a row of its logits answers for."""
+    """The unit of a row of its logits."""
     vocabulary: Mapping[str, int] = {}
-    """Its weights with a row for each entry of the vocabulary, by name, and which of their axes that is."""
+    """Its weights with a row per vocabulary entry, by name, and the axis of these rows."""
     axes: Mapping[str, Axes] | None = CLASSIFIER
-    """Its weights by name, for widening; None: it compares hidden states with the word embeddings as they are."""
+    """Its weights by name, for widening; None: it compares hidden states with the word embeddings directly."""
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits; word_embeddings (V, H) are given to a head that needs them"""
+        """Returns logits. word_embeddings (V, H) are passed to a head that needs them."""
         raise NotImplementedError
 
 
 def label_dropout(config: EncoderConfig) -> float:
-    """The dropout of heads that label: classifier_dropout, or hidden_dropout_prob where it is left out."""
+    """Returns the dropout of classifiers: classifier_dropout, or hidden_dropout_prob where it is not set."""
     return config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout

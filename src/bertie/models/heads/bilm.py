@@ -1,4 +1,4 @@
-"""The head of two language models that share a softmax: the next word, and the one before. Peters et al. 2018, 3.1.
+"""The head of two language models with a shared softmax: the next and the previous word. Peters et al. 2018, 3.1.
 
 N predictions · P half of the hidden size · V vocabulary
 """
@@ -17,7 +17,7 @@ from bertie.nn.loss import linear_cross_entropy
 
 
 class BiLMHead(Head):
-    """Which word comes next, and which came before: one matrix for both."""
+    """Predicts the next and the previous word with one matrix."""
 
     needs = Needs(hidden_states=True)
     rows = "token"
@@ -30,12 +30,13 @@ class BiLMHead(Head):
         self.bias = nn.Parameter(zeros(config.vocab_size))
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (T, 2, V) packed or (B, S, 2, V) padded: of the next word, of the one before"""
+        """Returns logits (T, 2, V) packed or (B, S, 2, V) padded: of the next word, of the previous word."""
         assert output.hidden_states is not None, "the top layer is read from all hidden states"
         directions = torch.stack(output.hidden_states[-1].chunk(2, -1), -2)
         return F.linear(directions, self.weight.to(directions.dtype), self.bias.to(directions.dtype))
 
     def loss(self, states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """states (N, P) of either direction, targets (N,) int64 -> summed cross-entropy in nats, correct"""
+        """states (N, P) of either direction, targets (N,) int64 -> summed cross-entropy in nats, number of correct
+        predictions"""
         states = dropout(states, self.dropout_p, self.training)
         return linear_cross_entropy(states, self.weight, self.bias, targets)

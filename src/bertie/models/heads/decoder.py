@@ -1,12 +1,13 @@
-"""The decoder of an encoder-decoder model: it reads what it has written so far, and what the encoder read (its memory).
+"""The decoder of an encoder-decoder model. It attends to its own earlier output and to the encoder's output (its
+memory).
 
     memory = encoder("translate: the cat sat")
     decoder(memory, "<start> die Katze") -> hidden states -> next-token head -> "saß"
 
-It stands among the heads, but other heads stand on it: models/seq2seq.py. It has no word embeddings of its own and is
-given the encoder's. Raffel et al. 2020, section 2.1.
+It is in the table of heads, but other heads depend on it: models/seq2seq.py. It uses the word embeddings of the
+encoder. Raffel et al. 2020, section 2.1.
 
-B sequences · Q tokens written · K tokens of the memory · H hidden size · V vocabulary
+B sequences · Q generated tokens · K tokens of the memory · H hidden size · V vocabulary
 """
 
 from typing import cast
@@ -24,7 +25,7 @@ from bertie.nn.layout import Layout, Padded
 
 
 class Decoder(nn.Module):
-    """num_decoder_layers causal layers that attend to the memory too; as many as the encoder's when left out."""
+    """num_decoder_layers causal layers that also attend to the memory. Not set: as many as the encoder has."""
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()

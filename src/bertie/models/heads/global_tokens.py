@@ -1,7 +1,7 @@
-"""Which tokens see all and are seen by all, for the sake of a head, where attention is otherwise local.
+"""The tokens with global attention that a head needs, for windowed attention.
 
-A rule is given where separators stand in the rectangle of a batch, and says which tokens are global. Beltagy et al.
-2020, 3.1 and 6.
+A rule receives the positions of separators in a padded batch, and returns which tokens are global. Beltagy et al. 2020,
+3.1 and 6.
 
 B sequences · S longest sequence
 """
@@ -15,28 +15,28 @@ from torch import Tensor
 from bertie.nn.layout import Layout
 
 GlobalTokens = Callable[[Tensor], Tensor]
-"""Where a separator stands, (B, S) bool -> which tokens are global, (B, S) bool."""
+"""The positions of separators, (B, S) bool -> the global tokens, (B, S) bool."""
 
 
 def first_token(ends_BS: Tensor) -> Tensor:
-    """The first token, for what is classified."""
+    """Returns the first token, for classification."""
     return torch.zeros_like(ends_BS).index_fill(1, torch.zeros(1, dtype=torch.int64, device=ends_BS.device), True)
 
 
 def question(ends_BS: Tensor) -> Tensor:
-    """What stands before the first separator, where there are two texts: the question whose answer is sought."""
+    """Returns the tokens before the first separator, for pairs of texts: the question."""
     at_S, end_B1 = _at(ends_BS), _end(ends_BS)
     return ends_BS.any(1, keepdim=True) & (at_S < end_B1)
 
 
 def answer(ends_BS: Tensor) -> Tensor:
-    """What follows the first text's separators, where there are two texts: the answer to choose or not."""
+    """Returns the tokens after the first text's separators, for pairs of texts: the choice."""
     at_S, end_B1 = _at(ends_BS), _end(ends_BS)
     return ends_BS.any(1, keepdim=True) & (at_S > end_B1 + 1)
 
 
 def seen_by_all(rules: Iterable[GlobalTokens], input_ids: Tensor, layout: Layout, sep_token_id: int) -> Tensor | None:
-    """The tokens that are global by any of the rules. -> bool, as input_ids; None without a rule"""
+    """Returns the tokens that are global by any of the rules -> bool, same shape as input_ids; None without a rule."""
     ends_BS = (layout.rectangle(input_ids) == sep_token_id) & layout.mask()
     found = [rule(ends_BS) for rule in rules]
     return layout.flat(reduce(torch.logical_or, found)) if found else None

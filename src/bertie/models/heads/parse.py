@@ -1,12 +1,11 @@
-"""Which word each word of a sentence hangs on, and how: a biaffine head whose products are left for later.
+"""Dependency parsing: a biaffine head whose products are computed later.
 
-    word -> what it looks for in a head, what it is as a head; the score of a pair is the product of the two
+    word -> its vector as a dependent, its vector as a head; the score of a pair is the product of the two
 
-Dozat and Manning 2017, 3.2. The head gives each word its vectors once; `arc_scores` and `relation_scores`
-(biaffine.py) compare any of them, so that what leaves the head grows with the words of a sentence and not with its
-pairs.
+Dozat and Manning 2017, 3.2. The head computes the vectors of each word once. `arc_scores` and `relation_scores`
+(biaffine.py) compare pairs of them, so the output of the head grows with the number of words, not of pairs.
 
-... any dimensions · H hidden size · L relations · F what a word has
+... any dimensions · H hidden size · L relations · F size of a word
 """
 
 from dataclasses import replace
@@ -24,7 +23,7 @@ from bertie.nn.linear import Linear
 
 
 class ParseHead(Head):
-    """What `arc_scores` and `relation_scores` compare, for each word."""
+    """The input of `arc_scores` and `relation_scores` for each word."""
 
     rows = "token"
 
@@ -39,7 +38,8 @@ class ParseHead(Head):
         self.query, self.key = Linear(SPACE, RANK * num_labels), Linear(SPACE, RANK * num_labels)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """Of last_hidden_state (..., 2 H), the first and the last piece of each word. -> (..., F)"""
+        """Returns the vectors from last_hidden_state (..., 2 H) of the first and the last token of each word. ->
+        (..., F)"""
         x = dropout(output.last_hidden_state, self.dropout_p, self.training)
 
         def space(layer: Linear) -> Tensor:
@@ -51,7 +51,7 @@ class ParseHead(Head):
 
 
 def with_last_pieces(output: EncoderOutput, last_T: Tensor) -> EncoderOutput:
-    """What the head reads: with each token the last piece of its word. last_T: how far that is (below 0: none)."""
+    """Returns each token with the last token of its word. last_T: the distance (below 0: none)."""
     hidden_TH = output.last_hidden_state
     rows_T = torch.arange(len(hidden_TH), device=hidden_TH.device) + last_T.clamp(min=0)
     return replace(output, last_hidden_state=torch.cat([hidden_TH, hidden_TH[rows_T]], -1))

@@ -1,7 +1,7 @@
-"""Heads on whole sequences: a label, whether two segments belong together, how well a choice answers.
+"""Heads on whole sequences: classification, sentence pairs, multiple choice.
 
-All read one vector a sequence: the pooler output, or the state of the token that stands for the sequence, which is the
-first ([CLS]) or, where tokens see only what is before them, the last.
+All read one vector per sequence: the pooler output, or the state of the token that represents the sequence. This is the
+first token ([CLS]) or, with causal attention, the last one.
 
 B sequences
 """
@@ -20,7 +20,7 @@ from bertie.nn.linear import Linear
 
 
 class _OnSequence(Head):
-    """The pooler output, or the sequence's token through a dense layer of its own, and a classifier."""
+    """The pooler output, or the sequence's token with a separate dense layer, and a classifier."""
 
     def __init__(
         self, config: EncoderConfig, outputs: int, act: HeadActivation | None, *, first_p: float, last_p: float
@@ -34,7 +34,7 @@ class _OnSequence(Head):
         self.classifier = Linear(config.hidden_size, outputs)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (B, outputs)"""
+        """Returns logits (B, outputs)."""
         x = output.pooler_output
         if self.dense is not None and self.activation is not None:
             x = self.activation(self.dense(dropout(output.summary(), self.first_p, self.training)))
@@ -44,9 +44,9 @@ class _OnSequence(Head):
 
 
 class PairHead(_OnSequence):
-    """Whether segment B follows segment A (NSP), or the two stand in order (SOP): two logits; 0 means it is so.
+    """Whether segment B follows segment A (NSP), or the two are in order (SOP): two logits, where 0 means yes.
 
-    Release file run_pretraining.py; Lan et al. 2019, 3.1.
+    google-research/bert, run_pretraining.py; Lan et al. 2019, 3.1.
     """
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
@@ -55,7 +55,7 @@ class PairHead(_OnSequence):
 
 
 class SequenceHead(_OnSequence):
-    """One label, several or a number for a whole sequence. Devlin et al. 2018, 4.1."""
+    """One label, several labels or a number for a whole sequence. Devlin et al. 2018, 4.1."""
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         last_p, own = _dropout_p(config), config.heads.sequence
@@ -66,7 +66,7 @@ class SequenceHead(_OnSequence):
 
 
 class MatrixSequenceHead(Head):
-    """The same by a matrix alone, on the state of the sequence's token. Radford et al. 2018."""
+    """The same with only a matrix, on the state of the sequence's token. Radford et al. 2018."""
 
     needs = Needs(global_tokens=first_token)
 
@@ -75,19 +75,19 @@ class MatrixSequenceHead(Head):
         self.classifier = Linear(config.hidden_size, num_labels, bias=False)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (B, num_labels)"""
+        """Returns logits (B, num_labels)."""
         logits: Tensor = self.classifier(output.summary())
         return logits
 
 
 def sequence_head(config: EncoderConfig, num_labels: int) -> Head:
-    """The head on whole sequences of a family."""
+    """Returns the sequence head of a family."""
     kind = MatrixSequenceHead if config.heads.sequence.sequence_matrix_only else SequenceHead
     return kind(config, num_labels)
 
 
 class ChoiceHead(_OnSequence):
-    """How well a sequence answers: one logit, compared with those of the other choices. Devlin et al. 2018, 4.4."""
+    """One logit per choice, compared with those of the other choices. Devlin et al. 2018, 4.4."""
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         own = config.heads.choice
@@ -98,7 +98,7 @@ class ChoiceHead(_OnSequence):
         self.needs = Needs(pooler=self.needs.pooler, global_tokens=answer)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (B,); a question's choices are sequences of the batch"""
+        """Returns logits (B,). The choices of a question are sequences of the batch."""
         return super().forward(output).squeeze(-1)
 
 

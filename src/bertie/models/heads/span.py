@@ -1,4 +1,4 @@
-"""The head that finds where an answer starts and ends. Devlin et al. 2018, 4.2.
+"""The head of extractive question answering: start and end of the answer. Devlin et al. 2018, 4.2.
 
 T tokens · B sequences · S longest sequence
 """
@@ -15,7 +15,7 @@ from bertie.nn.linear import LayerNorm, Linear
 
 
 class SpanHead(Head):
-    """Where an answer starts and ends: two logits a token."""
+    """The start and the end of an answer: two logits per token."""
 
     needs = Needs(global_tokens=question)
     rows = "token"
@@ -28,7 +28,7 @@ class SpanHead(Head):
         self.classifier = Linear(config.hidden_size, 2)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (T, 2) packed or (B, S, 2) padded: start, end"""
+        """Returns logits (T, 2) packed or (B, S, 2) padded: start, end."""
         hidden = output.last_hidden_state
         x = dropout(hidden, self.dropout_p, self.training)
         logits: Tensor = self.classifier(x if self.layer is None else self.layer(x, hidden))

@@ -1,4 +1,4 @@
-"""Heads that answer for each token: a label, or whether a generator put the token there.
+"""Heads on tokens: a label, or whether a generator replaced the token.
 
 T tokens · B sequences · S longest sequence
 """
@@ -24,13 +24,13 @@ class TokenHead(Head):
         self.classifier = Linear(config.hidden_size, num_labels)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (T, num_labels) packed or (B, S, num_labels) padded"""
+        """Returns logits (T, num_labels) packed or (B, S, num_labels) padded."""
         logits: Tensor = self.classifier(dropout(output.last_hidden_state, self.dropout_p, self.training))
         return logits
 
 
 class ReplacedTokenHead(Head):
-    """Whether a generator put a token there: one logit a token, above 0 if it did. Clark et al. 2020, 2."""
+    """Whether a generator replaced a token: one logit per token, above 0 if so. Clark et al. 2020, 2."""
 
     rows = "token"
 
@@ -41,6 +41,6 @@ class ReplacedTokenHead(Head):
         self.classifier = Linear(config.hidden_size, 1)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (T,) packed or (B, S) padded"""
+        """Returns logits (T,) packed or (B, S) padded."""
         logits: Tensor = self.classifier(self.activation(self.dense(output.last_hidden_state)))
         return logits.squeeze(-1)

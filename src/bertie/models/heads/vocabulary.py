@@ -1,8 +1,8 @@
-"""Heads over the vocabulary: which entry stands at a position, comes next, or comes next in a random order.
+"""Heads over the vocabulary: masked LM, next token, and permutation LM.
 
 The decoder of most is the word embedding matrix, passed in at the call.
 
-N predictions · H hidden size · E width of the word embeddings · V vocabulary
+N predictions · H hidden size · E size of the word embeddings · V vocabulary
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,12 @@ TRANSFORM: Mapping[str, Axes] = {
     "bias": (None,),
 }
 NARROW: Mapping[str, Axes] = {**dict.fromkeys(TRANSFORM, (None,)), "dense.weight": (None, "read")}
-"""Where word embeddings have a width of their own."""
+"""The layer to the size of the word embeddings, where it differs."""
 
 
 class VocabularyHead(Head):
-    """Logits of every vocabulary entry: what `parts` gives, multiplied. May be asked at chosen positions alone."""
+    """Logits of every vocabulary entry: the product of what `parts` returns. It can be computed at chosen positions
+    only."""
 
     needs = Needs(word_embeddings=True)
     rows = "place"
@@ -40,11 +41,11 @@ class VocabularyHead(Head):
     axes: Mapping[str, Axes] | None = None
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """hidden (..., H), word_embeddings (V, E) -> what is compared (..., E'), with what (V, E'), a bias (V,)"""
+        """hidden (..., H), word_embeddings (V, E) -> the vectors (..., E'), the matrix (V, E'), a bias (V,)"""
         raise NotImplementedError
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits at all positions, (T, V) packed or (B, S, V) padded"""
+        """Returns logits at all positions, (T, V) packed or (B, S, V) padded."""
         assert word_embeddings is not None, "a head over the vocabulary is given the word embeddings"
         return self.logits(output.last_hidden_state, word_embeddings)
 
@@ -54,17 +55,18 @@ class VocabularyHead(Head):
         return F.linear(x, weight.to(x.dtype), bias.to(x.dtype))
 
     def loss(self, hidden: Tensor, word_embeddings: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """hidden (N, H), word_embeddings (V, E), targets (N,) int64 -> summed cross-entropy in nats, correct."""
+        """hidden (N, H), word_embeddings (V, E), targets (N,) int64 -> summed cross-entropy in nats, number of correct
+        predictions"""
         hidden = with_rows(hidden, rounded(len(hidden)))
         return linear_cross_entropy(*self.parts(hidden, word_embeddings), targets)
 
 
 class MaskedLMHead(VocabularyHead):
-    """Which vocabulary entry stands at a position.
+    """Masked-language-model head. The output matrix is tied to the word embeddings and passed to `forward`.
 
-    Where word embeddings are narrow, the hidden state is made as narrow, or (mlm_widened) the matrix is widened
-    by columns of the head's own (Sun et al. 2020; release file run_pretraining.py, get_masked_lm_output).
-    Devlin et al. 2018, 3.1; release file run_pretraining.py, get_masked_lm_output.
+    Where word embeddings are narrow, the hidden state is projected to their size, or (mlm_widened) the matrix has
+    additional columns in the head (Sun et al. 2020). Devlin et al. 2018, 3.1; google-research/bert, run_pretraining.py,
+    get_masked_lm_output.
     """
 
     vocabulary: Mapping[str, int] = {"bias": 0, "columns": 1}
@@ -82,16 +84,16 @@ class MaskedLMHead(VocabularyHead):
         self.axes = NARROW if config.embedding_size or config.project_embeddings else TRANSFORM
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As of every head over the vocabulary."""
+        """Returns the operands of the logits, as `VocabularyHead.parts`."""
         decoder = word_embeddings if self.columns is None else torch.cat([word_embeddings, self.columns.T], 1)
         return self.norm(self.activation(self.dense(hidden))), decoder, self.bias
 
 
 class NextTokenHead(VocabularyHead):
-    """Which vocabulary entry comes next, by a matrix alone: the word embeddings, or one of its own.
+    """Predicts the next token with only a matrix: the word embeddings, or its own.
 
-    Radford et al. 2018, 3.1. With lm_scale what is compared is first divided by the root of H (T5
-    with tied weights).
+    Radford et al. 2018, 3.1. With lm_scale, the hidden state is first divided by the square root of H (T5 with tied
+    weights).
     """
 
     vocabulary: Mapping[str, int] = {"weight": 0}
@@ -103,23 +105,23 @@ class NextTokenHead(VocabularyHead):
         self.axes = None if self.weight is None else {"weight": (None, "read")}
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As of every head over the vocabulary; the bias is zeros."""
+        """Returns the operands of the logits; the bias is zero."""
         weight = word_embeddings if self.weight is None else self.weight
         return hidden / self.divisor, weight, weight.new_zeros(len(weight))
 
 
 def next_token_head(config: EncoderConfig, num_labels: int = 0) -> VocabularyHead:
-    """The next-token head of a family: built as its masked-LM head, or a matrix alone (GPT, T5)."""
+    """Returns the next-token head of a family: built as its masked-LM head, or only a matrix (GPT, T5)."""
     return MaskedLMHead(config) if config.heads.lm.lm_transform else NextTokenHead(config)
 
 
 class PermutationLMHead(VocabularyHead):
-    """Which vocabulary entry stands at a position, by the word embeddings and a bias alone. Yang et al. 2019, 2.2."""
+    """Predicts a token with only the word embeddings and a bias. Yang et al. 2019, 2.2."""
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()
         self.bias = nn.Parameter(zeros(config.vocab_size))
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As of every head over the vocabulary."""
+        """Returns the operands of the logits, as `VocabularyHead.parts`."""
         return hidden, word_embeddings, self.bias
