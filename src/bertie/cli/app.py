@@ -28,8 +28,8 @@ ORDER = (
         "finetune",
         "tune",
     ),
-    *("evaluate", "predict", "embed", "submission"),
-    *("fill-mask", "perplexity", "trace", "info", "families"),
+    *("evaluate", "predict", "embed", "serve", "submission"),
+    *("fill-mask", "next-sentence", "perplexity", "trace", "info", "families"),
     *("compress", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 

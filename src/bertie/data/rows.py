@@ -195,7 +195,7 @@ def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
             continue
         try:
             value = json_line(line)
-            fields = _flat(value) if isinstance(value, dict) else None
+            fields = flat(value) if isinstance(value, dict) else None
         except (ValueError, RecursionError):
             if number == 1 and line.lstrip().startswith("["):
                 raise DataError(
@@ -230,7 +230,7 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
             yield number, InvalidRow(number, "not a JSON object")
             continue
         try:
-            fields = _flat(row)
+            fields = flat(row)
             check_characters(row)
         except (ValueError, RecursionError):
             yield number, InvalidRow(number, NO_TEXT)
@@ -257,7 +257,7 @@ def _parquet(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple
         numbers = itertools.count(1)
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=4096):
             for row in batch.to_pylist():
-                yield next(numbers), _flat(row)
+                yield next(numbers), flat(row)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # ValueError: a name or a text
         raise DataError(f"{where} is not a readable parquet file ({error}). The file may be truncated.") from None
 
@@ -274,7 +274,7 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
             yield number, InvalidRow(number, "empty line")
             continue
         found = _named(cells, names, number)
-        yield number, found if isinstance(found, InvalidRow) else _flat(found)
+        yield number, found if isinstance(found, InvalidRow) else flat(found)
 
 
 def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
@@ -287,12 +287,12 @@ def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
             yield number, {"text": line} if names == ("text",) else _named(line.split("\t"), names, number)
 
 
-def _flat(value: dict[str, Any], within: str = "") -> Flat:
+def flat(value: dict[str, Any], within: str = "") -> Flat:
     """Fields of a JSON or parquet object: {"labels": {"real": 3.5}} is labels.real, "3.5"; lists stay as they are."""
     fields = Flat()
     fields.source = value
     for name, inner in value.items():
-        fields |= _flat(inner, f"{within}{name}.") if isinstance(inner, dict) else {within + name: _field(inner)}
+        fields |= flat(inner, f"{within}{name}.") if isinstance(inner, dict) else {within + name: _field(inner)}
     return fields
 
 

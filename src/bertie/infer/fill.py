@@ -4,13 +4,14 @@ N masks · V vocabulary
 """
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
 from bertie.infer.batching import run
-from bertie.infer.engine import Engine
+from bertie.infer.engine import Array, Engine
 from bertie.tasks.arrays import softmax
 from bertie.text.tokenizer import Tokenizer
 
@@ -33,24 +34,46 @@ def fill(engine: Engine, tokenizer: Tokenizer, text: str, *, top: int, max_lengt
     """
     if "mlm" not in engine.facts.heads:
         raise UsageError("This model has no masked-LM head. Use the folder of a pre-trained masked language model.")
-    mask = tokenizer.special_tokens["mask"]
-    encoding = tokenizer.encode(text)
-    if len(encoding) > max_length:
-        raise DataError(
-            f"The text has {len(encoding):,} tokens, more than the maximum of {max_length:,}. "
-            f"Pass only the part around {mask}."
-        )
-    ids = np.array(encoding.ids, np.int64)
-    places_N = np.flatnonzero(ids == tokenizer.mask_id)
-    if not len(places_N):
-        raise DataError(f"The text has no {mask}. Write {mask} where a token should be predicted: 'The {mask} sat.'")
-    types = np.array(encoding.type_ids, np.int64)
-    probability_NV = softmax(run(engine, Ids(ids, types, np.array([len(ids)]), places_N), ("mlm",))["mlm"])
-    best_NK = np.argsort(-probability_NV, axis=-1, kind="stable")[:, :top]
-    return [
-        [_filled(tokenizer, text, encoding.offsets[place], i, float(row[i])) for i in best.tolist()]
-        for place, row, best in zip(places_N.tolist(), probability_NV, best_NK, strict=True)
-    ]
+    masked = Masked.of(tokenizer, text, max_length=max_length)
+    return masked.proposals(run(engine, masked.ids, ("mlm",))["mlm"], tokenizer, top=top)
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A text with masks. ids: what the model reads, asked at the masks; spots: their characters in the text."""
+
+    text: str
+    ids: Ids
+    spots: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, text: str, *, max_length: int) -> Self:
+        """Raises DataError when the text has no mask or does not fit."""
+        mask = tokenizer.special_tokens["mask"]
+        encoding = tokenizer.encode(text)
+        if len(encoding) > max_length:
+            raise DataError(
+                f"The text has {len(encoding):,} tokens, more than the maximum of {max_length:,}. "
+                f"Pass only the part around {mask}."
+            )
+        ids = np.array(encoding.ids, np.int64)
+        places_N = np.flatnonzero(ids == tokenizer.mask_id)
+        if not len(places_N):
+            raise DataError(
+                f"The text has no {mask}. Write {mask} where a token should be predicted: 'The {mask} sat.'"
+            )
+        types = np.array(encoding.type_ids, np.int64)
+        spots = tuple(encoding.offsets[place] for place in places_N.tolist())
+        return cls(text, Ids(ids, types, np.array([len(ids)]), places_N), spots)
+
+    def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
+        """The most probable tokens for each mask, best first."""
+        probability_NV = softmax(logits_NV)
+        best_NK = np.argsort(-probability_NV, axis=-1, kind="stable")[:, :top]
+        return [
+            [_filled(tokenizer, self.text, spot, i, float(row[i])) for i in best.tolist()]
+            for spot, row, best in zip(self.spots, probability_NV, best_NK, strict=True)
+        ]
 
 
 def _filled(

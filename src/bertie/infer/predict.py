@@ -114,6 +114,11 @@ class Predictor:
         self._task = task
 
     @property
+    def task_or_none(self) -> Task | None:
+        """The same, None when it was not."""
+        return self._task
+
+    @property
     def answers(self) -> bool:
         """Whether the model has a task head."""
         return self._task is not None

@@ -7,7 +7,7 @@ E examples · W sequences (an example has several with windows) · T tokens
 
 import copy
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -162,15 +162,32 @@ def encode(
     "truncate" cuts long examples, and "window" makes several sequences. Under "error", long examples are cut too, and
     the caller, who knows their origin, refuses those in `too_long`.
     """
+    return encode_ids(ids_of(examples, tokenizer), tokenizer, max_length=max_length, too_long=too_long)
+
+
+def encode_ids(
+    examples: Iterable[Sequence[Sequence[int]]],
+    tokenizer: Tokenizer,
+    *,
+    max_length: int,
+    too_long: TooLong = "truncate",
+    keep: Literal["start", "end"] = "start",
+) -> Encoded:
+    """`encode` of examples whose one or two texts are token ids already, without special tokens.
+
+    keep: which end of a text is left when it is cut.
+    """
     ids: list[NDArray[np.int32]] = []
     types: list[NDArray[np.uint8]] = []
     windows, long = [0], []
-    for number, segments in enumerate(_ids(examples, tokenizer)):
+    for number, segments in enumerate(examples):
         sizes = [len(segment) for segment in segments]
         frame = tokenizer.frames[len(segments) - 1]
         if sum(sizes) + frame.size > max_length:
             long.append(number)
         for parts in pieces(sizes, max_length=max_length, special=frame.size, windows=too_long == "window"):
+            if keep == "end" and too_long != "window":
+                parts = tuple(slice(n - part.stop, n) for n, part in zip(sizes, parts, strict=True))
             chosen = [segment[part] for segment, part in zip(segments, parts, strict=True)]
             ids.append(np.array(frame.ids(chosen), np.int32))
             types.append(np.array(frame.types([len(segment) for segment in chosen]), np.uint8))
@@ -178,7 +195,7 @@ def encode(
     return Encoded.of(ids, types, windows, long)
 
 
-def _ids(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
+def ids_of(examples: Sequence[Example], tokenizer: Tokenizer) -> Iterator[list[list[int]]]:
     """Returns the token ids of each example's one or two texts."""
     for start in range(0, len(examples), 1000):
         chunk = examples[start : start + 1000]

@@ -1,0 +1,50 @@
+"""`bertie next-sentence`: whether a text follows another, by the head of pre-training."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+
+SAID = {
+    "follows": "follows: the second text follows the first",
+    "random": "random: the second text does not follow the first",
+    "in_order": "in order: the texts stand in their original order",
+    "swapped": "swapped: the texts are in reverse order",
+}
+
+
+@app.command("next-sentence")
+def next_sentence(
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.", callback=tables.resolved)
+    ],
+    first: Annotated[str, typer.Argument(help="First text.")],
+    second: Annotated[str, typer.Argument(help="Second text.")],
+    device: tables.Device = "auto",
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Judge whether one text follows another, and print the probability.
+
+    Models pre-trained with next-sentence prediction (NSP) judge whether the second text follows the first. Models
+    pre-trained with sentence order prediction (SOP) judge whether the two texts are in order.
+
+    [bold]Examples[/]
+
+      bertie next-sentence runs/tiny "It began to rain." "She opened her umbrella."
+    """
+    from bertie.infer.pairs import judge, kind_of
+
+    predictor = tables.predictor(model, None, None, "fp32", device)
+    (verdict,) = judge(
+        predictor.engine, predictor.tokenizer, [(first, second)], kind_of(model), max_length=predictor.max_length
+    )
+    if console.verbosity.json:
+        emit(verdict.as_json())
+    else:
+        console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:.3f})")

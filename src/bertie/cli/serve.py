@@ -1,0 +1,126 @@
+"""`bertie serve`: models behind HTTP."""
+
+import os
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.errors import UsageError, nearest
+
+NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
+KEY = "BERTIE_API_KEY"
+
+
+@app.command()
+def serve(
+    models: Annotated[list[str], typer.Argument(help="Folders of models or runs; NAME=FOLDER gives a name.")],
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 3000,
+    key_file: Annotated[
+        Path | None, typer.Option("--key-file", help=f"File of API keys, one a line. Default: the variable {KEY}.")
+    ] = None,
+    no_key: Annotated[bool, typer.Option("--no-key", help="Allow other machines to connect without a key.")] = False,
+    allow_host: Annotated[
+        list[str] | None, typer.Option("--allow-host", help="Accepted name in the Host header; can be repeated.")
+    ] = None,
+    too_long: Annotated[
+        str | None, typer.Option("--too-long", help="Longer texts: truncate, window or error. Default: as trained.")
+    ] = None,
+    max_concurrent: Annotated[
+        int, typer.Option("--max-concurrent", min=1, help="Texts in progress; more are refused with 429.")
+    ] = 512,
+    max_batch_tokens: Annotated[
+        int | None, typer.Option("--max-batch-tokens", min=1, help="Tokens per batch. Default: by device.")
+    ] = None,
+    max_queued_tokens: Annotated[
+        int, typer.Option("--max-queued-tokens", min=1, help="Tokens in progress per model.")
+    ] = 65_536,
+    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Bytes per request.")] = 2_000_000,
+    request_seconds: Annotated[
+        float, typer.Option("--request-seconds", min=0.1, help="Time limit per request.")
+    ] = 60.0,
+    drain_seconds: Annotated[
+        float, typer.Option("--drain-seconds", min=0.0, help="Time to finish requests after SIGTERM.")
+    ] = 30.0,
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Worker processes per model.")] = 1,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="Threads per worker process. Default: all cores.")
+    ] = None,
+    precision: tables.Precision = "fp32",
+    device: tables.Device = "auto",
+    access_log: Annotated[bool, typer.Option("--access-log/--no-access-log", help="Log one line per request.")] = True,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Serve models over HTTP, with a page to try them in a browser.
+
+    Each model runs in its own process. Clients of Text Embeddings Inference, OpenAI's embeddings, Cohere's rerank and
+    Hugging Face's pipelines work unchanged. The log goes to standard error as JSON lines, without texts of requests.
+    Needs the extra: pip install 'bertie\[serve]'.
+
+    [bold]Examples[/]
+
+      bertie serve runs/reviews/model
+
+      bertie serve sentiment=runs/reviews search=runs/sts --port 8080
+
+      bertie serve runs/reviews --host 0.0.0.0 --key-file keys.txt
+    """
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"`bertie serve` needs {', '.join(missing)}. Install them: pip install 'bertie[serve]'")
+    from bertie.serve.fleet import named
+    from bertie.serve.remote import WorkerSettings
+    from bertie.serve.server import Options
+    from bertie.serve.server import serve as run
+
+    policies = ("truncate", "window", "error")
+    if too_long is not None and too_long not in policies:
+        raise UsageError(f"Unknown policy for long texts {too_long!r}. {nearest(too_long, policies)}")
+    if precision not in tables.PRECISIONS:
+        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, tables.PRECISIONS)}")
+    options = Options(
+        named(models),
+        host=host,
+        port=port,
+        keys=keys_of(key_file),
+        no_key=no_key,
+        hosts=tuple(allow_host or ()),
+        too_long=too_long,  # type: ignore[arg-type]
+        max_concurrent=max_concurrent,
+        max_batch_tokens=max_batch_tokens,
+        max_queued_tokens=max_queued_tokens,
+        max_body_bytes=max_body_bytes,
+        request_s=request_seconds,
+        drain_s=drain_seconds,
+        replicas=replicas,
+        access_log=access_log and console.verbosity.level >= 0,
+        worker=WorkerSettings("", precision, device, threads),
+    )
+
+    def ready(url: str) -> None:
+        if console.verbosity.json:
+            emit({"url": url, "models": list(options.models)})
+        console.say(f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.")
+
+    raise typer.Exit(run(options, on_ready=ready))
+
+
+def keys_of(path: Path | None) -> tuple[str, ...]:
+    """The keys of a file, or of the environment. Raises UsageError for a file without any."""
+    if path is None:
+        key = os.environ.get(KEY, "").strip()
+        return (key,) if key else ()
+    try:
+        lines = path.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--key-file {path} cannot be read: {error}.") from None
+    if not lines:
+        raise UsageError(f"--key-file {path} holds no key. Write one key on each line.")
+    return tuple(lines)

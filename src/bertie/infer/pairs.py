@@ -1,0 +1,83 @@
+"""Verdicts of a pre-trained model on two texts: whether the second follows the first, or stands in its right order.
+
+    [CLS] first [SEP] second [SEP] -> head "pair" -> P(it is so)
+
+Next-sentence prediction (Devlin et al. 2018, 3.1) or sentence order (Lan et al. 2019, 3.1): the head is the same, the
+meaning is that of the pre-training. B pairs
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.files import read_json
+from bertie.infer.batching import run
+from bertie.infer.engine import Array, Engine, Facts
+from bertie.tasks.arrays import softmax
+from bertie.tasks.source import encode
+from bertie.text.tokenizer import Tokenizer
+
+HEAD = "pair"
+Kind = Literal["nsp", "sop"]
+NAMES: dict[Kind, tuple[str, str]] = {"nsp": ("follows", "random"), "sop": ("in_order", "swapped")}
+"""What the two outputs mean: the first one is "it is so"."""
+ORDERED = ("albert",)  # families that are pre-trained with sentence order
+
+
+@dataclass(frozen=True)
+class PairVerdict:
+    """What the model says of two texts. probability: that of the verdict; yes: that it follows, or is in order."""
+
+    kind: Kind
+    verdict: str
+    probability: float
+    yes: float
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields, numbers rounded to six digits."""
+        return {name: round(value, 6) if isinstance(value, float) else value for name, value in asdict(self).items()}
+
+
+def check_head(facts: Facts) -> None:
+    """Raise UsageError for a model without the head."""
+    if HEAD not in facts.heads:
+        raise UsageError(
+            "This model has no head on pairs of texts. Models pre-trained with next-sentence prediction or sentence "
+            "order have one; fine-tuned models have not."
+        )
+
+
+def judge(
+    engine: Engine, tokenizer: Tokenizer, pairs: Sequence[tuple[str, str]], kind: Kind, *, max_length: int
+) -> list[PairVerdict]:
+    """The verdict on each pair, long texts cut. Raises DataError for an empty text; UsageError without the head."""
+    check_head(engine.facts)
+    for number, pair in enumerate(pairs, 1):
+        if not all(text.strip() for text in pair):
+            raise DataError(f"Pair {number} has an empty text. Pass two texts that are not empty.")
+    encoded = encode([Example(pair) for pair in pairs], tokenizer, max_length=max_length)
+    return verdicts(run(engine, encoded.packed(), (HEAD,))[HEAD], kind)
+
+
+def kind_of(folder: Path) -> Kind:
+    """Which of the two a model folder was pre-trained with: as the run beside it says, else as its family was."""
+    settings = folder.parent / "run.yaml"
+    if settings.is_file():
+        from bertie.settings import read_yaml
+
+        objectives = read_yaml(settings).get("objectives")
+        for kind in NAMES:
+            if isinstance(objectives, dict) and objectives.get(kind) is not None:
+                return kind
+    return "sop" if read_json(folder / "config.json").get("model_type") in ORDERED else "nsp"
+
+
+def verdicts(logits: Array, kind: Kind) -> list[PairVerdict]:
+    """The verdicts of a batch. logits (B, 2)"""
+    found = []
+    for yes, no in softmax(logits).tolist():
+        found.append(PairVerdict(kind, NAMES[kind][yes < no], max(yes, no), yes))
+    return found

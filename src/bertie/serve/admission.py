@@ -1,0 +1,84 @@
+"""Who is let in: a bounded number of texts, tokens and bytes at once. What is beyond is refused at once, and whole.
+
+A place is taken before work is done for it and given back when the answer has left, whatever became of it.
+"""
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+class Refused(Exception):
+    """There is no room now. reason: which budget is spent; retry_after_s: when there may be room."""
+
+    def __init__(self, reason: str, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.reason, self.retry_after_s = reason, retry_after_s
+
+
+@dataclass
+class Budget:
+    """So much of one thing at once."""
+
+    name: str
+    most: int
+    used: int = 0
+
+    def take(self, amount: int, retry_after_s: float) -> None:
+        """Take some, or raise Refused and take none. What is more than the whole budget is let in alone."""
+        if self.used and self.used + amount > self.most:
+            message = f"The server is busy: {self.used:,} of {self.most:,} {self.name} are in use. Try again later."
+            raise Refused(self.name, message, retry_after_s)
+        self.used += amount
+
+    def give(self, amount: int) -> None:
+        """Give some back."""
+        self.used -= amount
+
+
+@dataclass
+class Rate:
+    """Tokens a second of a worker, as a mean that forgets: what a wait is estimated with."""
+
+    tokens_per_s: float = 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """Count one batch."""
+        now = tokens / max(seconds, 1e-6)
+        self.tokens_per_s = now if not self.tokens_per_s else 0.8 * self.tokens_per_s + 0.2 * now
+
+    def wait_s(self, tokens: int) -> float:
+        """How long so many tokens take; 1 while nothing is known."""
+        return tokens / self.tokens_per_s if self.tokens_per_s else 1.0
+
+
+@dataclass
+class Admission:
+    """The budgets of one server. texts and content are those of all models, tokens of each model."""
+
+    texts: Budget
+    content: Budget
+    tokens: dict[str, Budget] = field(default_factory=dict)
+    rates: dict[str, Rate] = field(default_factory=dict)
+    max_tokens: int = 1 << 16
+
+    def add(self, model: str) -> None:
+        """Make room for another model."""
+        self.tokens.setdefault(model, Budget("tokens", self.max_tokens))
+        self.rates.setdefault(model, Rate())
+
+    def retry_after_s(self, model: str | None = None) -> float:
+        """When there may be room again: the time that waiting tokens take, from 1 to 60 seconds."""
+        names = [model] if model else list(self.tokens)
+        waits = [self.rates[name].wait_s(self.tokens[name].used) for name in names]
+        return float(min(60, max(1, math.ceil(max(waits, default=1)))))
+
+    @contextmanager
+    def hold(self, budget: Budget, amount: int, model: str | None = None) -> Iterator[None]:
+        """Hold some of a budget while the block runs. Raises Refused."""
+        budget.take(amount, self.retry_after_s(model))
+        try:
+            yield
+        finally:
+            budget.give(amount)

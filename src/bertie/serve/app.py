@@ -1,0 +1,326 @@
+"""The application: the table's routes, probes, metrics, the page, and what of a request is told afterwards."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from importlib.metadata import version
+from time import perf_counter
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.responses import Response
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+from starlette.exceptions import HTTPException
+
+from bertie.errors import BertieError
+from bertie.serve.admission import Refused
+from bertie.serve.docs import add_docs
+from bertie.serve.errors import STATUS, Refusal
+from bertie.serve.fleet import Fleet
+from bertie.serve.guard import Guard, Limits, Receive, Seen, Send
+from bertie.serve.handlers import MOST_INPUTS
+from bertie.serve.page import add_page
+from bertie.serve.routes import BY_PATH, PIPELINE, ROUTES, Route
+from bertie.serve.schemas import AnyBody
+from bertie.serve.served import Call, Served, refused
+from bertie.tasks.source import TooLong
+
+ERRORS = {status: kind for kind, status in STATUS.items() if kind != "Tokenizer"}
+POLICIES: dict[bool | None, TooLong | None] = {None: None, True: "truncate", False: "error"}
+"""What a body's `truncate` says of long texts."""
+Told = dict[str, Any]
+
+
+class Json(Response):
+    """JSON by orjson, which writes arrays of NumPy as they are."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """The bytes."""
+        return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+class Application:
+    """The models behind their routes."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        limits: Limits,
+        *,
+        too_long: TooLong | None = None,
+        log: Callable[..., None] | None = None,
+        max_concurrent: int = 512,
+    ) -> None:
+        self.fleet, self.limits, self.too_long, self.log = fleet, limits, too_long, log
+        self.max_concurrent = max_concurrent
+        self.app = FastAPI(title="Bertie", version=version("bertie"), docs_url=None, redoc_url=None)
+        for route in ROUTES:
+            self._add(route, route.path)
+        self._add_any()
+        self._add_probes()
+        add_docs(self.app)
+        add_page(self.app)
+        self.app.add_exception_handler(HTTPException, self._missing)
+        self.app.add_exception_handler(Exception, self._defect)
+        admission = fleet.admission
+        self.asgi = Guard(
+            self.app, limits, admission.content, admission.retry_after_s, lambda: fleet.draining, self._finished
+        )
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await self.asgi(scope, receive, send)
+
+    # The table ---------------------------------------------------------------------------------------------------
+
+    def _add(self, row: Route, path: str) -> None:
+        async def endpoint(body: Any) -> Any:
+            return None
+
+        async def work(request: Request) -> Response:
+            return await self.answer(row, request, row.path)
+
+        endpoint.__annotations__ = {"body": row.body, "return": Any}
+        endpoint.__name__ = path.strip("/").replace("/", "_")
+        extra = {"requestBody": {"content": {"application/json": {"example": row.example}}}}
+        self.app.router.add_api_route(
+            path,
+            endpoint,
+            methods=["POST"],
+            tags=[row.tag],
+            summary=row.summary,
+            responses=responses(),
+            openapi_extra=extra,
+            route_class_override=taking(work),
+        )
+
+    def _add_any(self) -> None:
+        """POST / and POST /models/NAME: the pipeline of the model's own task."""
+
+        async def endpoint(body: AnyBody) -> Any:
+            return None
+
+        async def work(request: Request) -> Response:
+            name = request.path_params.get("name")
+            seen: Seen = request.state.seen
+            seen.route = "/models" if name else "/"
+            try:
+                model = self.fleet.choose(name, (), "/") if name else next(iter(self.fleet.models.values()))
+            except Refusal as error:
+                return refuse(error, seen)
+            kind = PIPELINE_OF.get(request.path_params.get("task", ""), PIPELINE[model.kinds[0]])
+            return await self.answer(BY_PATH[kind], request, seen.route, model)
+
+        for path in ("/", "/models/{name}", "/models/{name}/pipeline/{task}"):
+            self.app.router.add_api_route(
+                path,
+                endpoint,
+                methods=["POST"],
+                tags=["Hugging Face pipelines"],
+                summary="The pipeline of the model's own task.",
+                operation_id="pipeline" + path.strip("/{}").replace("/", "_").replace("{", "").replace("}", ""),
+                responses=responses(),
+                route_class_override=taking(work),
+                include_in_schema=path == "/",
+            )
+
+    async def answer(self, row: Route, request: Request, path: str, model: Served | None = None) -> Response:
+        """One request of the table."""
+        seen: Seen = request.state.seen
+        seen.route = path
+        self.fleet.metrics.counts.add("te_request_count", path)
+        try:
+            body = row.adapter.validate_json(await request.body())
+            model = model or self.fleet.choose(getattr(body, "model", None), row.kinds, row.path)
+            seen.model = model.name
+            call = seen.call = Call(model, self.fleet.admission, side=getattr(body, "truncation_direction", "right"))
+            call.too_long = POLICIES[getattr(body, "truncate", None)] or self.too_long
+            model.calls += 1
+            try:
+                with call.held:
+                    found = Json(await row.work(call, body))
+            finally:
+                model.calls -= 1
+        except ValidationError as error:
+            return refuse(Refusal("Validation", described(error)), seen)
+        except Refused as error:
+            return refuse(refused(error), seen)
+        except Refusal as error:
+            return refuse(error, seen)
+        except BertieError as error:
+            return refuse(Refusal("Validation", str(error)), seen)
+        found.headers.update(self._figures(seen, call))
+        return found
+
+    def _figures(self, seen: Seen, call: Call) -> dict[str, str]:
+        total = perf_counter() - seen.started
+        figures = {
+            "x-compute-type": call.model.facts.device.partition(":")[0],
+            "x-compute-time": ms(call.tokenization_s + call.inference_s),
+            "x-compute-characters": str(call.characters),
+            "x-compute-tokens": str(call.tokens),
+            "x-total-time": ms(total),
+            "x-tokenization-time": ms(call.tokenization_s),
+            "x-queue-time": ms(call.queue_s),
+            "x-inference-time": ms(call.inference_s),
+        }
+        return figures | {"x-bertie-model": call.model.name, "x-bertie-truncated": str(call.truncated)}
+
+    # Probes and facts ----------------------------------------------------------------------------------------------
+
+    def _add_probes(self) -> None:
+        get, fleet = self.app.get, self.fleet
+
+        @get("/healthz", tags=["Probes"], summary="200 while the process answers.")
+        async def healthz() -> Told:
+            return {"status": "ok"}
+
+        @get("/readyz", tags=["Probes"], summary="200 while every model can answer and the server is not draining.")
+        async def readyz() -> Response:
+            states = {name: "ready" if one.batcher.ready else "starting" for name, one in fleet.models.items()}
+            told = {"status": "draining" if fleet.draining else "ok" if fleet.ready else "not ready", "models": states}
+            return Json(told, status_code=200 if fleet.ready else 503)
+
+        @get("/health", tags=["Probes"], summary="As /readyz, by the name of Text Embeddings Inference.")
+        async def health() -> Response:
+            if fleet.ready:
+                return Response(status_code=200)
+            return Json(Refusal("Unhealthy", "unhealthy").body("/health"), status_code=503)
+
+        @get("/info", tags=["Text Embeddings Inference"], summary="What the server serves, and its limits.")
+        async def info(model: str | None = None) -> Response:
+            if model is not None and model not in fleet.models:
+                return Json(Refusal("NotFound", "There is no such model.").body("/info"), status_code=404)
+            return Json(self.info(model))
+
+        @get("/metrics", tags=["Probes"], summary="Prometheus metrics.")
+        async def metrics() -> Response:
+            self._gauges()
+            return Response(fleet.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+        @get("/v1/models", tags=["OpenAI"], summary="The models by name.")
+        async def models() -> Told:
+            data = [{"id": name, "object": "model", "created": 0, "owned_by": "bertie"} for name in fleet.models]
+            return {"object": "list", "data": data}
+
+        @get("/v1/models/{name}", tags=["OpenAI"], summary="One model.")
+        async def one(name: str) -> Response:
+            if name not in fleet.models:
+                return Json(Refusal("NotFound", "There is no such model.").body("/v1/models"), status_code=404)
+            return Json({"id": name, "object": "model", "created": 0, "owned_by": "bertie"})
+
+    def info(self, name: str | None = None) -> Told:
+        """The first model, or the one named, and the limits of the server."""
+        fleet = self.fleet
+        chosen = fleet.models[name] if name else next(iter(fleet.models.values()))
+        return {
+            **chosen.info(),
+            "max_concurrent_requests": fleet.admission.texts.most,
+            "max_batch_tokens": chosen.batcher.max_tokens,
+            "max_queued_tokens": fleet.admission.max_tokens,
+            "max_client_batch_size": MOST_INPUTS,
+            "max_body_bytes": self.limits.max_body_bytes,
+            "auto_truncate": (self.too_long or chosen.predictor.too_long) != "error",
+            "version": self.app.version,
+            "models": {key: one.info() for key, one in fleet.models.items()},
+        }
+
+    def _gauges(self) -> None:
+        metrics, admission = self.fleet.metrics, self.fleet.admission
+        metrics.queue_size.set(sum(len(one.batcher.waiting) for one in self.fleet.models.values()))
+        metrics.inflight_tokens.set(sum(budget.used for budget in admission.tokens.values()))
+        metrics.inflight_texts.set(admission.texts.used)
+        metrics.inflight_bytes.set(admission.content.used)
+        metrics.ready.set(float(self.fleet.ready))
+
+    # Afterwards ----------------------------------------------------------------------------------------------------
+
+    def _finished(self, seen: Seen) -> None:
+        """Count and log a request; its texts are in neither."""
+        metrics, call, seconds = self.fleet.metrics, seen.call, perf_counter() - seen.started
+        metrics.counts.add("bertie_requests_total", seen.route, str(seen.status))
+        if seen.error:
+            metrics.counts.add("te_request_failure", seen.error)
+            if seen.status in (413, 429):
+                metrics.counts.add("bertie_rejected_total", seen.reason or "deadline")
+        if call is not None and seen.status == 200:
+            metrics.counts.add("te_request_success", seen.route)
+            metrics.duration.observe(seconds)
+            metrics.tokenization.observe(call.tokenization_s)
+            metrics.queue.observe(call.queue_s)
+            metrics.inference.observe(call.inference_s)
+            metrics.length.observe(call.tokens)
+            if call.truncated:
+                metrics.counts.add("bertie_truncated_total", call.model.name, amount=call.truncated)
+        if self.log is not None:
+            self.log("request", **logged(seen, seconds))
+
+    async def _missing(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        kind = ERRORS.get(error.status_code, "Validation")
+        said = {404: "There is nothing here; /docs lists the routes.", 405: "Another method is expected here."}
+        refusal = Refusal(kind, said.get(error.status_code, str(error.detail)), status=error.status_code)
+        refusal.headers = dict(error.headers or {})
+        return refuse(refusal, request.state.seen)
+
+    async def _defect(self, request: Request, error: Exception) -> Response:
+        """A defect of ours: the log has where it was, the client that it is not its fault."""
+        if self.log is not None:
+            self.log("defect", route=request.state.seen.route, error=type(error).__name__)
+        return refuse(Refusal("Backend", "The server failed to answer this request.", status=500), request.state.seen)
+
+
+PIPELINE_OF = {"feature-extraction": "/embed", "sentence-similarity": "/similarity", "fill-mask": "/fill_mask"}
+"""Tasks in the addresses of Hugging Face's API that any model with vectors or a masked-LM head has."""
+
+
+def taking(work: Callable[[Request], Awaitable[Response]]) -> type[APIRoute]:
+    """A route whose body is read by us, in one pass, and described by FastAPI."""
+
+    class Taking(APIRoute):
+        def get_route_handler(self) -> Any:
+            return work
+
+    return Taking
+
+
+def responses() -> dict[int | str, dict[str, Any]]:
+    """What a route may answer besides 200."""
+    schema = {"type": "object", "properties": {"error": {}, "error_type": {"type": "string"}}, "required": ["error"]}
+    content = {"application/json": {"schema": schema}}
+    return {status: {"description": kind, "content": content} for kind, status in STATUS.items() if kind != "Tokenizer"}
+
+
+def refuse(error: Refusal, seen: Seen) -> Response:
+    """An error as a response."""
+    seen.error, seen.reason = error.kind, error.reason
+    return Json(error.body(seen.path), status_code=error.status, headers=error.headers)
+
+
+def described(error: ValidationError) -> str:
+    """What is wrong with a body, without what stands in it."""
+    first = error.errors(include_input=False, include_url=False, include_context=False)[0]
+    named = [str(part) for part in first["loc"] if not set(str(part)) & set("[-")]  # not the names of types
+    where = ".".join(name for name in named if name not in ("str", "int", "dict"))
+    return f"{where or 'The body'}: {first['msg']}."[:300]
+
+
+def ms(seconds: float) -> str:
+    """Milliseconds of a header."""
+    return str(round(seconds * 1000))
+
+
+def logged(seen: Seen, seconds: float) -> Told:
+    """What the log says of a request."""
+    call = seen.call
+    fields = {"id": seen.id.decode(), "route": seen.route, "status": seen.status, "ms": round(seconds * 1000, 1)}
+    if seen.trace:
+        fields["trace_id"] = seen.trace
+    if seen.error:
+        fields |= {"error": seen.error, "reason": seen.reason}
+    if call is not None:
+        fields |= {"model": seen.model, "texts": call.texts, "tokens": call.tokens, "truncated": call.truncated}
+        fields |= {"queue_ms": round(call.queue_s * 1000, 1), "inference_ms": round(call.inference_s * 1000, 1)}
+    return fields

@@ -1,0 +1,264 @@
+"""Sequences that wait, and which of them go through the model together: by token budget and age.
+
+The next batch holds the sequence that has waited longest, with those of similar length that fit into the budget.
+Nothing waits for company: a free worker takes what there is.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.ids import Ids, Int
+from bertie.infer.batching import batches
+from bertie.infer.engine import Facts
+from bertie.serve.remote import Worker, WorkerDied
+
+LOOKED_AT = 8  # budgets' worth of tokens, from the oldest on, among which similar lengths are looked for
+HEARTBEAT_S = 0.2
+Arrays = dict[str, NDArray[Any]]
+
+
+class Failed(Exception):
+    """The model could not answer a request."""
+
+
+@dataclass(eq=False)
+class Job:
+    """The sequences of one request. left: how many have no rows yet; waited_s, ran_s: of its last sequence."""
+
+    ids: Ids
+    outputs: tuple[str, ...]
+    rows: Mapping[str, str]
+    done: "asyncio.Future[Arrays]"
+    since: float = field(default_factory=time.perf_counter)
+    found: Arrays = field(default_factory=dict)
+    left: int = 0
+    tries: int = 0
+    waited_s: float = 0.0
+    ran_s: float = 0.0
+
+    def put(self, sequences: Int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Take the rows of some of the sequences; the last ones finish the job."""
+        if self.done.done():
+            return
+        whole = len(sequences) == len(self.ids)
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                self.done.set_exception(Failed("The model gave values that are not finite numbers."))
+                return
+            if whole:
+                self.found[name] = array
+                continue
+            kind = self.rows[name]
+            size = {"token": len(self.ids.input_ids), "sequence": len(self.ids), "place": len(self.ids.places)}[kind]
+            into = self.found.setdefault(name, np.zeros((size, *array.shape[1:]), array.dtype))
+            into[_rows(self.ids, kind, sequences)] = array
+        self.left -= len(sequences)
+        if not self.left:
+            self.done.set_result(self.found)
+
+
+Part = tuple[Job, Int]
+Report = Callable[[int, int, float], None]
+
+
+class Batcher:
+    """The queue of one model and the workers that empty it.
+
+    report: told tokens, sequences and seconds of each batch.
+    """
+
+    def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: Report) -> None:
+        self.workers, self.max_tokens, self.report = list(workers), max_tokens, report
+        self.waiting: deque[tuple[Job, int]] = deque()  # a job and the number of its sequence, oldest first
+        self.running: set[Job] = set()
+        self._arrived = asyncio.Condition()
+        self._closed = False
+        self.on_restart: Callable[[str], None] = lambda why: None
+        self._tasks = [asyncio.create_task(self._empty(worker)) for worker in self.workers]
+        self._tasks.append(asyncio.create_task(self._watch()))
+
+    @property
+    def facts(self) -> Facts:
+        """Those of the model."""
+        facts = self.workers[0].facts
+        assert facts is not None, "the workers have been started"
+        return facts
+
+    @property
+    def ready(self) -> bool:
+        """Whether a worker can take a batch."""
+        return any(worker.alive for worker in self.workers)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything waits or runs."""
+        return bool(self.waiting or self.running)
+
+    async def run(self, ids: Ids, outputs: Sequence[str]) -> tuple[Arrays, Job]:
+        """The arrays of all sequences of a request, and how long they took. Raises Failed.
+
+        When the caller is cancelled, its sequences leave the queue.
+        """
+        rows = self.facts.outputs
+        job = Job(
+            ids, tuple(outputs), {name: rows[name] for name in outputs}, asyncio.get_running_loop().create_future()
+        )
+        job.left = len(ids)
+        self.waiting.extend((job, number) for number in range(len(ids)))
+        await self._wake()
+        try:
+            return await job.done, job
+        finally:
+            if not job.done.done() or job.done.cancelled():
+                self.waiting = deque(one for one in self.waiting if one[0] is not job)
+
+    async def close(self) -> None:
+        """Finish what waits, then end the workers."""
+        self._closed = True
+        await self._wake()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(worker.stop() for worker in self.workers))
+
+    async def kill(self) -> None:
+        """End at once."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*(worker.stop() for worker in self.workers))
+
+    async def _wake(self) -> None:
+        async with self._arrived:
+            self._arrived.notify_all()
+
+    async def _watch(self) -> None:
+        """Notice a process that ends while nothing is asked of it."""
+        while not self._closed:
+            await asyncio.sleep(HEARTBEAT_S)
+            if not all(worker.alive for worker in self.workers):
+                await self._wake()
+
+    async def _empty(self, worker: Worker) -> None:
+        """One worker's life: batch after batch."""
+        while True:
+            async with self._arrived:
+                await self._arrived.wait_for(lambda: self.waiting or self._closed or not worker.alive)
+            if self._closed and not self.waiting:
+                return
+            if not worker.alive:
+                self.on_restart("the process has ended")
+                await worker.restart(self.on_restart)
+                continue
+            parts = self._next()
+            if parts:
+                await self._run(worker, parts)
+
+    async def _run(self, worker: Worker, parts: list[Part]) -> None:
+        """One batch, and what becomes of its jobs."""
+        jobs = [job for job, _ in parts]
+        self.running.update(jobs)
+        started = time.perf_counter()
+        try:
+            arrays = await worker.run(joined(parts), jobs[0].outputs)
+            seconds = time.perf_counter() - started
+            for job in jobs:
+                job.waited_s, job.ran_s = started - job.since, job.ran_s + seconds
+            split(parts, arrays)
+        except WorkerDied:
+            self._again(parts)
+            await worker.stop()
+        except Exception as error:
+            if len(parts) == 1:
+                _fail(jobs[0], str(error))
+            for part in parts if len(parts) > 1 else ():  # one of them is at fault: the others need not suffer
+                await self._run(worker, [part])
+        else:
+            self.report(sum(int(job.ids.lengths[numbers].sum()) for job, numbers in parts), len(parts), seconds)
+        finally:
+            self.running.difference_update(jobs)
+
+    def _again(self, parts: list[Part]) -> None:
+        """Queue a batch once more, before all others; who was in two batches that died is told so."""
+        for job, numbers in reversed(parts):
+            job.tries += 1
+            if job.tries > 1:
+                _fail(job, "The process that runs the model ended twice with this request.")
+            elif not job.done.done():
+                self.waiting.extendleft((job, int(number)) for number in numbers[::-1])
+
+    def _next(self) -> list[Part]:
+        """The next batch, taken out of the queue."""
+        while self.waiting and self.waiting[0][0].done.done():
+            self.waiting.popleft()  # its client has gone, or another of its sequences failed
+        if not self.waiting:
+            return []
+        pool, lengths, tokens = list[int](), list[int](), 0
+        outputs = self.waiting[0][0].outputs
+        for at, (job, number) in enumerate(self.waiting):
+            if job.outputs == outputs and not job.done.done():
+                pool.append(at)
+                lengths.append(int(job.ids.lengths[number]))
+                tokens += lengths[-1]
+                if tokens > LOOKED_AT * self.max_tokens:
+                    break
+        found = batches(lengths, max_tokens=self.max_tokens)
+        chosen = next(batch for batch in found if 0 in batch)
+        taken = {pool[i] for i in chosen.tolist()}
+        numbers = dict[Job, list[int]]()
+        for at in sorted(taken):
+            job, number = self.waiting[at]
+            numbers.setdefault(job, []).append(number)
+        last = max(taken)
+        kept = [one for at, one in zip(range(last + 1), self.waiting, strict=False) if at not in taken]
+        for _ in range(last + 1):
+            self.waiting.popleft()
+        self.waiting.extendleft(reversed(kept))
+        return [(job, np.array(sorted(numbers[job]), np.int64)) for job in numbers]
+
+
+def joined(parts: Sequence[Part]) -> Ids:
+    """The sequences of several jobs as one batch."""
+    taken = [job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts]
+    if len(taken) == 1:
+        return taken[0]
+    begins = np.cumsum([0, *(len(ids.input_ids) for ids in taken[:-1])])
+    return Ids(
+        np.concatenate([ids.input_ids for ids in taken]),
+        np.concatenate([ids.token_type_ids for ids in taken]),
+        np.concatenate([ids.lengths for ids in taken]),
+        np.concatenate([ids.places + begin for ids, begin in zip(taken, begins, strict=True)]),
+        {name: np.concatenate([ids.extra[name] for ids in taken]) for name in taken[0].extra},
+    )
+
+
+def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Give each job its rows of a batch's arrays."""
+    at = dict.fromkeys(("token", "sequence", "place"), 0)
+    for job, numbers in parts:
+        whole = len(numbers) == len(job.ids)
+        ids = job.ids
+        counts = {
+            "token": len(ids.input_ids) if whole else int(ids.lengths[numbers].sum()),
+            "sequence": len(numbers),
+            "place": len(ids.places) if whole else len(ids.asked(numbers)),
+        }
+        own = {
+            name: array[at[job.rows[name]] : at[job.rows[name]] + counts[job.rows[name]]]
+            for name, array in arrays.items()
+        }
+        job.put(numbers, own)
+        at = {kind: begin + counts[kind] for kind, begin in at.items()}
+
+
+def _rows(ids: Ids, kind: str, sequences: Int) -> Int:
+    return {"token": ids.tokens, "place": ids.asked}[kind](sequences) if kind != "sequence" else sequences
+
+
+def _fail(job: Job, reason: str) -> None:
+    if not job.done.done():
+        job.done.set_exception(Failed(reason))

@@ -1,0 +1,41 @@
+"""What a client is told when a request has no answer: a status, a kind and one sentence."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+STATUS = {
+    "Empty": 400,
+    "Unauthorized": 401,
+    "NotFound": 404,
+    "TooLarge": 413,
+    "UnsupportedMedia": 415,
+    "Validation": 422,
+    "Tokenizer": 422,
+    "Backend": 424,
+    "Overloaded": 429,
+    "Unhealthy": 503,
+}
+"""By the names that Text Embeddings Inference uses, where it has one."""
+
+
+@dataclass
+class Refusal(Exception):
+    """A request that is not answered. kind: a key of STATUS; status: another one than its usual; param: the field."""
+
+    kind: str
+    message: str
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    param: str | None = None
+    reason: str = ""
+
+    def __post_init__(self) -> None:
+        self.status = self.status or STATUS[self.kind]
+
+    def body(self, path: str) -> dict[str, Any]:
+        """The JSON of the answer: nested under /v1, as OpenAI's clients expect it."""
+        if path.startswith("/v1/"):
+            kind = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}.get(self.status)
+            usual = "server_error" if self.status >= 500 else "invalid_request_error"
+            return {"error": {"message": self.message, "type": kind or usual, "param": self.param, "code": self.kind}}
+        return {"error": self.message, "error_type": self.kind}

@@ -1,0 +1,175 @@
+"""The models of a server by name: started, checked, replaced by newer ones while requests go on, and closed."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import BertieError, DataError, nearest
+from bertie.runs.models import model_folder
+from bertie.serve.admission import Admission
+from bertie.serve.batcher import Batcher
+from bertie.serve.errors import Refusal
+from bertie.serve.golden import check
+from bertie.serve.metrics import Metrics
+from bertie.serve.remote import Worker, WorkerSettings
+from bertie.serve.served import Served
+
+
+@dataclass(eq=False)
+class Fleet:
+    """paths: of each model by name, as they were given. replicas: workers of each, which `worker` makes."""
+
+    paths: Mapping[str, Path]
+    settings: WorkerSettings
+    admission: Admission
+    metrics: Metrics
+    max_batch_tokens: int | None = None
+    replicas: int = 1
+    log: Any = None
+    worker: Callable[[WorkerSettings], Worker] = Worker
+    models: dict[str, Served] = field(default_factory=dict)
+    draining: bool = False
+    _closing: set["asyncio.Task[None]"] = field(default_factory=set)
+    _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def start(self) -> None:
+        """Load every model. Raises BertieError for one that cannot be served; then none is left running."""
+        try:
+            for name, path in self.paths.items():
+                self.models[name] = await self.load(name, path)
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def load(self, name: str, path: Path, generation: int = 1) -> Served:
+        """One model in processes of its own, checked. Raises BertieError."""
+        folder = model_folder(path)
+        if not (folder / "config.json").is_file():
+            raise DataError(
+                f"{path} is not a model folder: it has no config.json. Pass the folder of a model or a run."
+            )
+        workers = [self.worker(replace(self.settings, model=str(folder))) for _ in range(self.replicas)]
+        try:
+            facts = [await worker.start() for worker in workers]
+            self.admission.add(name)
+
+            def report(tokens: int, sequences: int, seconds: float) -> None:
+                self.admission.rates[name].add(tokens, seconds / self.replicas)
+                self.metrics.batch_size.observe(sequences)
+                self.metrics.batch_tokens.observe(tokens)
+                self.metrics.counts.add("bertie_tokens_total", name, amount=tokens)
+
+            most = self.max_batch_tokens or batch_tokens(facts[0].device)
+            batcher = Batcher(workers, max_tokens=most, report=report)
+        except BaseException:
+            await asyncio.gather(*(worker.stop() for worker in workers))
+            raise
+        batcher.on_restart = lambda why: self._restarted(name, why)
+        served = Served(name, folder, batcher, workers[0].sha, generation)
+        try:
+            await check(served, self.admission)
+        except BaseException:
+            await batcher.kill()
+            raise
+        return served
+
+    def _restarted(self, name: str, why: str) -> None:
+        self.metrics.counts.add("bertie_worker_restarts_total", name)
+        self._tell("worker_restart", model=name, reason=why)
+
+    def _tell(self, event: str, **fields: Any) -> None:
+        if self.log is not None:
+            self.log(event, **fields)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every model can answer, and the server is not about to end."""
+        return bool(self.models) and not self.draining and all(one.batcher.ready for one in self.models.values())
+
+    @property
+    def busy(self) -> bool:
+        """Whether any model has work."""
+        return any(one.batcher.busy for one in self.models.values())
+
+    def choose(self, name: str | None, kinds: tuple[str, ...], path: str) -> Served:
+        """The model that answers: the one named, else the first that can. Raises Refusal."""
+        if name and name in self.models:
+            model = self.models[name]
+            if kinds and not set(kinds) & set(model.kinds):
+                can = ", ".join(model.kinds)
+                raise Refusal("Backend", f"Model {name!r} does not answer {path}: it answers for {can}.", param="model")
+            return model
+        if name and len(self.models) > 1:
+            raise Refusal("NotFound", f"There is no such model. {nearest(name[:80], self.models)}", param="model")
+        # One model alone answers whatever name clients of other servers were set up with.
+        for kind in kinds or ("",):
+            for model in self.models.values():
+                if not kind or kind in model.kinds:
+                    return model
+        raise Refusal("Backend", f"No model of this server answers {path}; that needs one for {', '.join(kinds)}.")
+
+    async def reload(self) -> dict[str, str]:
+        """Load every model anew from its folder; one that fails its check leaves the old one serving. -> outcomes"""
+        outcomes = {}
+        async with self._reloading:
+            for name, path in self.paths.items():
+                old = self.models[name]
+                try:
+                    new = await self.load(name, path, old.generation + 1)
+                except (BertieError, Refusal, OSError) as error:
+                    outcomes[name] = f"failed: {getattr(error, 'message', error)}"
+                    self._tell("reload_failed", model=name, reason=outcomes[name])
+                else:
+                    self.models[name] = new
+                    outcomes[name] = "done"
+                    self._tell("reloaded", model=name, sha=new.sha, generation=new.generation)
+                    task = asyncio.create_task(self._retire(old))
+                    self._closing.add(task)
+                    task.add_done_callback(self._closing.discard)
+                self.metrics.counts.add("bertie_reloads_total", name, outcomes[name].partition(":")[0])
+        return outcomes
+
+    async def _retire(self, old: Served) -> None:
+        """Let the requests that have begun with a model end with it."""
+        while old.calls:
+            await asyncio.sleep(0.05)
+        await old.batcher.close()
+
+    async def kill(self) -> None:
+        """End every process."""
+        await asyncio.gather(*(model.batcher.kill() for model in self.models.values()))
+
+
+def batch_tokens(device: str) -> int:
+    """Tokens of a batch: on a CPU so few that no batch takes long, as more are not faster there."""
+    return 2_048 if device == "cpu" else 16_384
+
+
+def name_of(path: Path, taken: Mapping[str, Path]) -> str:
+    """A model's name: that of its folder, or of its run's; numbered where it is taken."""
+    folder = path.resolve()
+    usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
+    name, number = usual, 2
+    while name in taken:
+        name, number = f"{usual}-{number}", number + 1
+    return name
+
+
+def named(arguments: list[str]) -> dict[str, Path]:
+    """NAME=FOLDER or FOLDER, each once. Raises DataError for a folder that there is not, or a name given twice."""
+    found: dict[str, Path] = {}
+    for argument in arguments:
+        name, equals, rest = argument.partition("=")
+        path = Path(argument)
+        if equals and not path.exists():
+            path = Path(rest)
+            if name in found:
+                raise DataError(f"Two models are called {name!r}. Give each its own name: NAME=FOLDER.")
+        else:
+            name = name_of(path, found)
+        if not path.exists():
+            raise DataError(f"{path} does not exist. Pass the folder of a model, a run or a checkpoint.")
+        found[name] = path
+    return found

@@ -1,0 +1,92 @@
+"""The check before a model goes live: it answers its own examples, with finite numbers, alone as among others.
+
+A file `golden.json` in the model's folder adds requests with the answers they must have:
+
+    [{"route": "/predict", "request": {"inputs": "fine soup"}, "answer": [{"score": 0.98, "label": "positive"}]}]
+"""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from bertie.errors import DataError
+from bertie.files import read_json
+from bertie.serve.admission import Admission, Refused
+from bertie.serve.errors import Refusal
+from bertie.serve.routes import BY_PATH, PIPELINE
+from bertie.serve.served import Call
+
+if TYPE_CHECKING:
+    from bertie.serve.served import Served
+
+FILE, MASK = "golden.json", "[MASK]"
+TOLERANCE = 1e-3  # of numbers between 0 and 1; relative to larger ones
+
+
+async def check(model: "Served", admission: Admission) -> None:
+    """Raises DataError when an answer is wrong, or there is none."""
+    route, request = sample(model)
+    first, again = [await answered(model, route, request, admission) for _ in range(2)]
+    if found := difference(first, again):
+        raise DataError(f"{model.folder}: the same request had two different answers: {found}.")
+    path = model.folder / FILE
+    for number, row in enumerate(read_golden(path) if path.is_file() else ()):
+        answer = await answered(model, row["route"], row["request"], admission)
+        if found := difference(row["answer"], answer):
+            raise DataError(f"{path}: the answer to request {number} is not the one expected: {found}.")
+
+
+def sample(model: "Served") -> tuple[str, Any]:
+    """A route, and a request that the model should be able to answer there."""
+    if model.predictor.answers:
+        line = model.predictor.task.sample(model.predictor.texts)
+        return "/answer", {"inputs": [json.loads(line) if line.startswith("{") else line]}
+    route = BY_PATH[PIPELINE[model.kinds[0]]]
+    mask = model.tokenizer.special_tokens.get("mask") or MASK
+    return route.path, json.loads(json.dumps(route.example).replace(MASK, mask))
+
+
+async def answered(model: "Served", path: str, request: Any, admission: Admission) -> Any:
+    """The answer as JSON. Raises DataError when there is none."""
+    route, call = BY_PATH[path], Call(model, admission)
+    try:
+        with call.held:
+            body = route.adapter.validate_python(request)
+            return orjson.loads(orjson.dumps(await route.work(call, body), option=orjson.OPT_SERIALIZE_NUMPY))
+    except Refusal as error:
+        raise DataError(f"{model.folder}: the model does not answer {path}: {error.message}") from None
+    except (Refused, ValueError) as error:
+        raise DataError(f"{model.folder}: the model could not be checked at {path}: {error}") from None
+
+
+def read_golden(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file. Raises DataError for another shape."""
+    rows = read_json(path)
+    if not isinstance(rows, list) or not all(
+        isinstance(r, dict) and {"route", "request", "answer"} <= set(r) for r in rows
+    ):
+        raise DataError(f"{path} is not a list of objects with route, request and answer.")
+    for row in rows:
+        if row["route"] not in BY_PATH:
+            raise DataError(f"{path}: there is no route {json.dumps(row['route'])}.")
+    return rows
+
+
+def difference(expected: Any, found: Any, where: str = "answer", *, tolerance: float = TOLERANCE) -> str:
+    """Where two JSON values differ, numbers by more than `tolerance`; "" where they are alike."""
+    if isinstance(expected, bool) or not isinstance(expected, (int, float, list, dict)):
+        return "" if expected == found else f"{where} differs"
+    if isinstance(expected, (int, float)):
+        alike = isinstance(found, (int, float)) and abs(expected - found) <= tolerance * max(1.0, abs(expected))
+        return "" if alike else f"{where} is {str(found)[:40]}, not {expected}"
+    if type(expected) is not type(found) or len(expected) != len(found):
+        return f"{where} has another shape"
+    pairs = expected.items() if isinstance(expected, dict) else enumerate(expected)
+    if isinstance(expected, dict) and set(expected) != set(found):
+        return f"{where} has other keys"
+    for key, value in pairs:
+        if told := difference(value, found[key], f"{where}[{key!r}]", tolerance=tolerance):
+            return told
+    return ""

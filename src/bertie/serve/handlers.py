@@ -1,0 +1,452 @@
+"""What each route does: a request's body -> what the model is asked -> the JSON that its clients expect."""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bertie.data.rows import flat
+from bertie.data.tables import MAX_TEXT, Example, InvalidRow, TableFormat
+from bertie.errors import BertieError
+from bertie.infer.engine import Array
+from bertie.infer.fill import Masked
+from bertie.infer.pairs import HEAD, verdicts
+from bertie.metrics.tags import OUTSIDE, entities
+from bertie.serve import schemas
+from bertie.serve.errors import Refusal
+from bertie.serve.served import Answer, Call
+from bertie.tasks import Prediction
+from bertie.tasks.arrays import sigmoid, unit
+from bertie.tasks.relation import Entity, RelationExample
+from bertie.tasks.source import ids_of
+from bertie.tasks.tagging import TagPrediction
+
+MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
+MOST_EMBEDDINGS = 2048  # of one request, as OpenAI has it
+UNLABELLED = TableFormat(labelled=False)
+
+
+def examples_of(texts: Sequence[Sequence[str]], most: int = MOST_INPUTS, name: str = "inputs") -> list[Example]:
+    """Examples of one or two texts each. Raises Refusal for none, for too many, and for empty texts."""
+    check_count(texts, most, name)
+    for number, parts in enumerate(texts):
+        if len(parts) not in (1, 2):
+            raise Refusal("Validation", f"Input {number} has {len(parts)} texts; one or two were expected.", param=name)
+        if not all(part.strip() for part in parts):
+            raise Refusal("Validation", f"Input {number} is an empty text.", param=name)
+    return [Example(tuple(parts), None, number) for number, parts in enumerate(texts, 1)]
+
+
+def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inputs") -> None:
+    """Raise Refusal for no input, and for more than `most`."""
+    if not inputs:
+        raise Refusal("Empty", f"`{name}` is empty.", param=name)
+    if len(inputs) > most:
+        raise Refusal(
+            "Validation", f"The request has {len(inputs):,} {name}; at most {most:,} are taken at once.", param=name
+        )
+
+
+def check_texts(call: Call, examples: Sequence[Example]) -> None:
+    """Raise Refusal for pairs where the model was trained on single texts, and the other way round."""
+    settings = call.model.tokenizer.settings.get("bertie")
+    trained = settings.get("texts") if isinstance(settings, dict) else None
+    wrong = [number for number, example in enumerate(examples) if trained and len(example.texts) != trained]
+    if wrong:
+        wants = "pairs of texts" if trained == 2 else "single texts"
+        raise Refusal("Validation", f"Model {call.model.name!r} was trained on {wants}; input {wrong[0]} is not one.")
+
+
+def as_list(inputs: Any) -> tuple[list[Any], bool]:
+    """A list of inputs, and whether there was one alone."""
+    return (inputs, False) if isinstance(inputs, list) else ([inputs], True)
+
+
+# Vectors -------------------------------------------------------------------------------------------------------------
+
+
+async def vectors(
+    call: Call, inputs: Sequence[Any], *, most: int, name: str, prompt: str = "", normalize: bool | None = None
+) -> Array:
+    """One vector for each text or list of token ids. -> (N, H)"""
+    check_count(inputs, most, name)
+    task = replace(call.model.embedder, normalize=call.model.embedder.normalize if normalize is None else normalize)
+    if any(isinstance(one, list) for one in inputs):
+        segments = [[text_ids(call, one, prompt)] for one in inputs]
+        answers = await call.predict([Example(("",))] * len(segments), task, segments=segments)
+    else:
+        answers = await call.predict(examples_of([(prompt + one,) for one in inputs], most, name), task)
+    found = np.array([answer.raw for answer in answers], np.float32)
+    return unit(found) if task.normalize else found
+
+
+def text_ids(call: Call, text: str | Sequence[int], prompt: str = "") -> list[int]:
+    """The ids of a text, or those given. Raises Refusal for an empty text."""
+    if not isinstance(text, str):
+        return token_ids(call, text)
+    if not text.strip():
+        raise Refusal("Validation", "An input is an empty text.")
+    call.characters += len(text)
+    return call.model.tokenizer.ids([prompt + text])[0]
+
+
+def token_ids(call: Call, ids: Sequence[int]) -> list[int]:
+    """Ids without special tokens. Raises Refusal for none, and for those that the vocabulary does not have."""
+    tokenizer = call.model.tokenizer
+    if not ids:
+        raise Refusal("Validation", "A list of token ids is empty.")
+    if (most := max(ids)) >= tokenizer.vocab_size:
+        raise Refusal(
+            "Validation", f"There is no token {most}: the vocabulary has ids 0 to {tokenizer.vocab_size - 1}."
+        )
+    return [i for i in ids if i not in tokenizer.special_ids]
+
+
+def prompt_of(call: Call, name: str | None) -> str:
+    """The text of a prompt. Raises Refusal for an unknown one."""
+    if name is None:
+        return ""
+    if name not in call.model.prompts:
+        known = ", ".join(sorted(call.model.prompts)) or "none"
+        raise Refusal("Validation", f"Model {call.model.name!r} has no prompt of that name. Known: {known}.")
+    return call.model.prompts[name]
+
+
+def shortened(found: Array, dimensions: int | None, normalize: bool) -> Array:
+    """The first dimensions of vectors. Raises Refusal for more than there are."""
+    if dimensions is None:
+        return found
+    if dimensions > found.shape[1]:
+        raise Refusal("Validation", f"`dimensions` is {dimensions}; vectors have {found.shape[1]}.", param="dimensions")
+    cut: Array = np.ascontiguousarray(found[:, :dimensions])
+    return unit(cut) if normalize else cut
+
+
+async def embed(call: Call, body: schemas.EmbedBody) -> Any:
+    """[[0.1, ...]]"""
+    inputs, _ = as_list(body.inputs)
+    prompt = prompt_of(call, body.prompt_name)
+    found = await vectors(
+        call, inputs, most=MOST_INPUTS, name="inputs", prompt=prompt, normalize=body.normalize is not False
+    )
+    return shortened(found, body.dimensions, body.normalize is not False)
+
+
+async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
+    """[[[0.1, ...]]]: per text, per token."""
+    inputs, _ = as_list(body.inputs)
+    check_count(inputs)
+    prompt = prompt_of(call, body.prompt_name)
+    call.take(len(inputs))
+    segments = [[text_ids(call, one, prompt)] for one in inputs]
+    encoded = await call.encode([Example(("",))] * len(segments), call.model.embedder, segments)
+    call.cut(encoded, call.model.embedder)
+    found = (await call.arrays(encoded.packed(), ("last_hidden_state",)))["last_hidden_state"]
+    return np.split(found, encoded.starts[1:-1])
+
+
+async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:
+    """OpenAI's list of embeddings; base64 is little-endian float32."""
+    single = isinstance(body.input, str) or bool(body.input and isinstance(body.input[0], int))
+    inputs: list[Any] = [body.input] if single else list(body.input)
+    found = await vectors(call, inputs, most=MOST_EMBEDDINGS, name="input", normalize=None)
+    found = shortened(found, body.dimensions, normalize=True)
+    coded = (
+        [base64.b64encode(one.astype("<f4").tobytes()).decode() for one in found]
+        if body.encoding_format == "base64"
+        else found
+    )
+    data = [{"object": "embedding", "index": index, "embedding": one} for index, one in enumerate(coded)]
+    usage = {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
+    return {"object": "list", "data": data, "model": call.model.name, "usage": usage}
+
+
+async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
+    """[0.1, 0.7]"""
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    check_count(body.inputs.sentences, MOST_INPUTS, "sentences")
+    found = await vectors(call, texts, most=MOST_INPUTS + 1, name="sentences", normalize=True)
+    return found[1:] @ found[0]
+
+
+# One label or number for a text or a pair ----------------------------------------------------------------------------
+
+
+def ranked(prediction: Prediction) -> list[dict[str, Any]]:
+    """Labels with their probabilities, the most probable first; a number as the score of its name."""
+    scores = prediction.scores or {"score": float(prediction.label)}
+    return [{"score": score, "label": label} for label, score in sorted(scores.items(), key=lambda one: -one[1])]
+
+
+def raw_scores(call: Call, answer: Answer) -> Answer:
+    """The same answer with the head's own outputs for scores."""
+    names = call.model.predictor.labels
+    assert answer.raw is not None
+    return replace(
+        answer, prediction=Prediction(answer.prediction.label, None, dict(zip(names, answer.raw.tolist(), strict=True)))
+    )
+
+
+async def classified(call: Call, examples: Sequence[Example], *, raw: bool = False) -> list[list[dict[str, Any]]]:
+    """The labels of each example, best first."""
+    check_texts(call, examples)
+    answers = await call.predict(examples)
+    return [ranked((raw_scores(call, answer) if raw else answer).prediction) for answer in answers]
+
+
+async def predict(call: Call, body: schemas.PredictBody) -> Any:
+    """[{"score", "label"}], of a batch a list of those."""
+    inputs = body.inputs
+    if isinstance(inputs, str):
+        return (await classified(call, examples_of([[inputs]]), raw=body.raw_scores))[0]
+    flat_pair = [one for one in inputs if isinstance(one, str)]
+    if flat_pair:
+        return (await classified(call, examples_of([flat_pair]), raw=body.raw_scores))[0]
+    return await classified(call, examples_of([one for one in inputs if isinstance(one, list)]), raw=body.raw_scores)
+
+
+async def text_classification(call: Call, body: schemas.PipelineBody) -> Any:
+    """transformers' pipeline behind Hugging Face's API: for each text a list of labels."""
+    inputs, _ = as_list(body.inputs)
+    found = await classified(call, examples_of([[one] for one in inputs]))
+    return [labels[: body.parameters.top_k] for labels in found]
+
+
+async def classify(call: Call, body: schemas.ClassifyBody) -> Any:
+    """For each text its label and all probabilities."""
+    inputs, _ = as_list(body.input)
+    examples = examples_of([[one] if isinstance(one, str) else one for one in inputs], name="input")
+    check_texts(call, examples)
+    answers = await call.predict(examples)
+    data = [{"index": index, **answer.as_json()} for index, answer in enumerate(answers)]
+    return {"object": "list", "model": call.model.name, "data": data, "usage": {"total_tokens": call.tokens}}
+
+
+async def rerank(call: Call, body: schemas.RerankBody) -> Any:
+    """Best first: a list (Text Embeddings Inference), or `results` (Cohere) where `documents` were sent."""
+    cohere = body.documents is not None
+    given = [one if isinstance(one, str) else str(one.get("text", "")) for one in (body.documents or body.texts or [])]
+    name = "documents" if cohere else "texts"
+    answers = await call.predict(examples_of([[body.query, text] for text in given], name=name))
+    odds = [log_odds(answer) for answer in answers]
+    scores = odds if body.raw_scores else sigmoid(np.array(odds, np.float32)).tolist()
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])[: body.top_n]
+    if cohere:
+        shown = {index: {"document": {"text": given[index]}} for index in order if body.return_documents}
+        results = [{"index": index, "relevance_score": scores[index], **shown.get(index, {})} for index in order]
+        usage = {"prompt_tokens": call.tokens, "total_tokens": call.tokens}
+        return {"results": results, "model": call.model.name, "usage": usage}
+    texts = {index: {"text": given[index]} for index in order if body.return_text}
+    return [{"index": index, "score": scores[index], **texts.get(index, {})} for index in order]
+
+
+def log_odds(answer: Answer) -> float:
+    """How much better "answers the question" is than not: of two outputs the difference, of one the output."""
+    assert answer.raw is not None
+    return float(answer.raw[-1] - answer.raw[0]) if len(answer.raw) > 1 else float(answer.raw[0])
+
+
+# Rows as `bertie predict` reads them ---------------------------------------------------------------------------------
+
+
+async def answer(call: Call, body: schemas.AnswerBody) -> Any:
+    """The model's task, whatever it is: records as `bertie predict` writes them."""
+    inputs, _ = as_list(body.inputs)
+    check_count(inputs)
+    return told(call, await call.predict([row_example(call, row, number) for number, row in enumerate(inputs)]))
+
+
+def row_example(call: Call, row: schemas.Row, number: int) -> Example:
+    """The example of one row, as the task reads the rows of a table. Raises Refusal for one that it cannot use."""
+    if isinstance(row, str):
+        row = {"text": row}
+    elif isinstance(row, list):
+        row = dict(zip(("text1", "text2"), row, strict=False)) if len(row) == 2 else {"text": " ".join(row)}
+    task = call.model.predictor.task
+    try:
+        fields = flat(row)
+        found = task.example(fields, task.columns(tuple(fields), UNLABELLED, f"Input {number}"), number + 1)
+    except (BertieError, RecursionError) as error:
+        raise Refusal("Validation", str(error).partition(" Name ")[0]) from None
+    if isinstance(found, InvalidRow):
+        raise Refusal("Validation", f"Input {number}: {found.reason}.")
+    check_texts(call, [found] if len(found.texts) <= 2 else [])
+    return found
+
+
+def told(call: Call, answers: Sequence[Answer]) -> dict[str, Any]:
+    """Bertie's own form of answers."""
+    return {"model": call.model.name, "answers": [one.as_json() for one in answers]}
+
+
+async def choose(call: Call, body: schemas.ChooseBody) -> Any:
+    """Which choice fits, with the probability of each."""
+    inputs, _ = as_list(body.inputs)
+    check_count(inputs)
+    examples = [Example((one.context, *one.choices), None, number) for number, one in enumerate(inputs, 1)]
+    check_not_empty(examples)
+    return told(call, await call.predict(examples))
+
+
+async def relate(call: Call, body: schemas.RelateBody) -> Any:
+    """How two names in a text are related."""
+    inputs, _ = as_list(body.inputs)
+    check_count(inputs)
+    examples = []
+    for number, one in enumerate(inputs):
+        spans = sorted(((one.subject.start, one.subject.end), (one.object.start, one.object.end)))
+        if not (spans[0][0] < spans[0][1] <= spans[1][0] < spans[1][1] <= len(one.text)):
+            raise Refusal("Validation", f"Input {number}: the two names must lie in the text, one after the other.")
+        names = tuple(Entity(name.start, name.end, name.type) for name in (one.subject, one.object))
+        examples.append(RelationExample((one.text,), None, number + 1, "", names))
+    check_not_empty(examples)
+    return told(call, await call.predict(examples))
+
+
+def check_not_empty(examples: Sequence[Example]) -> None:
+    """Raise Refusal for an empty text, or one that is too long to be read."""
+    for number, example in enumerate(examples):
+        if not all(text.strip() for text in example.texts):
+            raise Refusal("Validation", f"Input {number} has an empty text.")
+        if max(map(len, example.texts)) > MAX_TEXT:
+            raise Refusal("TooLarge", f"Input {number} has more than {MAX_TEXT:,} characters.")
+
+
+# Pipelines -----------------------------------------------------------------------------------------------------------
+
+
+async def token_classification(call: Call, body: schemas.TagBody) -> Any:
+    """[{"entity_group", "score", "word", "start", "end"}]: offsets count code points."""
+    inputs, single = as_list(body.inputs)
+    answers = await call.predict(examples_of([[one] for one in inputs]))
+    words = body.parameters.aggregation_strategy == "none"
+    found = [tagged(answer.prediction, words=words, ignore=body.parameters.ignore_labels) for answer in answers]
+    return found[0] if single else found
+
+
+def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> list[dict[str, Any]]:
+    """The words of a sentence with their tags, or its entities; an entity's score is the mean of its words'."""
+    assert isinstance(prediction, TagPrediction)
+    sure, spans, text, found = prediction.probabilities, prediction.spans, prediction.text, []
+    if words:
+        for number, (tag, p, (start, end)) in enumerate(zip(prediction.label, sure, spans, strict=True)):
+            if tag not in ignore:
+                found.append(
+                    {"entity": tag, "score": p, "index": number, "word": text[start:end], "start": start, "end": end}
+                )
+        return found
+    for kind, first, last in entities(prediction.label):
+        if kind not in ignore and kind != OUTSIDE:
+            start, end = spans[first][0], spans[last - 1][1]
+            score = sum(sure[first:last]) / (last - first)
+            found.append({"entity_group": kind, "score": score, "word": text[start:end], "start": start, "end": end})
+    return found
+
+
+async def question_answering(call: Call, body: schemas.QuestionBody) -> Any:
+    """{"answer", "score", "start", "end"} with the no-answer score; with top_k a list of spans."""
+    inputs, single = as_list(body.inputs)
+    examples = examples_of([[one.question, one.context] for one in inputs])
+    found = [spans(call, one, body.parameters.top_k) for one in await call.predict(examples)]
+    return found[0] if single else found
+
+
+def spans(call: Call, one: Answer, top_k: int | None) -> Any:
+    """The answer of one question; one that is not there is "" at 0, as in transformers."""
+    record = one.as_json()
+    best = record.pop("n_best")
+    if top_k and top_k > 1:
+        return [
+            {"answer": span["text"], "score": span["probability"], "start": span["start"], "end": span["end"]}
+            for span in best[:top_k]
+        ]
+    none = not record["answer"]
+    score = record["no_answer_probability"] if none else record["probability"]
+    shown = {name: record[name] for name in ("no_answer_score", "no_answer_probability", "tokens", "truncated")}
+    where = {"start": 0, "end": 0} if none else {"start": record["start"], "end": record["end"]}
+    others = [{"answer": span["text"], **{k: span[k] for k in ("start", "end", "probability")}} for span in best]
+    return {"answer": record["answer"], "score": score, **where, **shown, "n_best": others, "model": call.model.name}
+
+
+async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
+    """[{"score", "token", "token_str", "sequence"}]; of several masks, or several texts, lists of those."""
+    inputs, single = as_list(body.inputs)
+    examples_of([[one] for one in inputs])
+    tokenizer, top, found = call.model.tokenizer, body.parameters.top_k or 5, []
+    call.take(len(inputs))
+    for text in inputs:
+        try:
+            masked = Masked.of(tokenizer, text, max_length=call.model.predictor.max_length)
+        except BertieError as error:
+            raise Refusal("Validation", str(error)) from None
+        logits = (await call.arrays(masked.ids, ("mlm",)))["mlm"]
+        masks = [
+            [
+                {
+                    "score": one.probability,
+                    "token": tokenizer.token_to_id(one.token),
+                    "token_str": one.token,
+                    "sequence": one.text,
+                }
+                for one in proposals
+            ]
+            for proposals in masked.proposals(logits, tokenizer, top=top)
+        ]
+        found.append(masks[0] if len(masks) == 1 else masks)
+    return found[0] if single else found
+
+
+async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
+    """Whether the second text follows the first, or stands in its right order."""
+    inputs, _ = as_list(body.inputs)
+    examples = examples_of([[one.first, one.second] for one in inputs])
+    call.take(len(examples))
+    encoded = await call.encode(examples, call.model.embedder, list(ids_of(examples, call.model.tokenizer)))
+    cut = call.cut(encoded, call.model.embedder)
+    logits = (await call.arrays(encoded.packed(), (HEAD,)))[HEAD]
+    found = zip(verdicts(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)
+    answers = [{**one.as_json(), "tokens": tokens, "truncated": truncated} for one, tokens, truncated in found]
+    return {"model": call.model.name, "answers": answers}
+
+
+# Tokens --------------------------------------------------------------------------------------------------------------
+
+
+async def tokenize(call: Call, body: schemas.TokenizeBody) -> Any:
+    """[[{"id", "text", "special", "start", "stop"}]]: start and stop are UTF-8 bytes, char_start and char_stop code
+    points.
+    """
+    inputs, _ = as_list(body.inputs)
+    check_count(inputs)
+    call.take(len(inputs))
+    inline = sum(map(len, inputs)) < 2_000
+    return await call.beside(
+        lambda: [tokens_of(call, text, special=body.add_special_tokens) for text in inputs], inline=inline
+    )
+
+
+def tokens_of(call: Call, text: str, *, special: bool) -> list[dict[str, Any]]:
+    """The tokens of one text."""
+    encoding, found = call.model.tokenizer.encode(text), []
+    places = np.cumsum([0, *(len(character.encode()) for character in text)])
+    for i, token, (start, stop), of in zip(
+        encoding.ids, encoding.tokens, encoding.offsets, encoding.sequence_ids, strict=True
+    ):
+        if of is None and not special:
+            continue
+        where = {"start": int(places[start]), "stop": int(places[stop]), "char_start": start, "char_stop": stop}
+        none = dict.fromkeys(where)
+        found.append({"id": i, "text": token, "special": of is None, **(none if of is None else where)})
+    return found
+
+
+async def decode(call: Call, body: schemas.DecodeBody) -> Any:
+    """["text"]"""
+    check_count(body.ids, 1 << 20, "ids")
+    lists = [one for one in body.ids if isinstance(one, list)] or [[i for i in body.ids if isinstance(i, int)]]
+    for ids in lists:
+        token_ids(call, ids)  # raises for an id that there is not
+    decode = call.model.tokenizer.decode
+    return [decode(ids, skip_special_tokens=body.skip_special_tokens) for ids in lists]

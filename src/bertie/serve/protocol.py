@@ -1,0 +1,109 @@
+"""uvicorn's HTTP protocol with limits of its own: slow and endless headers, slow readers, idle clients."""
+
+import asyncio
+from asyncio import TimerHandle
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+MAX_HEADER_BYTES = 32_768
+MAX_HEADERS = 100
+MAX_CONNECTIONS = 4_096
+HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
+WRITE_S = 20.0  # until a client that reads slowly must have made room, or a closing connection be empty
+
+
+class Protocol(HttpToolsProtocol):
+    """One connection."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._header_bytes = self._count = 0
+        self._reading_headers = True
+        self._header_timer: TimerHandle | None = None
+        self._write_timer: TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.abort()
+            return
+        self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the timers."""
+        for timer in (self._header_timer, self._write_timer):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Count the bytes of headers; a bare line feed ends no line of them."""
+        if self._reading_headers:
+            self._header_bytes += min(len(data), _headers_in(data))
+            if self._header_bytes > MAX_HEADER_BYTES:
+                self.send_400_response("The headers are too large.")
+                return
+        super().data_received(data)
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self._count, self._reading_headers = 0, True
+        if self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One header; an error ends the connection with 400."""
+        self._count += 1
+        if self._count > MAX_HEADERS:
+            raise ValueError("too many headers")
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The headers are there. Two that contradict each other about the body's end are refused."""
+        names = [name for name, _ in self.headers]
+        if names.count(b"content-length") + names.count(b"transfer-encoding") > 1 or names.count(b"host") > 1:
+            raise ValueError("contradicting headers")
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+        self._header_bytes, self._reading_headers = 0, False
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        """The next bytes are headers again."""
+        self._reading_headers = True
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        super().pause_writing()
+        self._write_timer = self.loop.call_later(WRITE_S, self._abort)
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        super().resume_writing()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def timeout_keep_alive_handler(self) -> None:
+        """An idle connection is closed; one that still has something to send gets a little time for it."""
+        super().timeout_keep_alive_handler()
+        self.loop.call_later(WRITE_S, self._abort)
+
+    def _too_slow(self) -> None:
+        self._header_timer = None
+        if not self.transport.is_closing():
+            self.transport.abort()
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+
+def _headers_in(data: bytes) -> int:
+    """How many of these bytes belong to headers, where they may hold the end of them."""
+    end = data.find(b"\r\n\r\n")
+    return len(data) if end < 0 else end

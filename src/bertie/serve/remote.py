@@ -1,0 +1,160 @@
+"""`Worker`: a model in another process, as the server sees it. It is started again when it dies."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from numpy.typing import NDArray
+
+from bertie.data.ids import Ids
+from bertie.errors import BertieError, DataError, UsageError
+from bertie.infer.engine import Engine, Facts
+from bertie.serve import wire
+
+MAX_BUFFER = 1 << 26  # bytes of a reply that the stream holds before it is read
+RESTART_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # waits between starts that fail one after another
+
+
+class WorkerDied(Exception):
+    """The process ended, or did not answer in time, with a batch in its hands."""
+
+
+class BatchFailed(Exception):
+    """The engine raised an error for a batch; the process goes on."""
+
+
+@dataclass(frozen=True)
+class WorkerSettings:
+    """What a worker process is started with. threads: of its numerical library; None: as many as there are cores."""
+
+    model: str
+    precision: str = "fp32"
+    device: str = "auto"
+    threads: int | None = None
+    start_s: float = 300.0
+    batch_s: float = 120.0
+
+
+class Worker:
+    """One process with one model. `run` is for one caller at a time."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self.facts: Facts | None = None
+        self.starts = 0
+        self.sha = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs and has loaded its model."""
+        return self._streams is not None and self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number; None before it is started."""
+        return self._process.pid if self._process else None
+
+    async def start(self) -> Facts:
+        """Start the process and wait for its model. Raises what loading the folder raised."""
+        await self.stop()
+        ours, theirs = socket.socketpair()
+        given = {name: getattr(self.settings, name) for name in ("model", "precision", "device", "threads")}
+        command = [sys.executable, "-m", "bertie.serve.worker", str(theirs.fileno()), json.dumps(given)]
+        try:
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        finally:
+            theirs.close()
+        ours.setblocking(False)
+        self._streams = await asyncio.open_connection(sock=ours, limit=MAX_BUFFER)
+        self.starts += 1
+        try:
+            header, _ = await asyncio.wait_for(self._receive(), self.settings.start_s)
+        except (WorkerDied, TimeoutError) as error:
+            code = await self.stop()
+            why = (
+                f"took more than {self.settings.start_s:.0f} s"
+                if isinstance(error, TimeoutError)
+                else f"ended ({code})"
+            )
+            raise BertieError(f"{self.settings.model}: the process that loads the model {why}.") from None
+        if "error" in header:
+            await self.stop()
+            raise {2: UsageError, 3: DataError}.get(header["exit_code"], BertieError)(header["error"])
+        self.facts, self.sha = facts_of_json(header["facts"]), header["sha"]
+        return self.facts
+
+    async def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+        """`Engine.run` in the process. Raises BatchFailed, or WorkerDied; then `start` is to be called again."""
+        if self._streams is None:
+            raise WorkerDied
+        try:
+            for part in wire.packed({"outputs": list(outputs)}, wire.arrays_of(ids)):
+                self._streams[1].write(part)
+            await self._streams[1].drain()
+            header, arrays = await asyncio.wait_for(self._receive(), self.settings.batch_s)
+        except (OSError, TimeoutError) as error:
+            raise WorkerDied from error
+        if "error" in header:
+            raise BatchFailed(header["error"])
+        return arrays
+
+    async def _receive(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+        assert self._streams is not None
+        reader = self._streams[0]
+        try:
+            header_size, size = wire.PREFIX.unpack(await reader.readexactly(wire.PREFIX.size))
+            return wire.unpacked(await reader.readexactly(header_size), await reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise WorkerDied from None
+
+    async def restart(self, on_failure: Callable[[str], None]) -> None:
+        """Start until it succeeds, waiting longer after each failure. on_failure: told why a start failed."""
+        for attempt in range(1_000_000):
+            await asyncio.sleep(RESTART_S[min(attempt, len(RESTART_S) - 1)])
+            try:
+                await self.start()
+                return
+            except (BertieError, OSError) as error:
+                on_failure(str(error))
+
+    async def stop(self) -> int | None:
+        """End the process; -> its exit status."""
+        if self._streams is not None:
+            self._streams[1].close()
+            with suppress(OSError):
+                await self._streams[1].wait_closed()
+            self._streams = None
+        if self._process is None:
+            return None
+        if self._process.poll() is None:
+            self._process.kill()
+        return await asyncio.to_thread(self._process.wait)
+
+
+class FactsAlone:
+    """The facts of a model that runs elsewhere, where an `Engine` is asked for what it is."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
+        """Not here: batches go to the worker process."""
+        raise NotImplementedError("batches go to the worker process")
+
+
+def engine_for(facts: Facts) -> Engine:
+    """What a Predictor needs of an engine to encode and decode."""
+    return FactsAlone(facts)
+
+
+def facts_of_json(value: dict[str, Any]) -> Facts:
+    """The facts a worker sent."""
+    return Facts(**{**value, "labels": tuple(value["labels"])})

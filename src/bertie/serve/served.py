@@ -1,0 +1,275 @@
+"""`Served`: one model of the server, and `Call`: one request's way through it.
+
+examples -> token ids -> admission -> batches -> arrays -> predictions
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from bertie.data.ids import Ids
+from bertie.data.tables import Example
+from bertie.errors import BertieError
+from bertie.files import read_json
+from bertie.infer.engine import Array, Facts
+from bertie.infer.pairs import HEAD, Kind, kind_of
+from bertie.infer.predict import Predictor
+from bertie.serve.admission import Admission, Refused
+from bertie.serve.batcher import Batcher, Failed
+from bertie.serve.errors import Refusal
+from bertie.tasks import Prediction, Task, name_of
+from bertie.tasks.answerer import Answerer
+from bertie.tasks.arrays import vote
+from bertie.tasks.embed import EmbedTask, of_folder
+from bertie.tasks.source import Encoded, TooLong, encode_ids, ids_of
+from bertie.text.tokenizer import Tokenizer
+
+T = TypeVar("T")
+Segments = Sequence[Sequence[Sequence[int]]]
+"""For each example its one or two texts as token ids."""
+INLINE_CHARACTERS = 2_000  # texts that are cut into tokens sooner than a thread would begin to
+INLINE_TOKENS = 2_000  # answers that are decoded sooner
+POOL = ThreadPoolExecutor(2, "bertie-text")
+PROMPTS = "config_sentence_transformers.json"
+VECTORS = "vectors"  # what every encoder can answer with
+
+
+@dataclass(eq=False)
+class Served:
+    """A model under its name.
+
+    sha: of its config and weights. generation: how often it was loaded. calls: requests that use it now.
+    """
+
+    name: str
+    folder: Path
+    batcher: Batcher
+    sha: str = ""
+    generation: int = 1
+    calls: int = 0
+
+    @property
+    def facts(self) -> Facts:
+        """What the model is."""
+        return self.batcher.facts
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The tokenizer, the task and how texts are read."""
+        from bertie.serve.remote import engine_for
+
+        found = Predictor(engine_for(self.facts), Tokenizer.load(self.folder))
+        told, longest = of_folder(self.folder)
+        if (self.folder / "modules.json").is_file() and not found.answers:
+            found.task, found.too_long = told, "truncate"
+            found.max_length = min(found.max_length, longest or found.max_length)
+        return found
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """That of the folder."""
+        return self.predictor.tokenizer
+
+    @cached_property
+    def embedder(self) -> EmbedTask:
+        """How vectors are made: as trained, else the mean of the tokens."""
+        task = self.predictor.task if self.predictor.answers else None
+        return task if isinstance(task, EmbedTask) else of_folder(self.folder)[0]
+
+    @cached_property
+    def prompts(self) -> dict[str, str]:
+        """What sentence-transformers puts before texts, by name."""
+        path = self.folder / PROMPTS
+        found = read_json(path).get("prompts") if path.is_file() else None
+        return {name: text for name, text in found.items() if isinstance(text, str)} if isinstance(found, dict) else {}
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """What it can be asked: its task first, then the heads of pre-training, then vectors."""
+        task = (name_of(self.predictor.task),) if self.predictor.answers else ()
+        return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), VECTORS)
+
+    @cached_property
+    def pair_kind(self) -> Kind:
+        """Which verdict its head on pairs gives."""
+        return kind_of(self.folder)
+
+    @cached_property
+    def run(self) -> dict[str, Any] | None:
+        """The run that the folder lies in, if any."""
+        settings = self.folder.parent / "run.yaml"
+        if not settings.is_file():
+            return None
+        import xxhash
+
+        return {"name": self.folder.parent.name, "settings_xxh3": xxhash.xxh3_128_hexdigest(settings.read_bytes())}
+
+    def info(self) -> dict[str, Any]:
+        """What /info tells of it."""
+        facts, labels = self.facts, {str(i): label for i, label in enumerate(self.facts.labels)}
+        names = {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
+        kind = self.kinds[0]
+        public = {"sequence": "classifier", "multilabel": "classifier", "rank": "reranker", "regression": "reranker"}
+        model_type = {"embedding": {"pooling": self.embedder.pooling}} if kind in ("embed", VECTORS) else None
+        task = self.predictor.task if self.predictor.answers else None
+        return {
+            "model_id": self.name,
+            "model_sha": self.sha,
+            "model_dtype": facts.precision,
+            "model_type": model_type or {public.get(kind, kind): names if labels else {}},
+            "max_input_length": self.predictor.max_length,
+            "answers": list(self.kinds),
+            "labels": list(self.facts.labels),
+            "texts": self.predictor.texts,
+            "too_long": self.predictor.too_long,
+            "calibrated": getattr(task, "temperature", 1.0) != 1.0,
+            "device": facts.device,
+            "hidden_size": facts.hidden_size,
+            "mask_token": self.tokenizer.special_tokens.get("mask"),
+            "prompts": sorted(self.prompts),
+            "run": self.run,
+            "generation": self.generation,
+        }
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer with what was read for it. raw: the head's outputs, the mean over windows, where they are one row."""
+
+    prediction: Prediction
+    tokens: int
+    truncated: bool
+    windows: int
+    raw: Array | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The prediction's own fields, and how much of the text it rests on."""
+        more = {"windows": self.windows} if self.windows > 1 else {}
+        return {**self.prediction.as_json(), "tokens": self.tokens, "truncated": self.truncated, **more}
+
+
+@dataclass(eq=False)
+class Call:
+    """One request: what it may use, and what it took. Times in seconds."""
+
+    model: Served
+    admission: Admission
+    too_long: TooLong | None = None
+    side: str = "right"
+    characters: int = 0
+    tokens: int = 0
+    longest: int = 0
+    truncated: int = 0
+    texts: int = 0
+    tokenization_s: float = 0.0
+    queue_s: float = 0.0
+    inference_s: float = 0.0
+    held: ExitStack = field(default_factory=ExitStack)
+
+    def take(self, texts: int) -> None:
+        """Be admitted with so many texts, or raise Refused before any work is done."""
+        self.texts += texts
+        self.held.enter_context(self.admission.hold(self.admission.texts, texts, self.model.name))
+
+    def policy_for(self, task: Task) -> TooLong:
+        """What is done with long texts: as the request or the server says, else as the model was trained."""
+        predictor = self.model.predictor
+        return self.too_long or (predictor.too_long if task is predictor.task_or_none else task.too_long)
+
+    async def predict(
+        self, examples: Sequence[Example], task: Task | None = None, *, segments: Segments | None = None
+    ) -> list[Answer]:
+        """Answers of the model's task, or of another that it has the arrays for. segments: the texts as token ids."""
+        predictor = self.model.predictor
+        task = task or predictor.task
+        self.take(len(examples))
+        self.characters += sum(len(text) for example in examples for text in example.texts)
+        encoded = await self.encode(examples, task, segments)
+        found = (await self.arrays(encoded.packed(), (task.output,)))[task.output]
+        decode = partial(task.decode, found, encoded, examples)
+        predictions = await self.beside(decode, inline=len(encoded.ids) <= INLINE_TOKENS)
+        raw = vote(found, encoded) if found.ndim == 2 and len(found) == len(encoded.lengths) else [None] * len(examples)
+        tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
+        windows = np.where(encoded.fits | np.array(cut, bool), 1, np.diff(encoded.windows)).tolist()
+        return [Answer(*parts) for parts in zip(predictions, tokens, cut, windows, raw, strict=True)]
+
+    async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
+        """Token ids of examples, by the policy of the request, the server or the model."""
+        predictor, policy = self.model.predictor, self.policy_for(task)
+        if self.side == "left" and not _plain(task):
+            raise Refusal("Validation", "truncation_direction left is for texts that are classified or embedded.")
+
+        def encode() -> Encoded:
+            if segments is None and self.side == "right":
+                return task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long=policy)
+            return encode_ids(
+                ids_of(examples, predictor.tokenizer) if segments is None else segments,
+                predictor.tokenizer,
+                max_length=predictor.max_length,
+                too_long=policy,
+                keep="end" if self.side == "left" else "start",
+            )
+
+        started = time.perf_counter()
+        try:
+            encoded = await self.beside(encode, inline=self.characters <= INLINE_CHARACTERS)
+        except BertieError as error:
+            raise Refusal("Validation", str(error)) from None
+        self.tokenization_s += time.perf_counter() - started
+        if policy == "error" and len(encoded.too_long):
+            first = int(encoded.too_long[0])
+            raise Refusal(
+                "Validation",
+                f"Input {first} has more than the {predictor.max_length:,} tokens that the model reads. Send a shorter "
+                "text, or let it be cut with truncate: true.",
+            )
+        return encoded
+
+    def cut(self, encoded: Encoded, task: Task) -> list[bool]:
+        """Of each example, whether something of it was not read; counted."""
+        cut = [False] * len(encoded) if self.policy_for(task) == "window" else (~encoded.fits).tolist()
+        self.truncated += sum(cut)
+        return cut
+
+    async def arrays(self, ids: Ids, outputs: Sequence[str]) -> dict[str, Array]:
+        """The model's arrays. Raises Refusal when there is no room, or the model fails."""
+        tokens, name = len(ids.input_ids), self.model.name
+        budget = self.admission.tokens[name]
+        if tokens > budget.most:
+            raise Refusal(
+                "TooLarge",
+                f"The request has {tokens:,} tokens; the server takes {budget.most:,} at once. Send it in parts.",
+                reason="tokens",
+            )
+        with self.admission.hold(budget, tokens, name):
+            try:
+                found, job = await self.model.batcher.run(ids, outputs)
+            except Failed as error:
+                raise Refusal("Backend", str(error)) from None
+        self.tokens += tokens
+        self.longest = max(self.longest, int(ids.lengths.max(initial=0)))
+        self.queue_s += job.waited_s
+        self.inference_s += job.ran_s
+        return found
+
+    async def beside(self, work: Callable[[], T], *, inline: bool) -> T:
+        """Do small work here, other work in a thread, so that the server goes on meanwhile."""
+        return work() if inline else await asyncio.get_running_loop().run_in_executor(POOL, work)
+
+
+def _plain(task: Task) -> bool:
+    return type(task).encode in (Answerer.encode, EmbedTask.encode)
+
+
+def refused(error: Refused) -> Refusal:
+    """What a client is told that is not let in."""
+    headers = {"Retry-After": f"{error.retry_after_s:.0f}"}
+    return Refusal("Overloaded", str(error), headers=headers, reason=error.reason)

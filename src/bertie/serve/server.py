@@ -1,0 +1,225 @@
+"""The server process: its socket, its signals, its log, and the order in which things start and end.
+
+SIGTERM or Ctrl-C: not ready at once, what was admitted is answered, exit 0. A second one: exit now. SIGHUP: reload.
+"""
+
+import asyncio
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+import uvicorn
+
+from bertie.errors import BertieError, UsageError
+from bertie.serve.admission import Admission, Budget
+from bertie.serve.app import Application
+from bertie.serve.fleet import Fleet
+from bertie.serve.guard import Limits
+from bertie.serve.metrics import Metrics
+from bertie.serve.protocol import Protocol
+from bertie.serve.remote import WorkerSettings
+from bertie.tasks.source import TooLong
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+FILES = 8_192  # descriptors, where the system allows so many
+FORCED = 130  # exit status after a second signal
+
+
+@dataclass
+class Options:
+    """What `bertie serve` was told."""
+
+    models: Mapping[str, Path]
+    host: str = "127.0.0.1"
+    port: int = 3000
+    keys: tuple[str, ...] = ()
+    no_key: bool = False
+    hosts: tuple[str, ...] = ()
+    too_long: TooLong | None = None
+    max_concurrent: int = 512
+    max_batch_tokens: int | None = None
+    max_queued_tokens: int = 65_536
+    max_body_bytes: int = 2_000_000
+    max_held_bytes: int = 64_000_000
+    request_s: float = 60.0
+    drain_s: float = 30.0
+    replicas: int = 1
+    access_log: bool = True
+    worker: WorkerSettings = field(default_factory=lambda: WorkerSettings(""))
+
+    def check(self) -> None:
+        """Raise UsageError for a server that would be open to the network without anybody having said so."""
+        if self.host not in LOOPBACK and not self.keys and not self.no_key:
+            raise UsageError(
+                f"--host {self.host} can be reached from other machines, and no key is set. Pass --key-file FILE, or "
+                "--no-key to let everyone in."
+            )
+
+
+def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: None) -> int:
+    """Serve until a signal comes; -> exit status. Raises BertieError: a port in use, a model that cannot be served."""
+    options.check()
+    listener = bind(options.host, options.port)
+    _more_files()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(options, listener, on_ready))
+
+
+async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
+    fleet, application = build(options)
+    await fleet.start()
+    server = Server(uvicorn.Config(application, **uvicorn_settings()))
+    run = Run(server, fleet, options.drain_s)
+    run.listen_to_signals()
+    port = listener.getsockname()[1]
+    host = f"[{options.host}]" if ":" in options.host else options.host
+    on_ready(f"http://{host}:{port}")
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await fleet.kill()
+    return 0
+
+
+def build(options: Options) -> tuple[Fleet, Application]:
+    """The models and the application in front of them; nothing is started."""
+    log = log_line if options.access_log else None
+    admission = Admission(
+        Budget("texts", options.max_concurrent),
+        Budget("bytes", options.max_held_bytes),
+        max_tokens=options.max_queued_tokens,
+    )
+    fleet = Fleet(
+        options.models,
+        options.worker,
+        admission,
+        Metrics(),
+        max_batch_tokens=options.max_batch_tokens,
+        replicas=options.replicas,
+        log=log_line,
+    )
+    hosts = {*LOOPBACK, *options.hosts} if options.host in LOOPBACK or options.hosts else set[str]()
+    limits = Limits(
+        options.max_body_bytes,
+        request_s=options.request_s,
+        hosts=frozenset(f"[{name}]" if ":" in name else name.lower() for name in hosts),
+        keys=tuple(key.encode() for key in options.keys),
+    )
+    return fleet, Application(fleet, limits, too_long=options.too_long, log=log, max_concurrent=options.max_concurrent)
+
+
+def uvicorn_settings() -> dict[str, Any]:
+    """How uvicorn runs the application."""
+    return {
+        "http": Protocol,
+        "ws": "none",
+        "lifespan": "off",
+        "access_log": False,
+        "log_config": None,
+        "log_level": logging.CRITICAL,
+        "server_header": False,
+        "timeout_keep_alive": 30,
+        "timeout_graceful_shutdown": 5,
+        "backlog": 2048,
+    }
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, whose signals are ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+@dataclass
+class Run:
+    """What signals do to a server."""
+
+    server: Server
+    fleet: Fleet
+    drain_s: float
+    tasks: set["asyncio.Task[Any]"] = field(default_factory=set)
+
+    def listen_to_signals(self) -> None:
+        """From now on."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self.fleet.reload()))
+
+    def stop(self) -> None:
+        """Drain; the second time end at once."""
+        if self.fleet.draining:
+            log_line("forced")
+            for model in self.fleet.models.values():
+                for worker in model.batcher.workers:
+                    if worker.pid:
+                        os.kill(worker.pid, signal.SIGKILL)
+            os._exit(FORCED)
+        self.fleet.draining = True
+        log_line("draining")
+        self._spawn(self._drain())
+
+    async def _drain(self) -> None:
+        until = time.monotonic() + self.drain_s
+        await asyncio.sleep(0.2)  # requests that have just arrived
+        while time.monotonic() < until and (self.fleet.busy or any(one.calls for one in self.fleet.models.values())):
+            await asyncio.sleep(0.02)
+        self.server.should_exit = True
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket for the address, not listening yet. Raises BertieError for one in use, or that is not ours."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, kind, protocol)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except socket.gaierror:
+        raise UsageError(f"--host {host} is not an address of this machine.") from None
+    except OSError as error:
+        hint = "Is another server running? Pass another --port, or --port 0 for any free one."
+        raise BertieError(f"Port {port} of {host} cannot be used: {error.strerror}. {hint}") from None
+    return listener
+
+
+def log_line(event: str, **fields: Any) -> None:
+    """One line of JSON on standard error."""
+    record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}
+    try:
+        sys.stderr.write(orjson.dumps(record, default=str).decode() + "\n")
+    except (OSError, ValueError):
+        return  # who read the log has gone; requests go on
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
+
+
+def _more_files() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES if hard == resource.RLIM_INFINITY else min(FILES, hard)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

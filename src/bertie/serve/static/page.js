@@ -1,0 +1,176 @@
+// The page: choose a model, send a text, see the answer. State is in the address after #, so that a link holds it.
+import { KINDS } from "./kinds.js";
+import { element, table } from "./shown.js";
+import { WORDS } from "./words.js";
+
+const $ = (id) => document.getElementById(id);
+const saved = (name, value) => { try { if (value === undefined) return localStorage.getItem(name); localStorage.setItem(name, value); } catch { return null; } };
+const state = { models: {}, model: "", kind: "", values: {}, last: null, asking: 0 };
+let words = WORDS.en;
+
+const say = (template, values) => template.replace(/\{(\w+)\}/g, (_, name) => values[name]);
+const headers = () => ({ "Content-Type": "application/json", ...($("key").value ? { Authorization: `Bearer ${$("key").value}` } : {}) });
+
+function setLanguage(language) {
+  words = WORDS[language] ?? WORDS.en;
+  document.documentElement.lang = language;
+  for (const one of document.querySelectorAll("[data-word]")) one.textContent = words[one.dataset.word];
+  saved("language", language);
+}
+
+function setTheme(theme) {
+  if (theme === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  saved("theme", theme);
+}
+
+function draw() {
+  const model = state.models[state.model];
+  if (!model) return;
+  const kinds = model.answers.filter((kind) => KINDS[kind]);
+  if (!kinds.includes(state.kind)) state.kind = kinds[0];
+  $("task").textContent = words.tasks[state.kind];
+  const facts = [[words.maxLength, model.max_input_length], [words.device, `${model.device}, ${model.model_dtype}`], [words.weights, model.model_sha.slice(0, 12)]];
+  if (model.run) facts.push([words.run, model.run.name]);
+  if (model.labels.length) facts.push([words.labels, model.labels.length]);
+  if (model.calibrated) facts.push([words.probability, words.calibrated]);
+  $("facts").replaceChildren(...facts.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))));
+  const several = kinds.length > 1 && kinds.some((kind) => words.kinds[kind] && kind !== "vectors") ? kinds : [];
+  $("kinds").replaceChildren(...several.map((kind) => {
+    const button = element("button", { type: "button", "aria-pressed": String(kind === state.kind) }, words.kinds[kind] ?? words.output);
+    button.addEventListener("click", () => { state.kind = kind; state.values = {}; clear(); draw(); });
+    return button;
+  }));
+  const kind = KINDS[state.kind];
+  $("fields").replaceChildren(...kind.fields(model).flatMap((field) => drawField(field, model)));
+  const examples = kind.examples(model);
+  const shown = examples[document.documentElement.lang] ?? examples.en;
+  $("examples").replaceChildren(element("span", { class: "hint" }, words.examples), ...shown.map((values, i) => {
+    const button = element("button", { type: "button" }, `${words.example} ${i + 1}`);
+    button.addEventListener("click", () => { state.values = { ...values }; draw(); send(); });
+    return button;
+  }));
+}
+
+function drawField(field, model) {
+  const area = element("textarea", { id: `field-${field.name}`, name: field.name, rows: field.short ? "1" : "4", class: field.short ? "short" : "", required: "" });
+  area.value = state.values[field.name] ?? "";
+  area.addEventListener("input", () => { state.values[field.name] = area.value; });
+  const label = element("label", { class: "field" }, element("span", {}, words[field.word]), area);
+  if (!field.mask) return [label];
+  const button = element("button", { type: "button" }, words.insertMask);
+  button.addEventListener("click", () => { area.setRangeText(model.mask_token, area.selectionStart, area.selectionEnd, "end"); state.values[field.name] = area.value; area.focus(); });
+  return [label, button];
+}
+
+function clear() {
+  state.asking += 1;
+  $("output").replaceChildren();
+  $("figures").textContent = $("copied").textContent = "";
+  for (const id of ["share", "tokens-box", "raw-box"]) $(id).hidden = true;
+}
+
+function fail(message) {
+  clear();
+  $("output").replaceChildren(element("p", { class: "error", role: "alert" }, message));
+}
+
+async function ask(path, body) {
+  const response = await fetch(path, { method: "POST", headers: headers(), body: JSON.stringify(body) });
+  const found = await response.json().catch(() => ({}));
+  if (response.ok) return [found, response.headers];
+  if (response.status === 401) { $("key-field").hidden = false; throw new Error(words.needKey); }
+  if (response.status === 429) throw new Error(say(words.busy, { n: response.headers.get("Retry-After") ?? 1 }));
+  throw new Error(found.error ?? `HTTP ${response.status}`);
+}
+
+async function send() {
+  const kind = KINDS[state.kind], values = { ...state.values }, turn = ++state.asking;
+  let body;
+  try { body = { ...kind.request(values, words), model: state.model }; } catch (error) { fail(error.message); return; }
+  $("send").disabled = true;
+  try {
+    const [found, heads] = await ask(kind.route, body);
+    if (turn !== state.asking) return;
+    state.last = { route: kind.route, body };
+    const notes = [];
+    if (+heads.get("x-bertie-truncated")) notes.push(element("p", { class: "warn" }, words.cut));
+    const windows = kind.answer?.(found)?.windows;
+    if (windows > 1) notes.push(element("p", { class: "warn" }, say(words.windows, { n: windows })));
+    $("output").replaceChildren(...notes, ...kind.show(found, values, words));
+    $("figures").textContent = say(words.figures, { tokens: heads.get("x-compute-tokens"), ms: heads.get("x-total-time"), inference: heads.get("x-inference-time") });
+    $("raw").textContent = JSON.stringify(found, null, 2);
+    for (const id of ["share", "tokens-box", "raw-box"]) $(id).hidden = false;
+    history.replaceState(null, "", link());
+    await showTokens((kind.tokens ?? ((given) => given.text ?? given.first))(values), turn);
+  } catch (error) {
+    if (turn === state.asking) fail(error instanceof TypeError ? words.failed : error.message);
+  } finally {
+    $("send").disabled = false;
+  }
+}
+
+async function showTokens(text, turn) {
+  const [[tokens]] = await ask("/tokenize", { inputs: text, model: state.model });
+  if (turn !== state.asking) return;
+  const pieces = tokens.slice(0, 600).map((one) => element("span", { class: one.special ? "piece special" : "piece" }, one.text, element("small", {}, one.id)));
+  const rows = tokens.slice(0, 600).map((one) => [one.text, one.id, one.char_start, one.char_stop]);
+  $("tokens").replaceChildren(element("div", { class: "pieces" }, ...pieces), table([words.piece, words.id, words.start, words.stop], rows));
+}
+
+const link = () => `#${new URLSearchParams({ model: state.model, kind: state.kind, ...state.values })}`;
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+const python = (value) => JSON.stringify(value).replace(/("(?:[^"\\]|\\.)*")|\btrue\b|\bfalse\b|\bnull\b/g, (all, text) => text ?? { true: "True", false: "False", null: "None" }[all]);
+const COPIES = {
+  "copy-link": () => location.origin + location.pathname + link(),
+  "copy-curl": () => `curl ${location.origin}${state.last.route} -H 'Content-Type: application/json'${$("key").value ? ' -H "Authorization: Bearer $BERTIE_API_KEY"' : ""} -d ${quoted(JSON.stringify(state.last.body))}`,
+  "copy-python": () => `import json\nimport urllib.request\n\nbody = ${python(state.last.body)}\nheaders = {"Content-Type": "application/json"}\nrequest = urllib.request.Request("${location.origin}${state.last.route}", json.dumps(body).encode(), headers)\nprint(json.load(urllib.request.urlopen(request)))\n`,
+};
+
+async function copy(id) {
+  const text = COPIES[id]();
+  try { await navigator.clipboard.writeText(text); } catch {
+    const area = element("textarea", {}); area.value = text; document.body.append(area); area.select(); document.execCommand("copy"); area.remove(); $(id).focus();
+  }
+  $("copied").textContent = words.copied;
+}
+
+function restore() {
+  const { model, kind, ...values } = Object.fromEntries(new URLSearchParams(location.hash.slice(1)));
+  state.model = state.models[model] ? model : Object.keys(state.models)[0];
+  state.kind = kind ?? "";
+  state.values = values;
+  $("model").value = state.model;
+  draw();
+  return Object.keys(values).length > 0;
+}
+
+async function begin() {
+  const language = saved("language") ?? (navigator.language.startsWith("ko") ? "ko" : "en"), theme = saved("theme") ?? "auto";
+  $("language").value = language; $("theme").value = theme;
+  setLanguage(language); setTheme(theme);
+  $("language").addEventListener("change", () => { setLanguage($("language").value); clear(); draw(); });
+  $("theme").addEventListener("change", () => setTheme($("theme").value));
+  $("model").addEventListener("change", () => { state.model = $("model").value; state.kind = ""; state.values = {}; clear(); draw(); });
+  $("form").addEventListener("submit", (event) => { event.preventDefault(); send(); });
+  $("form").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) { event.preventDefault(); $("form").requestSubmit(); } });
+  for (const id of Object.keys(COPIES)) $(id).addEventListener("click", () => copy(id));
+  $("key").addEventListener("change", loadModels);
+  window.addEventListener("hashchange", () => { clear(); if (restore()) send(); });
+  await loadModels();
+}
+
+async function loadModels() {
+  try {
+    const response = await fetch("/info", { headers: headers() });
+    if (response.status === 401) { $("key-field").hidden = false; fail(words.needKey); return; }
+    const info = await response.json();
+    state.models = info.models;
+    $("version").textContent = `Bertie ${info.version}`;
+    $("model").replaceChildren(...Object.keys(info.models).map((name) => element("option", { value: name }, name)));
+    clear();
+    if (restore()) await send();
+  } catch { fail(words.failed); }
+}
+
+begin();

@@ -1,0 +1,33 @@
+// Words of the page, English and Korean.
+export const WORDS = {
+  en: {
+    skip: "Skip to the input", model: "Model", language: "Language", theme: "Theme", auto: "System", light: "Light", dark: "Dark",
+    input: "Input", output: "Answer", send: "Answer", examples: "Examples", example: "Example", key: "API key", routes: "Routes", info: "Server facts",
+    copyLink: "Copy link", copyCurl: "Copy as curl", copyPython: "Copy as Python", copied: "Copied.", tokens: "Tokens", raw: "JSON",
+    text: "Text", first: "First text", second: "Second text", question: "Question", context: "Text with the answer", beginning: "Beginning",
+    choices: "Choices, one on each line", subject: "First name", object: "Second name", sentences: "Sentences to compare, one on each line", source: "Sentence",
+    query: "Question", texts: "Texts, one on each line", insertMask: "Insert mask", masked: "Text with masks",
+    none: "Nothing was found.", noAnswer: "The text holds no answer.", best: "best", next: "second best", probability: "probability", cut: "The text was too long, so its end was not read.",
+    windows: "The text was long, so it was read in {n} windows.", score: "Score", position: "Mask {n}", word: "Word", head: "Head", relation: "Relation", root: "root", tree: "The words form a tree.", noTree: "The words do not form a tree.",
+    piece: "Token", id: "ID", start: "Start", stop: "End", failed: "The server could not be reached.", busy: "The server is busy. Try again in {n} s.", needKey: "This server needs an API key.", notFound: "“{name}” does not occur in the text.",
+    figures: "{tokens} tokens, {ms} ms ({inference} ms in the model)", calibrated: "calibrated", maxLength: "Tokens read", device: "Device", weights: "Weights", run: "Run", labels: "Labels", yes: "yes", no: "no",
+    tasks: { sequence: "Classifies a text.", multilabel: "Finds any number of labels for a text.", rank: "Ranks texts by how well they answer a question.", relation: "Finds how two names in a text are related.", regression: "Gives a text a number.", tagging: "Tags the words of a text.", parse: "Parses a sentence: each word and the word it depends on.", span: "Answers questions from a text.", choice: "Chooses what fits best.", mlm: "Fills in masked words.", pair: "Judges whether two texts belong together in this order.", embed: "Compares the meaning of sentences.", vectors: "Compares texts by the vectors of the encoder." },
+    verdicts: { follows: "The second text follows the first.", random: "The second text does not follow the first.", in_order: "The texts are in order.", swapped: "The texts are swapped." },
+    kinds: { mlm: "Masked words", pair: "Next sentence", vectors: "Vectors", embed: "Sentences" },
+  },
+  ko: {
+    skip: "입력으로 건너뛰기", model: "모델", language: "언어", theme: "테마", auto: "시스템 설정", light: "밝게", dark: "어둡게",
+    input: "입력", output: "결과", send: "실행", examples: "예시", example: "예시", key: "API 키", routes: "API 경로", info: "서버 정보",
+    copyLink: "링크 복사", copyCurl: "curl로 복사", copyPython: "Python으로 복사", copied: "복사했습니다.", tokens: "토큰", raw: "JSON",
+    text: "문장", first: "첫 번째 문장", second: "두 번째 문장", question: "질문", context: "답이 있는 글", beginning: "앞부분",
+    choices: "선택지(한 줄에 하나씩)", subject: "첫 번째 이름", object: "두 번째 이름", sentences: "비교할 문장(한 줄에 하나씩)", source: "기준 문장",
+    query: "질문", texts: "문서(한 줄에 하나씩)", insertMask: "마스크 넣기", masked: "마스크가 있는 문장",
+    none: "찾은 결과가 없습니다.", noAnswer: "글 안에 답이 없습니다.", best: "최선", next: "차선", probability: "확률", cut: "글이 너무 길어서 뒷부분은 읽지 않았습니다.",
+    windows: "글이 길어서 {n}개 구간으로 나누어 읽었습니다.", score: "점수", position: "마스크 {n}", word: "단어", head: "지배소", relation: "관계", root: "뿌리", tree: "단어들이 트리를 이룹니다.", noTree: "단어들이 트리를 이루지 않습니다.",
+    piece: "토큰", id: "ID", start: "시작", stop: "끝", failed: "서버에 연결할 수 없습니다.", busy: "서버가 바쁩니다. {n}초 뒤에 다시 시도하세요.", needKey: "이 서버를 쓰려면 API 키가 필요합니다.", notFound: "“{name}”이(가) 글에 없습니다.",
+    figures: "토큰 {tokens}개, {ms}ms(모델 {inference}ms)", calibrated: "확률 보정", maxLength: "읽는 토큰 수", device: "장치", weights: "가중치", run: "실행", labels: "레이블", yes: "예", no: "아니요",
+    tasks: { sequence: "글을 분류합니다.", multilabel: "글에 맞는 레이블을 모두 찾습니다.", rank: "질문에 맞는 순서로 문서를 정렬합니다.", relation: "글 속 두 이름의 관계를 찾습니다.", regression: "글에 점수를 매깁니다.", tagging: "단어마다 태그를 붙입니다.", parse: "문장의 의존 구조를 분석합니다.", span: "글에서 질문의 답을 찾습니다.", choice: "가장 알맞은 선택지를 고릅니다.", mlm: "마스크된 단어를 채웁니다.", pair: "두 문장이 이 순서로 이어지는지 판단합니다.", embed: "문장의 의미를 비교합니다.", vectors: "인코더 벡터로 글을 비교합니다." },
+    verdicts: { follows: "두 번째 문장이 첫 번째 문장에 이어집니다.", random: "두 번째 문장은 이어지지 않습니다.", in_order: "순서가 맞습니다.", swapped: "순서가 바뀌었습니다." },
+    kinds: { mlm: "마스크된 단어", pair: "다음 문장", vectors: "벡터", embed: "문장 비교" },
+  },
+};

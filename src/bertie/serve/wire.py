@@ -1,0 +1,55 @@
+"""Batches between the server and a worker process: a line of JSON that says what follows, then the bytes of arrays.
+
+    length of the header · length of the arrays · header · arrays      two little-endian uint32, JSON, raw bytes
+
+NumPy alone, and nothing that could run code when it is read.
+"""
+
+import json
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.ids import Ids
+
+PREFIX = struct.Struct("<II")
+DTYPES = ("<f4", "<i8", "<i4", "|u1", "|b1", "<f8")
+EXTRA = "extra."
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def packed(header: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
+    """One message as parts to be written one after the other."""
+    whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    shapes = [(name, array.dtype.str, array.shape) for name, array in whole.items()]
+    text = json.dumps({**header, "arrays": shapes}).encode()
+    size = sum(array.nbytes for array in whole.values())
+    return [PREFIX.pack(len(text), size), text, *(array.data.cast("B") for array in whole.values() if array.size)]
+
+
+def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The header and the arrays of a message. Raises ValueError for one that is damaged."""
+    header, arrays, at = json.loads(text), dict[str, NDArray[Any]](), 0
+    for name, kind, shape in header.pop("arrays"):
+        if kind not in DTYPES:
+            raise ValueError(f"arrays of {kind} are not sent")
+        count = int(np.prod(shape, dtype=np.int64))
+        arrays[name] = np.frombuffer(data, kind, count, at).reshape(shape)
+        at += arrays[name].nbytes
+    return header, arrays
+
+
+def arrays_of(ids: Ids) -> dict[str, NDArray[Any]]:
+    """The arrays of a batch by name."""
+    fields = {name: getattr(ids, name) for name in ("input_ids", "token_type_ids", "lengths", "places")}
+    return fields | {EXTRA + name: array for name, array in ids.extra.items()}
+
+
+def ids_of(arrays: Arrays) -> Ids:
+    """The batch that `arrays_of` took apart."""
+    extra = {name.removeprefix(EXTRA): array for name, array in arrays.items() if name.startswith(EXTRA)}
+    fields = {name: array for name, array in arrays.items() if not name.startswith(EXTRA)}
+    return Ids(**fields, extra=extra)

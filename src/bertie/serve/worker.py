@@ -1,0 +1,106 @@
+"""The process of one model: it loads the folder, says what it found, and runs batches until the server has gone.
+
+    python -m bertie.serve.worker DESCRIPTOR '{"model": FOLDER, ...}'
+
+Interrupts of the terminal are the server's to handle; the worker ends when its socket does.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertie.serve import wire
+
+if TYPE_CHECKING:
+    from bertie.infer.engine import Engine
+
+OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
+
+
+def main(descriptor: str, settings: str) -> None:
+    """Serve one model on an inherited socket."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    _prefer_to_die()
+    with socket.socket(fileno=int(descriptor)) as connection:
+        try:
+            engine, facts, sha = load(**json.loads(settings))
+        except Exception as error:
+            _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
+            return
+        _send(connection, {"facts": facts, "sha": sha}, {})
+        while (message := _receive(connection)) is not None:
+            header, arrays = message
+            try:
+                found = engine.run(wire.ids_of(arrays), header["outputs"])
+            except Exception as error:  # the server tries the batch's requests one by one
+                _send(connection, {"error": f"{type(error).__name__}: {error}"[:500]}, {})
+            else:
+                _send(connection, {}, found)
+
+
+def load(model: str, precision: str, device: str, threads: int | None) -> tuple["Engine", dict[str, Any], str]:
+    """The engine of a model folder, the facts that the server must know of it, and the hash of its weights."""
+    import torch
+
+    import bertie
+    from bertie.infer.choose import engine_of
+    from bertie.models.folder import fingerprint
+    from bertie.train.precision import choose_device, choose_dtype
+
+    if threads:
+        torch.set_num_threads(threads)
+    where = choose_device(device)
+    found = bertie.load(Path(model)).to(where)
+    dtype = choose_dtype(precision, where)
+    found.compute_dtype = None if dtype == torch.float32 else dtype
+    engine = engine_of(found)
+    return engine, asdict(engine.facts), fingerprint(Path(model))
+
+
+def _prefer_to_die() -> None:
+    try:
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_FIRST))
+    except OSError:
+        return  # not Linux, or not allowed
+
+
+def _send(connection: socket.socket, header: Mapping[str, Any], arrays: wire.Arrays) -> None:
+    try:
+        for part in wire.packed(header, arrays):
+            connection.sendall(part)
+    except OSError:  # the server has gone
+        os._exit(0)
+
+
+def _receive(connection: socket.socket) -> tuple[dict[str, Any], dict[str, Any]] | None:
+    prefix = _read(connection, wire.PREFIX.size)
+    if prefix is None:
+        return None
+    header_size, size = wire.PREFIX.unpack(prefix)
+    text, data = _read(connection, header_size), _read(connection, size)
+    return None if text is None or data is None else wire.unpacked(bytes(text), data)
+
+
+def _read(connection: socket.socket, size: int) -> bytearray | None:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        try:
+            count = connection.recv_into(view)
+        except OSError:
+            return None
+        if not count:
+            return None
+        view = view[count:]
+    return data
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

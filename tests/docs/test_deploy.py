@@ -1,0 +1,131 @@
+"""The files for production: they parse, keep to safe settings, and name commands that exist."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+
+from bertie import console
+from bertie.cli.app import app
+from bertie.serve.metrics import Metrics
+
+pytest.importorskip("fastapi")
+DEPLOY = Path(__file__).parents[2] / "deploy"
+ROOT_COMMAND: Any = typer.main.get_command(app)
+
+
+def check_command(words: list[str]) -> None:
+    """Raise for an unknown option of `bertie serve`."""
+    assert words[0] == "serve"
+    before = vars(console.verbosity).copy()
+    ROOT_COMMAND.commands["serve"].make_context("serve", words[1:])
+    vars(console.verbosity).update(before)
+
+
+def instructions() -> list[tuple[str, str]]:
+    text = re.sub(r"\\\n\s*", "", (DEPLOY / "Dockerfile").read_text())
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_the_image():
+    found = instructions()
+    known = {"FROM", "ARG", "WORKDIR", "COPY", "RUN", "ENV", "USER", "EXPOSE", "STOPSIGNAL", "HEALTHCHECK"}
+    assert {name for name, _ in found} <= known | {"ENTRYPOINT", "CMD"}
+    last = found[max(i for i, (name, _) in enumerate(found) if name == "FROM") :]
+    told = dict(last)
+    assert all("slim" in rest and "latest" not in rest for name, rest in found if name == "FROM")
+    assert int(told["USER"]) > 0
+    assert "readyz" in told["HEALTHCHECK"]
+    command = [*json.loads(told["ENTRYPOINT"]), *json.loads(told["CMD"])]
+    assert command[0] == "bertie"
+    check_command(command[1:])
+    assert told["EXPOSE"] == command[command.index("--port") + 1]
+    compile(json.loads(told["HEALTHCHECK"].partition("CMD ")[2])[2], "healthcheck", "exec")
+
+
+def test_compose():
+    (service,) = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"].values()
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+    assert all(volume.endswith(":ro") for volume in service["volumes"])
+
+
+def test_the_unit(tmp_path):
+    text = (DEPLOY / "bertie.service").read_text()
+    start = re.search(r"^ExecStart=(\S+) (.*)$", text, re.MULTILINE)
+    assert start
+    check_command(shlex.split(start[2]))
+    assert "kill -HUP" in text
+    if analyze := shutil.which("systemd-analyze"):
+        unit = tmp_path / "bertie.service"
+        unit.write_text(text.replace(start[1], "/bin/true"))
+        done = subprocess.run([analyze, "verify", "--man=no", unit], capture_output=True, text=True, timeout=60)
+        assert "bertie.service" not in done.stderr, done.stderr
+
+
+def test_kubernetes():
+    documents = {one["kind"]: one for one in yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text())}
+    assert set(documents) == {"Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"}
+    assert all({"apiVersion", "kind", "metadata", "spec"} <= set(one) for one in documents.values())
+    pod = documents["Deployment"]["spec"]["template"]
+    labels = pod["metadata"]["labels"]
+    for kind in ("Service", "PodDisruptionBudget"):
+        selector = documents[kind]["spec"]["selector"]
+        assert selector.get("matchLabels", selector) == labels
+    (container,) = pod["spec"]["containers"]
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    mounts = {mount["name"] for mount in container["volumeMounts"]}
+    assert mounts == {volume["name"] for volume in pod["spec"]["volumes"]}
+    assert pod["spec"]["terminationGracePeriodSeconds"] > 30 + container["lifecycle"]["preStop"]["sleep"]["seconds"]
+    scaler = documents["HorizontalPodAutoscaler"]["spec"]
+    assert scaler["scaleTargetRef"]["name"] == documents["Deployment"]["metadata"]["name"]
+    assert scaler["metrics"][0]["pods"]["metric"]["name"] in metric_names()
+
+
+def metric_names() -> set[str]:
+    """Every name that /metrics has, with the endings of histograms."""
+    found = set()
+    for family in Metrics().registry.collect():
+        endings = ("_bucket", "_sum", "_count") if family.type == "histogram" else ("",)
+        found |= {family.name + ending for ending in endings}
+    return found
+
+
+def test_the_dashboard_asks_for_metrics_that_there_are():
+    dashboard = json.loads((DEPLOY / "grafana.json").read_text())
+    asked = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel["targets"])
+    names = set(re.findall(r"\b(?:te|bertie)_\w+", asked))
+    assert len(names) > 10
+    assert names <= metric_names()
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_curl_examples_of_the_page_work(tmp_path_factory):
+    curl = shutil.which("curl")
+    if not curl:
+        pytest.skip("needs curl")
+    from serving import live, make_models
+
+    text = (DEPLOY.parent / "docs" / "serving.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    (curl .*)$", re.sub(r" \\\n\s+", " ", text), re.MULTILINE)
+    assert len(lines) > 12
+    with live(make_models(tmp_path_factory.mktemp("models"))) as server:
+        for line in lines:
+            words = [word.replace("localhost:3000", f"127.0.0.1:{server.port}") for word in shlex.split(line)]
+            done = subprocess.run(
+                [curl, "-sS", "--fail-with-body", *words[1:]], capture_output=True, text=True, timeout=60, check=False
+            )
+            assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"

@@ -1,0 +1,155 @@
+"""Models and servers for the tests of `bertie serve`: toys for every task, workers in this process, a live server."""
+
+import asyncio
+import string
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import uvicorn
+
+import bertie
+from bertie import families
+from bertie.data.ids import Ids
+from bertie.infer.choose import engine_of
+from bertie.infer.engine import Facts
+from bertie.infer.predict import set_training_facts
+from bertie.objectives import build
+from bertie.serve.fleet import Fleet
+from bertie.serve.remote import BatchFailed, Worker, WorkerSettings
+from bertie.serve.server import Options, Server, uvicorn_settings
+from bertie.serve.server import build as build_server
+from bertie.tasks import TASKS
+from bertie.text.tokenizer import Tokenizer
+from toys import toy_model
+
+LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
+LABELS = {"sequence": ("no", "yes"), "multilabel": ("x", "y"), "rank": ("0", "1"), "relation": ("no_relation", "of")}
+LABELS |= {"tagging": ("O", "B-X", "I-X"), "parse": ("root", "x"), "regression": ("score",)}
+PAIRS = ("rank", "span")
+TASK_NAMES = [name for name, _ in TASKS.items()]
+MAX_LENGTH = 48
+
+
+def make_models(home: Path) -> dict[str, Path]:
+    """A model folder of random weights for every task, and a pre-trained one."""
+    start, found = toy_model(home / "start", LETTERS), {}
+    for name in TASK_NAMES:
+        task = TASKS[name].make(LABELS.get(name, ()), {})
+        tokenizer = Tokenizer.load(start)
+        model, _ = families.load(start, heads=task.heads, seed=0)
+        model.labels, model.problem_type = task.labels, task.problem_type
+        texts = 2 if name in PAIRS else 1
+        set_training_facts(tokenizer, task, max_length=MAX_LENGTH, too_long=task.too_long, texts=texts)
+        families.save(model, home / name, tokenizer=tokenizer)
+        found[name] = home / name
+    model, _ = families.load(start, heads=build({"mlm": {}, "nsp": {}}).heads, seed=0)
+    families.save(model, home / "pretrained", tokenizer=Tokenizer.load(start))
+    return found | {"pretrained": home / "pretrained"}
+
+
+class LocalWorker(Worker):
+    """A model in this process. delay_s: what each batch takes longer; batches: the lengths of those that were run."""
+
+    delay_s = 0.0
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        super().__init__(settings)
+        self.batches: list[list[int]] = []
+
+    @property
+    def alive(self) -> bool:
+        return self.facts is not None
+
+    async def start(self) -> Facts:
+        self.engine = engine_of(bertie.load(self.settings.model))
+        self.facts, self.sha = self.engine.facts, "0" * 32
+        return self.facts
+
+    async def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Any]:
+        self.batches.append(ids.lengths.tolist())
+        if self.delay_s:
+            await asyncio.sleep(self.delay_s)
+        try:
+            return await asyncio.to_thread(self.engine.run, ids, outputs)
+        except Exception as error:
+            raise BatchFailed(repr(error)) from None
+
+    async def stop(self) -> int | None:
+        return None
+
+
+class Live:
+    """A server in a thread of this process, on a free port of the loopback interface."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.fleet: Fleet
+        self.client = httpx.Client(timeout=30)
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self) -> "Live":
+        self._thread.start()
+        assert self._ready.wait(60)
+        if self._error:
+            raise self._error
+        return self
+
+    def stop(self) -> None:
+        self.client.close()
+        self.server.should_exit = True
+        self._thread.join(20)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        from bertie.serve.server import bind
+
+        self.fleet, self.application = build_server(self.options)
+        self.fleet.worker = LocalWorker
+        await self.fleet.start()
+        listener = bind("127.0.0.1", 0)
+        self.port = listener.getsockname()[1]
+        self.server = Server(uvicorn.Config(self.application, **uvicorn_settings()))
+        task = asyncio.create_task(self.server.serve(sockets=[listener]))
+        while not self.server.started:
+            await asyncio.sleep(0.01)
+        self._ready.set()
+        await task
+        await self.fleet.kill()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
+        return self.client.post(self.url + path, json=body, **options)
+
+    def get(self, path: str, **options: Any) -> httpx.Response:
+        return self.client.get(self.url + path, **options)
+
+    def ok(self, path: str, body: Any) -> Any:
+        """-> the JSON of an answer that is 200"""
+        response = self.post(path, body)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+
+@contextmanager
+def live(models: Mapping[str, Path], **options: Any) -> Iterator[Live]:
+    """A server of these models; options: of `Options`."""
+    server = Live(Options(models, access_log=False, **options)).start()
+    try:
+        yield server
+    finally:
+        server.stop()

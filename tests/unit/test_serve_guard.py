@@ -1,0 +1,210 @@
+"""What the server refuses before it looks: hosts, keys, types, sizes, slow clients, contradicting headers."""
+
+import os
+import socket
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from bertie.errors import BertieError, UsageError
+from bertie.serve import protocol
+from bertie.serve.server import Options, bind
+from serving import live, make_models
+
+pytest.importorskip("fastapi")
+JSON = "Content-Type: application/json\r\n"
+BODY = '{"inputs":"ab"}'
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def server(folders):
+    with live({"m": folders["sequence"]}, max_body_bytes=10_000) as running:
+        yield running
+
+
+def raw(server, *parts: bytes, wait_s: float = 5) -> bytes:
+    """What comes back on a connection where these bytes were sent, until it is closed or nothing more comes."""
+    with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+        found = b""
+        try:
+            for part in parts:
+                connection.sendall(part)
+            connection.settimeout(wait_s)
+            while part := connection.recv(65536):
+                found += part
+        except (TimeoutError, ConnectionError):
+            pass
+        return found
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ")[1]) if answer.startswith(b"HTTP/1.1") else 0
+
+
+def request(headers: str = JSON, body: str = BODY, path: str = "/predict") -> bytes:
+    fixed = f"Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\n"
+    return f"POST {path} HTTP/1.1\r\n{fixed}{headers}\r\n{body}".encode()
+
+
+def test_a_plain_request_is_answered(server):
+    assert status(raw(server, request())) == 200
+
+
+SMUGGLED = [
+    f"POST / HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\nContent-Length: 16\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\nHost: localhost\nContent-Type: application/json\nContent-Length: 15\n\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n{JSON}Content-Length: 15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length : 15\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: -1\r\n\r\n{BODY}",
+    f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 0x0f\r\n\r\n{BODY}",
+    "GARBAGE\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("sent", SMUGGLED)
+def test_what_could_be_read_in_two_ways_is_refused(server, sent):
+    assert status(raw(server, sent.encode())) == 400
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "expected"),
+    [
+        ("", BODY, 415),
+        ("Content-Type: text/plain\r\n", BODY, 415),
+        (JSON + "Content-Encoding: gzip\r\n", BODY, 415),
+        (JSON, "x" * 10_001, 413),
+        (JSON, '{"inputs": ' + "[" * 4_000, 422),
+        (JSON, '{"inputs": "\\ud800"}', 422),
+        (JSON, "", 422),
+        (JSON + "".join(f"X-{i}: 1\r\n" for i in range(200)), BODY, 400),
+        (JSON + f"X-Long: {'x' * 40_000}\r\n", BODY, 400),
+    ],
+)
+def test_bodies_and_headers(server, headers, body, expected):
+    assert status(raw(server, request(headers, body))) == expected
+
+
+def test_a_length_that_lies_is_cut_off(server):
+    """More bytes than said are another request, fewer a client that is waited for in vain."""
+    head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\n\r\n".encode()
+    assert status(raw(server, head + BODY.encode() + b"GARBAGE\r\n\r\n")) == 400
+    chunked = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Transfer-Encoding: chunked\r\n\r\n".encode()
+    chunk = b"1000\r\n" + b"x" * 4096 + b"\r\n"
+    assert status(raw(server, chunked, *[chunk] * 4)) == 413  # without an end
+
+
+def test_hosts(server):
+    for host, expected in (("localhost", 200), ("127.0.0.1:3000", 200), ("[::1]:80", 200), ("evil.example", 421)):
+        assert server.get("/info", headers={"host": host}).status_code == expected, host
+    assert server.get("/", headers={"host": "evil.example"}).status_code == 421
+
+
+def test_keys(folders):
+    with live({"m": folders["sequence"]}, keys=("secret", "other")) as server:
+        assert server.post("/predict", {"inputs": "ab"}).status_code == 401
+        for given, expected in (("Bearer secret", 200), ("bearer other", 200), ("Bearer secre", 401), ("secret", 401)):
+            headers = {"authorization": given}
+            assert server.post("/predict", {"inputs": "ab"}, headers=headers).status_code == expected, given
+        assert server.get("/info").status_code == 401
+        assert server.get("/readyz").status_code == 200
+        assert server.get("/predict/../info").status_code == 401
+
+
+def test_other_machines_are_let_in_by_choice_alone():
+    with pytest.raises(UsageError, match="--no-key"):
+        Options({}, host="0.0.0.0").check()
+    Options({}, host="0.0.0.0", no_key=True).check()
+    Options({}, host="0.0.0.0", keys=("k",)).check()
+
+
+def test_a_port_in_use():
+    first = bind("127.0.0.1", 0)
+    first.listen()
+    with pytest.raises(BertieError, match="cannot be used"):
+        bind("127.0.0.1", first.getsockname()[1])
+    first.close()
+    with pytest.raises(UsageError, match="not an address"):
+        bind("no.such.host.invalid", 0)
+
+
+def test_slow_clients_are_closed_and_hold_nobody_up(server, monkeypatch):
+    monkeypatch.setattr(protocol, "HEADER_S", 0.5)
+    slow = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(60)]
+    try:
+        for connection in slow:
+            connection.sendall(b"POST /predict HTTP/1.1\r\nHo")
+        assert status(raw(server, request())) == 200
+        time.sleep(0.7)
+        for connection in slow:
+            connection.settimeout(5)
+            with suppress(ConnectionError):
+                assert connection.recv(1) == b""
+    finally:
+        for connection in slow:
+            connection.close()
+
+
+def test_a_body_that_comes_too_slowly(folders):
+    with live({"m": folders["sequence"]}) as server:
+        server.application.limits.body_s = 0.3
+        head = f"POST /predict HTTP/1.1\r\nHost: localhost\r\n{JSON}Content-Length: 15\r\n\r\n".encode()
+        assert status(raw(server, head, b'{"in')) == 408
+        assert server.fleet.admission.content.used == 0
+
+
+def test_a_reader_that_does_not_read_is_cut_off(folders, monkeypatch):
+    monkeypatch.setattr(protocol, "WRITE_S", 0.5)
+    with live({"m": folders["embed"]}) as server:
+        body = '{"inputs": [' + ",".join(['"a b c d e f g h i j k l m n o p q r s t u v w x y z"'] * 32) + "]}"
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", server.port))
+        for _ in range(12):  # the kernel's buffers take the first answers
+            connection.sendall(request(JSON, body, "/embed_all"))
+        until = time.monotonic() + 15
+        while server.server.server_state.connections and time.monotonic() < until:
+            time.sleep(0.1)
+        assert not server.server.server_state.connections
+        connection.close()
+
+
+def test_large_and_deep_bodies_take_no_memory(folders):
+    with live({"m": folders["sequence"]}) as server:
+        process = psutil.Process(os.getpid())
+        server.post("/predict", {"inputs": "a"})
+        before = process.memory_info().rss
+        for body in (
+            '{"inputs": ' + "[" * 100_000,
+            '{"inputs": [' + '"a",' * 400_000 + '"a"]}',
+            '{"inputs": "' + "a" * 1_900_000 + '"}',
+        ):
+            assert 400 <= status(raw(server, request(JSON, body), wait_s=20)) < 500 or "aaa" in body
+        assert process.memory_info().rss - before < 50e6
+        assert server.fleet.admission.texts.used == 0
+
+
+def test_a_client_that_leaves_frees_its_place(folders):
+    with live({"m": folders["sequence"]}) as server:
+        (worker,) = server.fleet.models["m"].batcher.workers
+        worker.delay_s = 1.0
+        connection = socket.create_connection(("127.0.0.1", server.port))
+        connection.sendall(request())
+        until = time.monotonic() + 5
+        while not server.fleet.admission.texts.used and time.monotonic() < until:
+            time.sleep(0.01)
+        connection.close()
+        while server.fleet.admission.texts.used and time.monotonic() < until:
+            time.sleep(0.01)
+        assert server.fleet.admission.texts.used == server.fleet.admission.content.used == 0
+        server.application.limits.request_s = 0.2
+        late = server.post("/predict", {"inputs": "ab"})
+        assert (late.status_code, "retry-after" in late.headers) == (429, True)
+        assert server.fleet.admission.texts.used == 0

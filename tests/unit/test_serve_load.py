@@ -1,0 +1,257 @@
+"""Batches, budgets and overload: who is let in, who goes together, and that nobody waits for a lost answer."""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import numpy as np
+import pytest
+
+from bertie.data.ids import Ids
+from bertie.infer.engine import Facts
+from bertie.serve import wire
+from bertie.serve.admission import Admission, Budget, Rate, Refused
+from bertie.serve.batcher import Batcher, Failed, Job, joined, split
+from bertie.serve.remote import BatchFailed, WorkerDied
+from serving import live, make_models
+
+pytest.importorskip("fastapi")
+ROWS = {"cls": "sequence", "hidden": "token", "mlm": "place"}
+
+
+def some_ids(lengths, seed=0) -> Ids:
+    rng = np.random.default_rng(seed)
+    total = sum(lengths)
+    places = np.flatnonzero(rng.random(total) < 0.3)
+    extra = {"last": rng.integers(0, 3, total)}
+    return Ids(rng.integers(0, 50, total), np.zeros(total, np.int64), np.array(lengths), places, extra)
+
+
+def echoed(ids: Ids) -> dict:
+    """Arrays that tell what they are of."""
+    return {
+        "cls": ids.input_ids[ids.starts[:-1]].astype(np.float32)[:, None],
+        "hidden": np.stack([ids.input_ids, ids.extra.get("last", ids.input_ids)], 1).astype(np.float32),
+        "mlm": ids.input_ids[ids.places].astype(np.float32)[:, None],
+    }
+
+
+class Echo:
+    """A worker that gives ids back. fails: told of each batch's lengths, what is to be raised, if anything."""
+
+    facts = Facts(64, 1, {"cls": 1, "hidden": 2, "mlm": 1}, rows=ROWS)
+    alive = True
+
+    def __init__(self, fails=lambda lengths: None, delay_s=0.0):
+        self.fails, self.delay_s, self.batches, self.starts = fails, delay_s, [], 0
+
+    async def run(self, ids, outputs):
+        self.batches.append(ids.lengths.tolist())
+        await asyncio.sleep(self.delay_s)
+        if error := self.fails(ids.lengths.tolist()):
+            raise error
+        return {name: echoed(ids)[name] for name in outputs}
+
+    async def stop(self):
+        self.alive = False
+
+    async def restart(self, on_failure):
+        self.starts += 1
+        self.alive = True
+
+
+def run(*jobs: Ids, worker=None, max_tokens=64, outputs=("cls", "hidden", "mlm")):
+    """Answers of these requests, sent at once; an error in its place."""
+
+    async def go():
+        batcher = Batcher([worker or Echo()], max_tokens=max_tokens, report=lambda *told: None)
+        found = await asyncio.gather(*(batcher.run(ids, outputs) for ids in jobs), return_exceptions=True)
+        assert not batcher.busy
+        await batcher.kill()
+        return found
+
+    return asyncio.run(go())
+
+
+def test_every_request_gets_its_own_rows():
+    jobs = [some_ids(lengths, seed) for seed, lengths in enumerate([[3], [5, 9, 2], [30, 1], [64], [7] * 20])]
+    worker = Echo()
+    for ids, (arrays, _) in zip(jobs, run(*jobs, worker=worker), strict=True):
+        for name, array in echoed(ids).items():
+            np.testing.assert_array_equal(arrays[name], array)
+    assert len(worker.batches) < 20
+    assert all(len(batch) * max(batch) <= 64 for batch in worker.batches)
+
+
+def test_the_oldest_goes_first_with_its_like():
+    worker = Echo(delay_s=0.01)
+    run(some_ids([60]), some_ids([4, 4]), some_ids([50]), some_ids([3] * 4), worker=worker)
+    assert worker.batches[0] == [60]
+    assert sorted(worker.batches[1]) == [3, 3, 3, 3, 4, 4]
+    assert worker.batches[2] == [50]
+
+
+def test_one_bad_request_fails_alone():
+    worker = Echo(fails=lambda lengths: BatchFailed("no") if 5 in lengths else None)
+    found = run(some_ids([4]), some_ids([5]), some_ids([6]), worker=worker)
+    assert isinstance(found[1], Failed)
+    assert not isinstance(found[0], Exception)
+    assert not isinstance(found[2], Exception)
+
+
+def test_values_that_are_no_numbers_are_an_error():
+    class Bad(Echo):
+        async def run(self, ids, outputs):
+            arrays = await super().run(ids, outputs)
+            return {name: np.where(array == ids.input_ids[0], np.nan, array) for name, array in arrays.items()}
+
+    one, other = (
+        Ids(np.array([1, 1]), np.zeros(2, int), np.array([2])),
+        Ids(np.array([9]), np.zeros(1, int), np.array([1])),
+    )
+    found = run(one, other, worker=Bad(), outputs=("cls",))
+    assert isinstance(found[0], Failed)
+    assert "finite" in str(found[0])
+
+
+def test_a_worker_that_dies_is_started_again_and_its_batch_repeated():
+    deaths = iter([WorkerDied(), None, None])
+    worker = Echo(fails=lambda lengths: next(deaths))
+    found = run(some_ids([4]), some_ids([3]), worker=worker)
+    assert not any(isinstance(one, Exception) for one in found)
+    assert worker.starts == 1
+
+
+def test_who_ends_two_workers_is_refused():
+    worker = Echo(fails=lambda lengths: WorkerDied())
+    (found,) = run(some_ids([4]), worker=worker)
+    assert isinstance(found, Failed)
+    assert "twice" in str(found)
+
+
+def test_a_request_that_is_given_up_leaves_the_queue():
+    async def go():
+        worker = Echo(delay_s=0.05)
+        batcher = Batcher([worker], max_tokens=8, report=lambda *told: None)
+        first = asyncio.ensure_future(batcher.run(some_ids([8]), ("cls",)))
+        await asyncio.sleep(0.01)
+        second = asyncio.ensure_future(batcher.run(some_ids([8] * 50), ("cls",)))
+        await asyncio.sleep(0.01)
+        second.cancel()
+        await first
+        await asyncio.sleep(0.12)
+        assert not batcher.busy
+        await batcher.kill()
+        return worker.batches
+
+    assert len(asyncio.run(go())) <= 3
+
+
+def test_batches_on_the_wire_come_out_as_they_went_in():
+    ids = some_ids([3, 5])
+    parts = wire.packed({"outputs": ["cls"]}, wire.arrays_of(ids))
+    message = b"".join(bytes(part) for part in parts)
+    header_size, size = wire.PREFIX.unpack(message[:8])
+    assert len(message) == 8 + header_size + size
+    header, arrays = wire.unpacked(message[8 : 8 + header_size], message[8 + header_size :])
+    found = wire.ids_of(arrays)
+    assert header == {"outputs": ["cls"]}
+    for name in ("input_ids", "token_type_ids", "lengths", "places"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(ids, name))
+    np.testing.assert_array_equal(found.extra["last"], ids.extra["last"])
+    with pytest.raises(ValueError, match="not sent"):
+        wire.unpacked(b'{"arrays": [["a", "|O", [1]]]}', b"x" * 8)
+
+
+def new_future() -> asyncio.Future:
+    return asyncio.Future(loop=asyncio.new_event_loop())
+
+
+def test_an_unforeseen_error_hangs_nobody():
+    worker = Echo(fails=lambda lengths: KeyError("x"))
+    assert all(isinstance(found, Failed) for found in run(some_ids([4]), some_ids([3]), worker=worker))
+
+
+def test_jobs_in_parts_are_joined_and_split():
+    jobs = [Job(some_ids(lengths, 7 + len(lengths)), ("hidden", "mlm"), ROWS, new_future())
+            for lengths in ([3, 4, 5], [6])]  # fmt: skip
+    for job in jobs:
+        job.left = len(job.ids)
+    for parts in ([(jobs[0], np.array([1, 2])), (jobs[1], np.array([0]))], [(jobs[0], np.array([0]))]):
+        batch = joined(parts)
+        split(parts, {name: echoed(batch)[name] for name in ("hidden", "mlm")})
+    for job in jobs:
+        for name, array in job.done.result().items():
+            np.testing.assert_array_equal(array, echoed(job.ids)[name])
+
+
+def test_budgets():
+    budget = Budget("texts", 10)
+    budget.take(6, 1)
+    with pytest.raises(Refused, match="6 of 10"):
+        budget.take(5, 3)
+    budget.give(6)
+    assert budget.used == 0
+    rate = Rate()
+    rate.add(1000, 0.5)
+    assert rate.wait_s(4000) == pytest.approx(2)
+    admission = Admission(Budget("texts", 1), Budget("bytes", 1))
+    admission.add("m")
+    admission.tokens["m"].take(10, 1)
+    admission.rates["m"].add(1, 100)
+    assert admission.retry_after_s("m") == 60  # bounded
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+def test_a_request_is_let_in_whole_or_not_at_all(folders):
+    with live({"m": folders["embed"]}, max_concurrent=31) as server:
+        (worker,) = server.fleet.models["m"].batcher.workers
+        worker.delay_s = 0.5
+        worker.batches.clear()
+        first = threading.Thread(target=server.post, args=("/embed", {"inputs": "a"}))
+        first.start()
+        time.sleep(0.2)
+        refused = httpx.post(server.url + "/embed", json={"inputs": ["a b"] * 31})
+        assert (refused.status_code, refused.json()["error_type"]) == (429, "Overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+        first.join()
+        assert worker.batches == [[3]]  # no work was done for it
+        assert server.fleet.admission.texts.used == 0
+
+
+def test_more_tokens_than_there_is_room_for_at_all(folders):
+    with live({"m": folders["tagging"]}, max_queued_tokens=100) as server:
+        assert server.post("/ner", {"inputs": "a " * 500}).status_code == 413
+        assert server.post("/ner", {"inputs": "a " * 20}).status_code == 200
+
+
+def test_ten_times_what_it_can_do(folders):
+    """Open loop: those admitted are answered in bounded time, the others refused quickly, and nobody gets a 5xx."""
+    with live({"m": folders["embed"]}, max_concurrent=8) as server:
+        (worker,) = server.fleet.models["m"].batcher.workers
+        worker.delay_s = 0.05
+        clients = [httpx.Client(timeout=20) for _ in range(40)]
+
+        def send(number: int) -> tuple[int, float]:
+            started = time.perf_counter()
+            response = clients[number % 40].post(server.url + "/embed", json={"inputs": "a b c"})
+            return response.status_code, time.perf_counter() - started
+
+        with ThreadPoolExecutor(40) as pool:
+            found = list(pool.map(send, range(400)))
+        counts = Counter(status for status, _ in found)
+        assert set(counts) == {200, 429}
+        assert counts[429] > 50
+        text = server.get("/metrics").text
+        assert "te_queue_size 0.0" in text
+        assert "bertie_inflight_texts 0.0" in text
+        assert f'bertie_rejected_total{{reason="texts"}} {counts[429]:.1f}' in text
+        for client in clients:
+            client.close()

@@ -1,0 +1,203 @@
+"""The page in headless Chromium: every task, the keyboard alone, an input method, any width, no script of others."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from serving import live, make_models
+
+pytest.importorskip("fastapi")
+selenium = pytest.importorskip("selenium")
+CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs Chromium and its driver"),
+]
+SHOTS = os.environ.get("BERTIE_SCREENSHOTS")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with live(make_models(tmp_path_factory.mktemp("models"))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", "--lang=en"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = webdriver.Chrome(options, Service(DRIVER))
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def page(browser, server):
+    browser.get(server.url + "/")
+    browser.execute_script("localStorage.clear()")
+    browser.get(server.url + "/?fresh")
+    until(lambda: browser.find_elements("css selector", "#model option"))
+    return browser
+
+
+def until(condition, seconds=15):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.05)
+    raise AssertionError("nothing happened in time")
+
+
+def choose(page, name: str, value: str) -> None:
+    from selenium.webdriver.support.ui import Select
+
+    Select(page.find_element("id", name)).select_by_value(value)
+
+
+def answer(page) -> str:
+    return until(lambda: page.find_element("id", "figures").text and page.find_element("id", "output").text)
+
+
+def shot(page, name: str) -> None:
+    if SHOTS:
+        page.save_screenshot(str(Path(SHOTS) / f"{name}.png"))
+
+
+def complaints(page) -> list[str]:
+    return [row["message"] for row in page.get_log("browser") if row["level"] == "SEVERE"]
+
+
+KINDS = ["sequence", "multilabel", "rank", "relation", "regression", "tagging", "parse", "span", "choice", "embed"]
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+@pytest.mark.parametrize("name", [*KINDS, "pretrained"])
+def test_every_task_shows_its_example(page, name, language):
+    choose(page, "language", language)
+    choose(page, "model", name)
+    page.find_element("css selector", "#examples button").click()
+    assert answer(page)
+    assert not page.find_elements("css selector", ".error")
+    assert page.find_elements("css selector", "#tokens .piece")
+    page.execute_script("document.querySelector('#tokens-box').open = true")
+    shot(page, f"{name}-{language}")
+    assert complaints(page) == []
+
+
+def test_all_heads_of_pretraining_can_be_chosen(page):
+    choose(page, "model", "pretrained")
+    for number in range(len(page.find_elements("css selector", "#kinds button"))):
+        page.find_elements("css selector", "#kinds button")[number].click()
+        page.find_element("css selector", "#examples button").click()
+        assert answer(page)
+    assert number == 2
+
+
+def test_the_keyboard_is_enough(page):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.common.keys import Keys
+
+    def press(*keys):
+        ActionChains(page).send_keys(*keys).perform()
+
+    for _ in range(12):
+        press(Keys.TAB)
+        if page.switch_to.active_element.tag_name == "textarea":
+            break
+    press("ab cd")
+    ActionChains(page).key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
+    first = answer(page)
+    press(Keys.TAB, Keys.ENTER)
+    assert answer(page) == first
+    seen = set()
+    for _ in range(25):
+        press(Keys.TAB)
+        seen.add(page.switch_to.active_element.get_attribute("id"))
+    assert {"copy-link", "copy-curl", "copy-python"} <= seen
+
+
+def test_korean_from_an_input_method(page):
+    """Enter that ends a syllable does not send the form."""
+    area = page.find_element("css selector", "textarea")
+    area.click()
+    page.execute_cdp_cmd("Input.imeSetComposition", {"text": "하", "selectionStart": 1, "selectionEnd": 1})
+    page.execute_cdp_cmd("Input.imeSetComposition", {"text": "한", "selectionStart": 1, "selectionEnd": 1})
+    page.execute_cdp_cmd("Input.insertText", {"text": "한글 문장"})
+    assert area.get_property("value") == "한글 문장"
+    page.find_element("id", "send").click()
+    assert answer(page)
+
+
+def test_a_link_holds_the_input(page, server):
+    choose(page, "model", "span")
+    page.find_element("css selector", "#examples button").click()
+    first = answer(page)
+    address = page.current_url
+    page.get("about:blank")
+    page.get(address)
+    assert answer(page) == first
+
+
+def test_texts_are_never_markup(page):
+    choose(page, "model", "tagging")
+    area = page.find_element("css selector", "textarea")
+    area.send_keys("<img src=x onerror=document.title='broken'> <b>ab</b>")
+    page.find_element("id", "send").click()
+    assert "<b>" in answer(page).replace("\n", " ").replace("X 4", "") or "<" in answer(page)
+    assert page.title == "Bertie"
+    assert not page.find_elements("css selector", "#output img, #output b")
+
+
+def test_an_error_is_shown(page):
+    choose(page, "model", "relation")
+    for name, text in (("text", "ab cd"), ("subject", "zz"), ("object", "cd")):
+        page.find_element("id", f"field-{name}").send_keys(text)
+    page.find_element("id", "send").click()
+    until(lambda: page.find_elements("css selector", ".error"))
+    assert "zz" in page.find_element("css selector", ".error").text
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (1440, 900)])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_fits_any_width_and_theme(page, server, width, height, theme):
+    page.set_window_size(width, height)
+    choose(page, "theme", theme)
+    choose(page, "model", "span")
+    page.find_element("css selector", "#examples button").click()
+    answer(page)
+    wide = page.execute_script("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide <= 0, "nothing sticks out to the right"
+    shot(page, f"span-{theme}-{width}")
+    ground, text = (
+        page.execute_script(f"return getComputedStyle(document.body).{name}") for name in ("backgroundColor", "color")
+    )
+    dark = sum(map(int, ground.split("(")[1].split(")")[0].split(",")[:3])) < 384
+    assert dark == (theme == "dark")
+    assert ground != text
+    page.set_window_size(1280, 900)
+
+
+def test_nothing_comes_from_elsewhere(page, server):
+    found = page.execute_script("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert found
+    assert all(name.startswith(server.url) for name in found)
+
+
+def test_a_server_with_a_key_asks_for_it(browser, server):
+    with live({"m": server.options.models["sequence"]}, keys=("secret",)) as locked:
+        browser.get(locked.url + "/")
+        field = until(lambda: [one for one in browser.find_elements("id", "key") if one.is_displayed()])[0]
+        field.send_keys("secret\t")
+        until(lambda: browser.find_elements("css selector", "#model option"))
+        browser.find_element("css selector", "#examples button").click()
+        assert answer(browser)

@@ -1,0 +1,235 @@
+"""`bertie serve` as a process: signals, reloads, workers that are killed, and what it says when it cannot begin."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+
+from serving import make_models
+
+pytest.importorskip("fastapi")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+class Process:
+    """`bertie serve` with these arguments, ready."""
+
+    def __init__(self, log: Path, *arguments: object) -> None:
+        self.log = log
+        command = [sys.executable, "-m", "bertie", "serve", *map(str, arguments), "--port", "0", "--json"]
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, log.read_text()
+        self.url = json.loads(line)["url"]
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+
+    def post(self, path: str, body: object) -> httpx.Response:
+        return self.client.post(path, json=body)
+
+    def ready(self) -> int:
+        try:
+            return httpx.get(self.url + "/readyz", timeout=5).status_code
+        except httpx.HTTPError:
+            return 0
+
+    def workers(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+
+def until(condition, seconds=40.0):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
+
+
+class Load(threading.Thread):
+    """Requests one after another until it is stopped; how each ended."""
+
+    def __init__(self, url: str, body: object, path: str = "/embed") -> None:
+        super().__init__(daemon=True)
+        self.url, self.path, self.body, self.found, self.over = url, path, body, [], False
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self.url, timeout=60) as client:
+            while not self.over:
+                try:
+                    self.found.append(client.post(self.path, json=self.body).status_code)
+                except httpx.HTTPError as error:
+                    self.found.append(type(error).__name__)
+                    if isinstance(error, httpx.ConnectError):
+                        return
+
+    def stop_when_closed(self) -> list[object]:
+        self.join(60)
+        return self.found
+
+    def stop(self) -> list[object]:
+        self.over = True
+        self.join(60)
+        return self.found
+
+
+@pytest.mark.slow
+def test_a_life(folders, tmp_path):
+    """A worker is killed under load, the model is reloaded under load, a bad one is refused, SIGTERM drains."""
+    model = Path(shutil.copytree(folders["embed"], tmp_path / "model"))
+    with Process(tmp_path / "log", f"m={model}", "--threads", "1") as server:
+        vector = server.post("/embed", {"inputs": "ab"}).json()
+        loads = [Load(server.url, {"inputs": ["ab c", "d"]}) for _ in range(3)]
+        for load in loads:
+            load.start()
+
+        (worker,) = server.workers()
+        worker.kill()
+        until(lambda: server.ready() == 503, 10)
+        until(lambda: server.ready() == 200)
+        assert [one.pid for one in server.workers()] != [worker.pid]
+
+        before = server.client.get("/info").json()
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: server.client.get("/info").json()["generation"] == 2)
+        assert server.client.get("/info").json()["model_sha"] == before["model_sha"]
+        until(lambda: len(server.workers()) == 1)
+
+        weights = (model / "model.safetensors").read_bytes()
+        (model / "model.safetensors").write_bytes(weights[:-100])
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: 'outcome="failed"' in server.client.get("/metrics").text)
+        assert server.client.get("/info").json()["generation"] == 2
+        (model / "model.safetensors").write_bytes(weights)
+        golden = [{"route": "/embed", "request": {"inputs": "ab"}, "answer": [[0.0] * 32]}]
+        (model / "golden.json").write_text(json.dumps(golden))
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: 'outcome="failed"} 2' in server.client.get("/metrics").text)
+        golden[0]["answer"] = vector
+        (model / "golden.json").write_text(json.dumps(golden))
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: server.client.get("/info").json()["generation"] == 3)
+        found = [status for load in loads for status in load.stop()]
+        assert len(found) > 20
+        assert set(found) == {200}, "no request failed, whatever happened meanwhile"
+
+        loads = [Load(server.url, {"inputs": ["ab c"] * 32}) for _ in range(4)]
+        for load in loads:
+            load.start()
+        time.sleep(0.3)
+        server.process.send_signal(signal.SIGTERM)
+        statuses = [status for load in loads for status in load.stop_when_closed()]
+        assert server.process.wait(20) == 0
+        assert set(statuses) <= {200, 503, "ConnectError"}
+        assert statuses.count(200) > 0
+        log = server.log.read_text()
+        assert "draining" in log
+        assert "ab c" not in log
+        assert "worker_restart" in log
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_at_once(folders, tmp_path):
+    with Process(tmp_path / "log", folders["sequence"], "--threads", "1") as server:
+        workers = server.workers()
+        os.kill(server.process.pid, signal.SIGSTOP)
+        os.kill(server.process.pid, signal.SIGTERM)
+        os.kill(server.process.pid, signal.SIGCONT)
+        time.sleep(0.05)
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(10) in (0, 130)
+        until(lambda: not any(one.is_running() and one.status() != "zombie" for one in workers), 10)
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_leaves_no_worker(folders, tmp_path):
+    with Process(tmp_path / "log", folders["sequence"], "--threads", "1") as server:
+        workers = server.workers()
+        server.process.kill()
+        server.process.wait()
+        until(lambda: not any(one.is_running() and one.status() != "zombie" for one in workers), 10)
+
+
+@pytest.mark.slow
+def test_memory_threads_and_descriptors_stay(folders, tmp_path):
+    """3,000 requests of mixed length: what the server holds does not grow with them."""
+    with Process(tmp_path / "log", f"m={folders['embed']}", "--threads", "1", "--no-access-log") as server:
+        process = psutil.Process(server.process.pid)
+
+        def send(count: int) -> None:
+            for number in range(count):
+                assert server.post("/embed", {"inputs": "ab " * (1 + number % 40)}).status_code == 200
+
+        send(1000)
+        before = process.memory_info().rss, process.num_threads(), process.num_fds()
+        send(3000)
+        after = process.memory_info().rss, process.num_threads(), process.num_fds()
+        assert (after[0] - before[0]) / 3000 < 1024
+        assert after[1] - before[1] <= 1
+        assert after[2] - before[2] <= 2
+
+
+def refused(*arguments: object) -> tuple[int, str]:
+    command = [sys.executable, "-m", "bertie", "serve", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.returncode, re.sub(r"\s+", " ", done.stderr)
+
+
+def test_what_it_says_when_it_cannot_begin(folders, tmp_path):
+    code, err = refused(tmp_path / "nothing")
+    assert (code, "does not exist" in err) == (3, True), err
+    code, err = refused(folders["embed"], "--host", "0.0.0.0")
+    assert (code, "--no-key" in err) == (2, True), err
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, err = refused(folders["embed"], "--port", taken.getsockname()[1])
+    assert (code, "--port 0" in err) == (1, True), err
+    code, err = refused(folders["embed"], "--too-long", "never")
+    assert (code, "truncate" in err) == (2, True), err
+
+
+@pytest.mark.slow
+def test_a_model_that_cannot_be_served(folders, tmp_path):
+    """A damaged one, one whose weights are no numbers, and a folder that holds no model."""
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    code, err = refused(tmp_path)
+    assert (code, "no config.json" in err) == (3, True), err
+    broken = Path(shutil.copytree(folders["embed"], tmp_path / "broken"))
+    (broken / "model.safetensors").write_bytes(b"\0" * 100)
+    code, err = refused(broken)
+    assert code == 3, err
+    nan = Path(shutil.copytree(folders["embed"], tmp_path / "nan"))
+    weights = load_file(nan / "model.safetensors")
+    weights = {name: torch.full_like(weight, float("nan")) for name, weight in weights.items()}
+    save_file(weights, nan / "model.safetensors", metadata={"format": "pt"})
+    code, err = refused(nan)
+    assert (code, "finite" in err) == (3, True), err

@@ -1,0 +1,286 @@
+"""Every route of the server: what it answers is what the library answers, in the shape its clients expect."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+
+import bertie
+from bertie.infer.pairs import verdicts
+from bertie.infer.predict import Predictor
+from bertie.serve.golden import difference
+from bertie.serve.routes import ROUTES
+from bertie.tasks.embed import EmbedTask
+from serving import MAX_LENGTH, TASK_NAMES, Live, live, make_models
+
+pytest.importorskip("fastapi")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def server(folders):
+    with live(folders) as running:
+        yield running
+
+
+def library(folders, name: str) -> Predictor:
+    return Predictor(bertie.load(folders[name]))
+
+
+def vectors(folders, texts, *, normalize=True) -> np.ndarray:
+    predictor = library(folders, "embed")
+    predictor.task = EmbedTask(normalize=normalize)
+    return np.array([answer.label for answer in predictor.predict(texts)], np.float32)
+
+
+ROWS = {
+    "choice": {"context": "ab", "ending0": "c", "ending1": "d"},
+    "span": {"question": "ab", "context": "cd ef"},
+    "rank": {"question": "ab", "sentence": "cd"},
+}
+
+
+@pytest.mark.parametrize("name", TASK_NAMES)
+def test_every_task_answers_as_the_library_does(server, folders, name):
+    row = ROWS.get(name, {"text": "ab cd"})
+    found = server.ok("/answer", {"inputs": row, "model": name})
+    texts = tuple(row.values())
+    expected = library(folders, name).predict([texts])[0].as_json()
+    (answer,) = found["answers"]
+    assert found["model"] == name
+    assert answer.pop("tokens") > 0
+    assert answer.pop("truncated") is False
+    assert difference(json.loads(json.dumps(expected)), answer, tolerance=3e-6) == ""
+
+
+def test_vectors(server, folders):
+    texts = ["ab cd", "e", "f g h i j"]
+    unit, raw = vectors(folders, texts), vectors(folders, texts, normalize=False)
+    np.testing.assert_allclose(server.ok("/embed", {"inputs": texts}), unit, atol=2e-6)
+    np.testing.assert_allclose(server.ok("/embed", {"inputs": "e"}), unit[1:2], atol=2e-6)
+    np.testing.assert_allclose(server.ok("/embed", {"inputs": texts, "normalize": False}), raw, atol=1e-5)
+    short = server.ok("/embed", {"inputs": texts, "dimensions": 4})
+    np.testing.assert_allclose(short, raw[:, :4] / np.linalg.norm(raw[:, :4], axis=1, keepdims=True), atol=2e-6)
+    found = server.ok("/similarity", {"inputs": {"source_sentence": texts[0], "sentences": texts[1:]}})
+    np.testing.assert_allclose(found, unit[1:] @ unit[0], atol=2e-6)
+    for inputs in ([[5, 6]], [[2, 5, 6, 3]]):  # token ids, with special tokens or without
+        np.testing.assert_allclose(server.ok("/embed", {"inputs": inputs}), vectors(folders, ["a b"]), atol=2e-6)
+
+
+def test_vectors_of_tokens(server, folders):
+    model = bertie.load(folders["embed"])
+    (found,) = server.ok("/embed_all", {"inputs": "ab c"})
+    encoding = model.tokenizer.encode("ab c")
+    import torch
+
+    with torch.no_grad():
+        expected = model.encoder(torch.tensor([encoding.ids])).last_hidden_state[0]
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+
+
+def test_openai_embeddings(server, folders):
+    expected = vectors(folders, ["ab", "c"], normalize=False)
+    found = server.ok("/v1/embeddings", {"input": ["ab", "c"], "model": "embed"})
+    assert (found["object"], found["model"]) == ("list", "embed")
+    assert [row["index"] for row in found["data"]] == [0, 1]
+    np.testing.assert_allclose([row["embedding"] for row in found["data"]], expected, atol=1e-5)
+    assert found["usage"] == {"prompt_tokens": 7, "total_tokens": 7}
+    coded = server.ok("/v1/embeddings", {"input": "ab", "encoding_format": "base64"})["data"][0]["embedding"]
+    np.testing.assert_allclose(np.frombuffer(base64.b64decode(coded), "<f4"), expected[0], atol=1e-5)
+    for ids in ([5, 6], [[5, 6]]):
+        assert len(server.ok("/v1/embeddings", {"input": ids})["data"]) == 1
+    assert {row["id"] for row in server.get("/v1/models").json()["data"]} >= {"embed", "span"}
+
+
+def test_classification(server, folders):
+    answer = library(folders, "sequence").predict(["ab cd"])[0]
+    ranked = [{"score": p, "label": label} for label, p in sorted(answer.scores.items(), key=lambda one: -one[1])]
+    assert server.ok("/predict", {"inputs": "ab cd"}) == [pytest.approx(one, abs=2e-6) for one in ranked]
+    batch = server.ok("/predict", {"inputs": [["ab cd"], ["e"]]})
+    assert batch[0] == [pytest.approx(one, abs=2e-6) for one in ranked]
+    assert len(batch) == 2
+    raw = server.ok("/predict", {"inputs": "ab cd", "raw_scores": True})
+    logits = np.array([one["score"] for one in raw])
+    np.testing.assert_allclose(np.exp(logits) / np.exp(logits).sum(), [one["score"] for one in ranked], atol=2e-6)
+    assert server.ok("/", {"inputs": "ab cd", "parameters": {"top_k": 1}}) == [[pytest.approx(ranked[0], abs=2e-6)]]
+    found = server.ok("/classify", {"input": ["ab cd"]})["data"][0]
+    assert found["label"] == answer.label
+    pair = server.ok("/predict", {"inputs": ["ab", "cd"], "model": "rank"})
+    assert {one["label"] for one in pair} == {"0", "1"}
+    several = server.ok("/predict", {"inputs": "ab", "model": "multilabel"})
+    assert sum(one["score"] for one in several) != pytest.approx(1)
+
+
+def test_reranking(server, folders):
+    texts = ["c d", "e", "ab"]
+    scores = [one.scores["1"] for one in library(folders, "rank").predict([("ab", text) for text in texts])]
+    found = server.ok("/rerank", {"query": "ab", "texts": texts, "return_text": True})
+    assert [row["score"] for row in found] == pytest.approx(sorted(scores, reverse=True), abs=2e-6)
+    assert all(row["text"] == texts[row["index"]] for row in found)
+    assert [row["score"] for row in found] == pytest.approx([scores[row["index"]] for row in found], abs=2e-6)
+    raw = server.ok("/rerank", {"query": "ab", "texts": texts, "raw_scores": True})
+    assert [1 / (1 + np.exp(-row["score"])) for row in raw] == pytest.approx([row["score"] for row in found], abs=1e-5)
+    for path in ("/v1/rerank", "/rerank"):
+        cohere = server.ok(path, {"query": "ab", "documents": texts, "top_n": 2, "return_documents": True})
+        assert len(cohere["results"]) == 2
+        assert cohere["results"][0]["document"]["text"] == texts[cohere["results"][0]["index"]]
+
+
+def test_tags_answers_and_masks(server, folders):
+    text = "ab 가 cd"
+    for one in server.ok("/ner", {"inputs": text}):
+        assert one["word"] == text[one["start"] : one["end"]]
+        assert set(one) == {"entity_group", "score", "word", "start", "end"}
+    words = server.ok("/ner", {"inputs": [text], "parameters": {"aggregation_strategy": "none", "ignore_labels": []}})
+    assert [one["word"] for one in words[0]] == ["ab", "가", "cd"]
+    question = {"question": "ab", "context": "cd ef. gh"}
+    found = server.ok("/qa", {"inputs": question})
+    expected = library(folders, "span").predict([tuple(question.values())])[0].as_json()
+    assert (found["answer"], found["start"], found["end"]) == tuple(expected[k] for k in ("answer", "start", "end"))
+    assert found["no_answer_score"] == pytest.approx(expected["no_answer_score"], abs=1e-5)
+    assert len(server.ok("/qa", {"inputs": question, "parameters": {"top_k": 3}})) == 3
+    masks = server.ok("/fill_mask", {"inputs": "ab [MASK] c", "parameters": {"top_k": 3}})
+    (filled,) = bertie.fill_mask(bertie.load(folders["pretrained"]), "ab [MASK] c", top=3)
+    assert [(one["token_str"], one["sequence"]) for one in masks] == [(one.token, one.text) for one in filled]
+    assert [one["score"] for one in masks] == pytest.approx([one.probability for one in filled], abs=2e-6)
+    assert len(server.ok("/fill_mask", {"inputs": "[MASK] b [MASK]"})) == 2
+
+
+def test_choices_relations_and_next_sentences(server, folders):
+    found = server.ok("/choose", {"inputs": {"context": "ab", "choices": ["c", "d", "e"]}})["answers"][0]
+    expected = library(folders, "choice").predict([("ab", "c", "d", "e")])[0]
+    assert found["scores"] == pytest.approx(dict(expected.scores), abs=2e-6)
+    names = {"text": "ab cd ef", "subject": {"start": 0, "end": 2}, "object": {"start": 6, "end": 8}}
+    marked = library(folders, "relation").predict(["<subj>ab</subj> cd <obj>ef</obj>"])[0]
+    found = server.ok("/relate", {"inputs": names})["answers"][0]
+    assert found["scores"] == pytest.approx(dict(marked.scores), abs=2e-6)
+    (verdict,) = server.ok("/next_sentence", {"inputs": {"first": "ab", "second": "cd"}})["answers"]
+    assert verdict["kind"] == "nsp"
+    assert verdict["probability"] == pytest.approx(max(verdict["yes"], 1 - verdict["yes"]))
+    assert verdicts(np.array([[0, 2]], np.float32), "sop")[0].verdict == "swapped"
+
+
+def test_tokens(server):
+    text = "가 ab"
+    (found,) = server.ok("/tokenize", {"inputs": text})
+    assert [one["special"] for one in found] == [True, False, False, False, True]
+    for one in (one for one in found if not one["special"]):
+        piece = text.encode()[one["start"] : one["stop"]].decode()
+        assert piece == text[one["char_start"] : one["char_stop"]]
+    assert server.ok("/decode", {"ids": [one["id"] for one in found[2:]]}) == ["ab"]
+
+
+LONG = "a " * 200
+
+
+def test_truncation_is_never_silent(server):
+    response = server.post("/predict", {"inputs": LONG, "truncate": True})
+    assert response.headers["x-bertie-truncated"] == "1"
+    assert response.headers["x-compute-tokens"] == str(MAX_LENGTH)
+    refused = server.post("/predict", {"inputs": LONG, "truncate": False})
+    assert refused.status_code == 422
+    assert f"{MAX_LENGTH}" in refused.json()["error"]
+    assert server.ok("/answer", {"inputs": LONG, "model": "sequence", "truncate": True})["answers"][0]["truncated"]
+    tags = server.post("/answer", {"inputs": LONG, "model": "tagging"})  # windows: nothing is cut
+    assert tags.json()["answers"][0]["windows"] > 1
+    assert len(tags.json()["answers"][0]["words"]) == 200
+    assert tags.headers["x-bertie-truncated"] == "0"
+    left = server.ok("/embed", {"inputs": LONG + "b", "truncate": True, "truncation_direction": "Left"})
+    right = server.ok("/embed", {"inputs": LONG + "b", "truncate": True})
+    same = server.ok("/embed", {"inputs": "a " * (MAX_LENGTH - 3) + "b"})
+    np.testing.assert_allclose(left, same, atol=2e-6)
+    assert np.abs(np.array(left) - right).max() > 1e-4
+
+
+def test_neighbours_change_nothing(server):
+    texts = [" ".join("abcdefgh"[i % 8] for i in range(n)) for n in (1, 40, 3, 17, 29, 2)]
+    together = server.ok("/embed", {"inputs": texts})
+    for text, vector in zip(texts, together, strict=True):
+        np.testing.assert_allclose(server.ok("/embed", {"inputs": [text]})[0], vector, atol=2e-6)
+
+
+REFUSED = [
+    ("/predict", {"inputs": []}, 400, "Empty"),
+    ("/embed", {"inputs": [" "]}, 422, "Validation"),
+    ("/embed", {"inputs": ["a"] * 33}, 422, "Validation"),
+    ("/embed", {"inputs": [[99999]]}, 422, "Validation"),
+    ("/embed", {"inputs": "a", "prompt_name": "x"}, 422, "Validation"),
+    ("/embed", {"inputs": "a", "dimensions": 33}, 422, "Validation"),
+    ("/predict", {"inputs": ["a", "b"]}, 422, "Validation"),  # a pair for a model of single texts
+    ("/predict", {"inputs": 1}, 422, "Validation"),
+    ("/predict", {}, 422, "Validation"),
+    ("/predict", {"inputs": "a", "model": "span"}, 424, "Backend"),
+    ("/predict", {"inputs": "a", "model": "none"}, 404, "NotFound"),
+    ("/fill_mask", {"inputs": "a"}, 422, "Validation"),
+    ("/fill_mask", {"inputs": "a [MASK]", "parameters": {"targets": ["b"]}}, 422, "Validation"),
+    ("/nowhere", {}, 404, "NotFound"),
+    ("/embed", {"inputs": "a", "truncation_direction": "up"}, 422, "Validation"),
+    ("/ner", {"inputs": "a", "truncation_direction": "left"}, 422, "Validation"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "status", "kind"), REFUSED)
+def test_refusals(server, path, body, status, kind):
+    response = server.post(path, body)
+    assert (response.status_code, response.json()["error_type"]) == (status, kind), response.text
+    assert len(response.json()["error"]) > 15
+
+
+def test_errors_under_v1_are_nested(server):
+    response = server.post("/v1/embeddings", {"input": ["a", ""]})
+    assert response.status_code == 422
+    assert response.json()["error"] == {
+        "message": "Input 1 is an empty text.", "type": "invalid_request_error", "param": "input", "code": "Validation"
+    }  # fmt: skip
+
+
+def test_facts_and_probes(server, folders):
+    info = server.get("/info").json()
+    assert info["model_type"] == {"classifier": {"id2label": {"0": "no", "1": "yes"}, "label2id": {"no": 0, "yes": 1}}}
+    assert info["max_input_length"] == MAX_LENGTH
+    assert set(info["models"]) == set(folders)
+    assert server.get("/info?model=embed").json()["model_type"] == {"embedding": {"pooling": "mean"}}
+    for path in ("/health", "/healthz", "/readyz"):
+        assert server.get(path).status_code == 200
+    assert re.fullmatch(r"[0-9a-f]{16}", server.get("/health").headers["x-request-id"])
+    assert server.get("/health", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
+
+
+def test_the_routes_are_described(server):
+    schema = server.get("/openapi.json").json()
+    for route in ROUTES:
+        told = schema["paths"][route.path]["post"]
+        assert told["summary"]
+        assert told["requestBody"]["content"]["application/json"]["schema"]
+    page = server.get("/docs")
+    assert page.status_code == 200
+    assert "http" not in re.sub(r"<!doctype.*?>", "", page.text.replace("/openapi.json", ""))
+    assert "unsafe-inline" not in page.headers["content-security-policy"].partition("script-src")[2].partition(";")[0]
+
+
+def test_metrics_are_bounded_and_hold_no_text(server):
+    for number in range(50):
+        server.get(f"/made-up-{number}")
+    server.ok("/predict", {"inputs": "secret zebra"})
+    server.post("/predict", {"inputs": "zebra", "model": "zebra"})
+    from prometheus_client.parser import text_string_to_metric_families
+
+    text = server.get("/metrics").text
+    families = {family.name: family for family in text_string_to_metric_families(text)}
+    assert {"te_request_count", "te_request_duration", "te_queue_size", "te_batch_next_tokens"} <= set(families)
+    assert "zebra" not in text
+    assert "made-up" not in text
+    assert all(len(family.samples) < 400 for family in families.values())
+
+
+def test_one_model_answers_to_any_name(folders):
+    with live({"only": folders["embed"]}) as server:
+        assert isinstance(server, Live)
+        assert server.ok("/v1/embeddings", {"input": "a", "model": "text-embedding-3-small"})["model"] == "only"
+        assert server.post("/predict", {"inputs": "a"}).status_code == 424
