@@ -1,1 +1,1 @@
-"""Making a trained model smaller and faster, with what it costs measured."""
+"""Compression of trained models, with a measurement of its cost."""

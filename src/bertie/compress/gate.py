@@ -1,6 +1,7 @@
-"""A smaller model beside the one it was made from: how near its vectors are. What falls short is not written.
+"""The quality threshold of a compressed model: the similarity of its vectors to those of the original model.
 
-The measure is the cosine between the mean-pooled hidden states of the two models for a text that was not calibrated on.
+The measure is the cosine between the mean-pooled hidden states of both models, for texts outside the calibration set. A
+model below the threshold is not written.
 """
 
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ NARROW_FIRST_PERCENTILE, NARROW_MEAN = 0.998, 0.999  # with activations of 7 bit
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Cosines to the float model over texts: the worst, the first percentile, the mean. engine: what computed them."""
+    """Cosines to the float model over texts: minimum, first percentile, mean. engine: the engine of the measurement."""
 
     texts: int
     worst: float
@@ -37,7 +38,7 @@ class Fidelity:
 
     @property
     def enough(self) -> bool:
-        """Whether it passes the gate."""
+        """Whether the model passes the threshold."""
         narrow = "avx2" in self.engine or "neon" in self.engine
         low, mean = (NARROW_FIRST_PERCENTILE, NARROW_MEAN) if narrow else (FIRST_PERCENTILE, MEAN)
         return self.first_percentile >= low and self.mean >= mean
@@ -49,12 +50,12 @@ class Fidelity:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs."""
+        """Returns the fields as JSON values."""
         return {**asdict(self), "enough": self.enough}
 
 
 def quantized(model: Model, texts: Sequence[str]) -> Fidelity:
-    """Give a model int8 weights, calibrated on a part of the texts, and measure it on the others.
+    """Gives a model int8 weights, calibrated on some of the texts, and measures it on the others.
 
     Raises DataError for too few texts.
     """
@@ -81,14 +82,14 @@ def quantized(model: Model, texts: Sequence[str]) -> Fidelity:
 
 
 def cosines(x: Array, y: Array) -> Array:
-    """The cosine of each row of x with the same row of y."""
+    """Returns the cosine of each row of x with the same row of y."""
     lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
     found: Array = (x * y).sum(1) / np.maximum(lengths, 1e-12)
     return found
 
 
 def size(folder: Path) -> int:
-    """Bytes of a model folder's weights."""
+    """Returns the bytes of a model folder's weights."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
 
 

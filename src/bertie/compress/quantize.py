@@ -1,12 +1,12 @@
-"""Weights to int8 after training, layer by layer, on the stream of calibration texts that is already quantized.
+"""Quantization of weights to int8 after training, layer by layer, on calibration texts with quantized activations.
 
-    1  order the features: those of widest range form a group with a scale of their own
-    2  shift each input feature by its mean and divide it by sqrt(range of x / range of w); the weight takes both back
-    3  round the weight, each error going to the features not yet rounded (GPTQ, Frantar et al. 2022)
-    4  the bias takes what is left of the mean error
+    1  sort the features: those with the largest range form a group with its own scale
+    2  shift each input feature by its mean and divide it by sqrt(range of x / range of w); the weight is adapted
+    3  round the weight, and compensate each error in the features that are not rounded yet (GPTQ, Frantar et al. 2022)
+    4  add the remaining mean error to the bias
 
-Smoothing: Xiao et al. 2022. The input of the second feed-forward matrix is not smoothed: it costs more than it gains.
-Activations are rounded as the native encoder rounds them: 256 steps from the smallest to the largest of a token's row.
+Smoothing: Xiao et al. 2022. The input of the second feed-forward matrix is not smoothed, which would cost more than it
+gains. Activations are rounded as in the native encoder: 256 steps from the minimum to the maximum of a token's row.
 
 T tokens · H hidden size · I intermediate size · N, K output and input features · G groups
 """
@@ -35,16 +35,16 @@ TOKENS = 2600  # of calibration texts that are enough: four times as many change
 
 @dataclass(frozen=True)
 class Quantized:
-    """Parameters in int8 and the biases that go with them, by the model's names."""
+    """Parameters in int8 and their biases, by the model's names."""
 
     weights: dict[str, Int8Weight]
     biases: dict[str, Tensor]
 
 
 def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
-    """The encoder's matrices and word embeddings in int8, calibrated on token ids of texts like those to come.
+    """Returns the encoder's matrices and word embeddings in int8, calibrated on token ids of representative texts.
 
-    Raises UsageError for a model that the native encoder does not run.
+    Raises UsageError for a model that the native encoder does not support.
     """
     if reason := unsupported(model):
         raise UsageError(f"This model cannot be quantized: {reason}. Only BERT-shaped encoders can.")
@@ -55,7 +55,7 @@ def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
 
 
 def apply(model: Model, found: Quantized) -> None:
-    """Give a model the quantized weights, dequantized in torch, and the biases."""
+    """Sets the quantized weights of a model, dequantized for torch, and the biases."""
     parameters = dict(model.named_parameters())
     with torch.no_grad():
         for name, weight in found.weights.items():
@@ -66,7 +66,7 @@ def apply(model: Model, found: Quantized) -> None:
 
 
 class _Calibration:
-    """Calibration texts on their way through the encoder, once as it is and once as it will be."""
+    """Calibration texts in the encoder, in two streams: exact and quantized."""
 
     def __init__(self, encoder: Encoder, sequences: Sequence[Sequence[int]]) -> None:
         self.encoder, self.config = encoder, encoder.config
@@ -105,7 +105,7 @@ class _Calibration:
         return Quantized(self.weights, self.biases)
 
     def _embedded(self, word: Tensor) -> Tensor:
-        """What the first layer reads. (T, H)"""
+        """Returns the input of the first layer. (T, H)"""
         embeddings = self.encoder.embeddings
         positions = torch.cat([torch.arange(n) for n in self.lengths]) + self.config.position_offset
         assert embeddings.position is not None
@@ -116,7 +116,7 @@ class _Calibration:
         return x if embeddings.projection is None else _linear(embeddings.projection, x)
 
     def _through(self, x: list[Tensor], linear: Callable[[nn.Module, list[Tensor], bool], list[Tensor]]) -> None:
-        """All layers, stream by stream; `linear` is asked for each matrix, and whether its input is smoothed."""
+        """Runs all layers on both streams. `linear` is called for each matrix, with whether its input is smoothed."""
         for layer in self.encoder.in_order():
             assert isinstance(layer, Layer)
             attention = layer.attention
@@ -136,7 +136,7 @@ class _Calibration:
     def _quantized(
         self, module: nn.Module, x: Tensor, exact: Tensor, group: Tensor, smooth: bool
     ) -> tuple[Tensor, Tensor]:
-        """One matrix: its int8 form is kept; returned are its outputs for the quantized stream and the exact one."""
+        """Quantizes one matrix, and returns its outputs for the quantized stream and the exact one."""
         weight = module.get_parameter("weight").float()
         wanted = _linear(module, exact)
         shift = x.mean(0) if smooth else torch.zeros(weight.shape[1])
@@ -164,7 +164,7 @@ class _Calibration:
 
 
 def widest(ranges: Tensor, sizes: tuple[int, ...]) -> Tensor:
-    """The group of each feature: the last groups are those of widest range. Narrow layers have one group."""
+    """Returns the group of each feature. The last groups have the largest range. Narrow layers have one group."""
     group = torch.zeros(len(ranges), dtype=torch.long)
     if len(ranges) < 4 * sum(sizes):
         sizes = sizes[-1:] if len(ranges) >= 4 * sizes[-1] else ()
@@ -177,7 +177,7 @@ def widest(ranges: Tensor, sizes: tuple[int, ...]) -> Tensor:
 
 
 def rounded_rows(x: Tensor, group: Tensor) -> Tensor:
-    """What the native encoder makes of rows (T, K): whole steps between each group's smallest and largest number."""
+    """Rounds rows (T, K) as the native encoder does: integer steps between each group's minimum and maximum."""
     found = torch.empty_like(x)
     for number in range(int(group.max()) + 1):
         own = x[:, group == number]

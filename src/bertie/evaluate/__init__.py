@@ -1,1 +1,1 @@
-"""Predicting, measuring and comparing models; charts and reports."""
+"""Comparison of models: seeds, baselines, significance, submissions."""

@@ -1,13 +1,13 @@
-"""Is a model worth it? What answers without one score on the same examples, in seconds.
+"""Baselines without a model, scored on the same examples in seconds.
 
     majority      the most frequent label, or the mean number
     words         tf-idf of words + logistic regression (ridge regression for numbers)
     characters    the same of 1 to 4 characters
-    overlap       how many words two texts share
+    overlap       the number of common words of two texts
     tag           the most frequent tag of each word
 
-A task names those that suit it (`Answerer.baselines`). Work is bounded: of a large training set some examples are
-drawn, of long texts the beginning is read.
+A task lists those that suit it (`Answerer.baselines`). The work is bounded: large training sets are sampled, and long
+texts are truncated.
 
 E examples · F features · L labels
 """
@@ -40,7 +40,7 @@ Answers = list[Prediction]
 
 
 def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, Answers]:
-    """What is answered to the dev examples without a model, by the baseline's name in words."""
+    """Returns the predictions of each baseline for the dev examples, by its name in words."""
     learnt = _some([example for example in train if example.label is not None])
     found: dict[str, Answers] = {}
     drawn = f" from {len(learnt):,} of {len(train):,} examples" if len(learnt) < len(train) else ""
@@ -54,9 +54,9 @@ def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> d
 def measured(
     task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, Answers], metric: str
 ) -> list[dict[str, Any]]:
-    """For a report: each baseline's figures, and by how much the model is better than the best.
+    """Returns each baseline's metrics, and the difference between the model and the best one, for a report.
 
-    answers: the model's, of the dev examples that `compared` names.
+    answers: the model's, of the dev examples in `compared`.
     """
     rows: list[dict[str, Any]] = []
     for name, given in found.items():
@@ -72,9 +72,9 @@ def measured(
 
 
 def compared(task: Task, dev: Sequence[Example]) -> set[int]:
-    """The dev examples that the difference is measured on: drawn evenly, or the first where they come in groups.
+    """Returns the dev examples for measuring the difference: evenly spaced, or the first ones where there are groups.
 
-    None for tags: counting sentences again and again takes too long, so that the figure's own interval must do.
+    None for tags: resampling sentences takes too long, so the interval of the metric itself is used.
     """
     if isinstance(task, TaggingTask):
         return set()
@@ -84,7 +84,7 @@ def compared(task: Task, dev: Sequence[Example]) -> set[int]:
 
 
 def _some(train: Sequence[Example]) -> list[Example]:
-    """As many examples, drawn evenly, as have CHARACTERS."""
+    """Returns evenly spaced examples with at most CHARACTERS characters."""
     size = sum(min(len(text), LONGEST) for example in train for text in example.texts)
     keep = min(1.0, CHARACTERS / max(1, size))
     count = max(1, round(keep * len(train))) if train else 0
@@ -127,7 +127,7 @@ def _tfidf(**options: Any) -> Callable[[Task, Sequence[Example], Sequence[Exampl
 
 
 def _overlap(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
-    """Of two texts, from the shares of their words that are in both; of choices, the one that shares most words."""
+    """For two texts, uses the fractions of their common words; for choices, the one with the most common words."""
     if len(train[0].texts) < 2:
         return None
     if len(train[0].texts) > 2:
@@ -144,7 +144,7 @@ def _shares(first: str, second: str) -> tuple[float, float, float]:
 
 
 def _fitted(task: Task, train_EF: Any, train: Sequence[Example], dev_EF: Any) -> Answers | None:
-    """Linear models of the kind that the labels ask for: numbers, sets of names, or one name."""
+    """Returns linear models for the type of the labels: numbers, sets of names, or one name."""
     import warnings
 
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -206,4 +206,4 @@ BASELINES: dict[str, tuple[str, Baseline]] = {
     "ridge_characters": ("character tf-idf + ridge regression", _tfidf(analyzer="char", ngram_range=(1, 4), min_df=2)),
     "tag": ("the most frequent tag of each word", _tag),
 }
-"""Name -> in words, and what answers the dev examples (None: it cannot)."""
+"""Name -> in words, and the function that predicts the dev examples (None: not possible)."""

@@ -1,4 +1,4 @@
-"""Are two numbers different? Seeds summed up with an interval, two models compared on the same examples."""
+"""Significance: a summary of seeds with an interval, and the comparison of two models on the same examples."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,7 +20,10 @@ MOST, LEAST, COUNTED = 2000, 200, 4_000_000  # resamples: as many as count this 
 
 @dataclass(frozen=True)
 class SeedSummary:
-    """Runs that differ in their seed alone. low, high: Student's 95 % interval of the mean; None for one run."""
+    """Summary of runs that differ only in the random seed.
+
+    `low`, `high`: 95% confidence interval of the mean (t distribution); None for a single run.
+    """
 
     runs: int
     mean: float
@@ -34,12 +37,12 @@ class SeedSummary:
         return f"{self.mean:.3f} ± {self.sd:.3f} sd, 95% interval {self.low:.3f} to {self.high:.3f}, {self.runs} runs"
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Returns the fields as JSON values."""
         return asdict(self)
 
 
 def over_seeds(values: Sequence[float]) -> SeedSummary:
-    """Sum up one metric over seeds. Raises ValueError for no values."""
+    """Summarizes one metric over seeds. Raises ValueError for no values."""
     if not values:
         raise ValueError("no runs to summarize")
     mean = float(np.mean(values))
@@ -54,7 +57,7 @@ def over_seeds(values: Sequence[float]) -> SeedSummary:
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """A metric of A minus that of B on the same examples. p: how often chance alone shows as large a difference."""
+    """A metric of model A minus that of model B on the same examples. p: two-sided paired-bootstrap p-value."""
 
     difference: float
     low: float
@@ -65,7 +68,7 @@ class PairedDifference:
         return f"{self.difference:+.3f}, 95% interval {self.low:+.3f} to {self.high:+.3f}, p = {self.p:.3f}"
 
     def as_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
+        """Returns the fields as JSON values."""
         return asdict(self)
 
 
@@ -77,11 +80,11 @@ def paired_metrics(
     seed: int = 0,
     counted: int | None = None,
 ) -> dict[str, PairedDifference]:
-    """Compare two models on examples drawn again and again, metric by metric (the paired bootstrap).
+    """Compares two models on resampled examples, metric by metric (paired bootstrap).
 
-    figures_a, figures_b: example numbers, some several times -> each metric. Where examples come in groups, a number is
-    a group's, and counted says how many examples there are. p is two-sided, by the shift method (Berg-Kirkpatrick et
-    al. 2012, section 2). Raises ValueError for no examples.
+    figures_a, figures_b: example numbers, possibly repeated -> each metric. With groups, a number is that of a group,
+    and counted is the number of examples. p is two-sided, by the shift method (Berg-Kirkpatrick et al. 2012, section
+    2). Raises ValueError for no examples.
     """
     if not examples:
         raise ValueError("no examples to compare on")
@@ -107,10 +110,10 @@ def _paired(difference: float, differences: NDArray[np.float64]) -> PairedDiffer
 def against(
     a: "Predictor", b: "Predictor", path: Path | str, format: TableFormat, *, seed: int = 0
 ) -> tuple[dict[str, PairedDifference], list[str]]:
-    """Two models of one task on one labelled file: their differences by metric, and what was left out, in words.
+    """Compares two models of one task on one labeled file: the differences by metric, and notes on skipped rows.
 
-    Examples of one group (the passages of a question, the questions about a context) are drawn together. Those that one
-    of the models cannot read are left out for both. Raises UsageError for models of different tasks.
+    A group of examples (the passages of a question, the questions about a context) is resampled as a unit. Rows that
+    one of the models cannot read are skipped for both. Raises UsageError for models of different tasks.
     """
     if type(a.task) is not type(b.task):
         raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks, which cannot be compared.")
@@ -134,7 +137,7 @@ def against(
 def paired_rows(
     a: Task, b: Task, rows: Sequence[tuple[Example, Prediction, Prediction]], *, seed: int = 0, resamples: int = COUNTED
 ) -> dict[str, PairedDifference]:
-    """The same from examples with the answers of both; resamples: how many examples are counted at most."""
+    """Compares two models from their predictions. resamples: maximum number of counted examples."""
     groups: dict[tuple[str, Hashable], list[int]] = {}
     for number, (example, *_) in enumerate(rows):
         group = a.group(example)

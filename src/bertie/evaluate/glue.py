@@ -1,6 +1,6 @@
-"""The zip that GLUE's server scores: a file per test set, "index<TAB>prediction", in the order of the rows.
+"""The zip file for GLUE's server: a file per test set, "index<TAB>prediction", in the order of the rows.
 
-Names and answers are those of gluebenchmark.com; what is written is checked by the same rules as what is read.
+Names and labels are those of gluebenchmark.com. Written files are checked by the same rules as given ones.
 """
 
 import io
@@ -21,7 +21,7 @@ STSB = (0.0, 5.0)
 
 @dataclass(frozen=True)
 class TestSet:
-    """One file of a submission: whose test rows it answers."""
+    """One file of a submission, and its test set."""
 
     data: str
     split: str = "test"
@@ -44,7 +44,8 @@ ANSWERED_BY = {"ax": "mnli"}  # the diagnostic set is for the model of MNLI
 
 
 def answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[str], int]:
-    """The answer to every row of a test set, and how many rows could not be read: those get the first label, or 0."""
+    """Returns the prediction for every row of a test set, and the number of unreadable rows, which get the first label
+    or 0."""
     dataset = DATASETS[test.data]
     path, format = dataset.table(test.split, data_dir)
     if dataset.labels and set(predictor.labels) != set(dataset.labels):
@@ -64,10 +65,10 @@ def answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[s
 
 
 def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) -> list[str]:
-    """Write the zip of the sets that have a model, or nothing on error, and say in words what is odd or missing.
+    """Writes the zip file of the data sets with a model, and returns warnings. Nothing is written on an error.
 
-    predictors: by data set. Raises UsageError: a set that is not GLUE's; DataError: files missing, or a model of
-    something else.
+    predictors: by data set. Raises UsageError for a data set outside GLUE, DataError for missing files or a wrong
+    model.
     """
     sets = {test.data for test in FILES.values()}
     for name in predictors:
@@ -93,7 +94,7 @@ def submission(predictors: Mapping[str, Predictor], data_dir: Path, path: Path) 
 
 
 def check(raw: bytes, *, complete: bool = True) -> list[str]:
-    """What is wrong with a submission, in words: files, rows, indices, answers. complete: every file must be there."""
+    """Returns the errors of a submission: files, rows, indices, labels. complete: whether every file must exist."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
         files = {name: archive.read(name) for name in archive.namelist()}

@@ -1,1 +1,1 @@
-"""Figures of merit from true answers and predicted ones; numbers and names in, numbers out."""
+"""Metrics from true and predicted labels. They know nothing of models and tasks."""

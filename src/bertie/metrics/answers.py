@@ -1,7 +1,7 @@
-"""Answers scored as the published scripts score them: SQuAD 1.1 and 2.0, KorQuAD 1.0, KLUE-MRC.
+"""Scores of extractive question answering, as in the published scripts: SQuAD 1.1 and 2.0, KorQuAD 1.0, KLUE-MRC.
 
-An answer is brought into its normal form and compared with each true one; the best counts; a metric is the mean over
-questions. A script is a row: normal form, the overlap of two answers, and what "no answer" is worth.
+A prediction is normalized and compared with each true answer; the best score counts, and a metric is the mean over
+questions. A script is a row: the normal form, the overlap of two answers, and the score of "no answer".
 
 N questions
 """
@@ -30,9 +30,9 @@ KLUE_MARKS = re.compile(r"['\"《》<>〈〉]\(\)‘’")
 
 @dataclass(frozen=True)
 class QaPrediction:
-    """A model's answer to a question: `text`, empty where it gives none, and what the choice was made from.
+    """The prediction for a question: `text`, empty for no answer.
 
-    best: the text it would give if there were an answer; no_answer: how much better "none" scores than that text.
+    best: the text of the best span; no_answer: the score of no answer minus the score of that span.
     """
 
     text: str
@@ -49,7 +49,7 @@ def squad_form(text: str) -> str:
 
 
 def korquad_form(text: str) -> str:
-    """Quotation marks and brackets are spaces, other punctuation goes. evaluate-korquad_v1.0.py."""
+    """Quotation marks and parentheses become spaces, and other punctuation is removed. evaluate-korquad_v1.0.py."""
     return _spaced(text.translate(KORQUAD_MARKS).lower().translate(PUNCTUATION))
 
 
@@ -63,17 +63,17 @@ def _spaced(text: str) -> str:
 
 
 def word_f1(given: str, true: str) -> float:
-    """F1 over the words two normal forms share, each as often as both have it."""
+    """Returns F1 over the common words of two normal forms, with their multiplicity."""
     return _f1(given.split(), true.split())
 
 
 def word_f1_or_nothing(given: str, true: str) -> float:
-    """The same, but that two empty forms agree."""
+    """Returns the same, and 1 for two empty forms."""
     return word_f1(given, true) if given and true else float(given == true)
 
 
 def character_f1(given: str, true: str) -> float:
-    """F1 over the characters two normal forms share, spaces left out."""
+    """Returns F1 over the common characters of two normal forms, without spaces."""
     return _f1("".join(given.split()), "".join(true.split()))
 
 
@@ -83,7 +83,7 @@ def _f1(given: Sequence[str], true: Sequence[str]) -> float:
 
 
 def rouge_w(given: str, true: str) -> float:
-    """F1 over the longest run of characters two normal forms share, as KLUE-baseline computes its ROUGE-W."""
+    """Returns F1 over the longest common substring of two normal forms, as KLUE-baseline computes its ROUGE-W."""
     if not (given and true):
         return float(given == true)
     run = SequenceMatcher(None, given, true).find_longest_match(0, len(given), 0, len(true)).size
@@ -92,9 +92,9 @@ def rouge_w(given: str, true: str) -> float:
 
 @dataclass(frozen=True)
 class Script:
-    """form: a text's normal form; overlap: of two of them, 0 to 1, reported as `name`.
+    """A published script. form: the normal form of a text; overlap: of two of them, 0 to 1, reported as `name`.
 
-    drop_empty: a true answer whose form is empty does not count as one.
+    drop_empty: whether true answers with an empty form are ignored.
     """
 
     form: Callable[[str], str]
@@ -103,7 +103,7 @@ class Script:
     drop_empty: bool = False
 
     def score(self, given: str, true: Sequence[str]) -> tuple[float, float]:
-        """(exact match, overlap) of one answer; where nothing is true, nothing is to be given."""
+        """Returns (exact match, overlap) of one answer. Without a true answer, no answer is correct."""
         forms = [form for form in map(self.form, true) if form or not self.drop_empty] or [""]
         form = self.form(given)
         return float(form in forms), max(self.overlap(form, other) for other in forms)
@@ -125,27 +125,27 @@ SCRIPTS: Registry[Script] = Registry(
 
 @dataclass
 class AnswerScores:
-    """True answers beside given ones, scored by one script.
+    """Counter of true and predicted answers, scored by one script.
 
-    truth: per question (text, start) of every accepted answer, nothing where there is none.
+    truth: (text, start) of every accepted answer per question, empty for an unanswerable one.
     """
 
     script: str = "squad2.0"
     rows: list[tuple[float, float, float, float]] = field(default_factory=list)
-    """Per question: exact match and overlap of what was given, then of the best text."""
+    """Exact match and overlap of the prediction and of the best span, per question."""
     answerable: list[bool] = field(default_factory=list)
     no_answer: list[float] = field(default_factory=list)
     silent: list[bool] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)
-    """What each question is about, by number: intervals draw contexts. Left empty, they draw questions."""
+    """The context of each question, by number, for intervals that resample contexts. Empty: they resample questions."""
 
     @property
     def total(self) -> int:
-        """Questions counted."""
+        """The number of questions."""
         return len(self.rows)
 
     def add(self, truth: Iterable[Sequence[tuple[str, int]]], predicted: Iterable[QaPrediction]) -> None:
-        """Score more questions."""
+        """Scores more questions."""
         script = SCRIPTS[self.script]
         for answers, given in zip(truth, predicted, strict=True):
             true = [text for text, _ in answers]
@@ -156,11 +156,11 @@ class AnswerScores:
             self.silent.append(not given.text)
 
     def compute(self) -> dict[str, float]:
-        """exact_match and f1 (or rouge_w); with questions that have no answer also those of each kind apart."""
+        """Returns exact_match and f1 (or rouge_w); with unanswerable questions, also those of each kind."""
         return {name: float(value) for name, value in self._metrics_of(self._counts().sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
-        """Every metric with its interval, and what the best threshold on the no-answer score would bring."""
+        """Returns every metric with its interval, and the score with the best no-answer threshold."""
         found: dict[str, Any] = {"examples": self.total, **self.compute()}
         found["interval_95"] = intervals(self._counts(), self._metrics_of, groups=self.groups)
         found["answerable"] = sum(self.answerable)
@@ -180,7 +180,8 @@ class AnswerScores:
         return found
 
     def _beside_silence(self, found: Mapping[str, float]) -> dict[str, Any]:
-        """The score of never answering, and the figures of questions with and without an answer apart."""
+        """Returns the score of predicting no answer always, and the metrics of answerable and unanswerable
+        questions."""
         overlap, silent = SCRIPTS[self.script].name, 1 - sum(self.answerable) / self.total
         kinds = {"questions with an answer": "has_answer_", "questions without": "no_answer_"}
         return {
@@ -195,7 +196,7 @@ class AnswerScores:
         }
 
     def _counts(self) -> Float:
-        """(N, 6): questions, exact, overlap; and the same where there is an answer."""
+        """(N, 6): questions, exact, overlap; and the same for answerable questions."""
         scores = np.array(self.rows, np.float64).reshape(-1, 4)[:, :2]
         all_N3 = np.column_stack([np.ones(len(scores)), scores])
         return np.concatenate([all_N3, all_N3 * np.array(self.answerable, bool)[:, None]], 1)
@@ -213,11 +214,11 @@ class AnswerScores:
 
 
 def best_threshold(scores: ArrayLike, no_answer: ArrayLike, answerable: ArrayLike) -> tuple[float, float]:
-    """The threshold above which no answer is given that makes the mean score largest, and that mean.
+    """Returns the no-answer threshold with the largest mean score, and that mean.
 
-    scores (N,): of the best text; no_answer (N,): its no-answer score; answerable (N,) bool. find_best_thresh of
-    evaluate-v2.0.py, for texts that are never empty. Where it pays to give no answer at all, the threshold lies
-    below every score: at 0 where that is below, as published, for scores that are probabilities.
+    scores (N,): of the best span; no_answer (N,): its no-answer score; answerable (N,) bool. find_best_thresh of
+    evaluate-v2.0.py, for texts that are never empty. When no answer is always best, the threshold is below every score:
+    0 where that is below, as published, for scores that are probabilities.
     """
     gains_N: NDArray[np.float64] = np.where(answerable, np.asarray(scores, np.float64), -1.0)
     no_answer_N = np.asarray(no_answer, np.float64)

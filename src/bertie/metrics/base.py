@@ -1,4 +1,4 @@
-"""What every task's scores have in common: they are counted up as a stream goes by, and end in one report."""
+"""The interface of scores: they count a stream of predictions, and compute one report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
@@ -12,41 +12,41 @@ RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples ea
 
 
 class Scores(Protocol):
-    """True answers beside predicted ones, in whatever form a task has them (`Example.label`, `Prediction.label`)."""
+    """Protocol of a counter of true and predicted labels of a task (`Example.label`, `Prediction.label`)."""
 
     @property
     def total(self) -> int:
-        """Examples counted."""
+        """The number of examples."""
         ...
 
     def add(self, truth: Iterable[Any], predicted: Iterable[Any]) -> None:
-        """Count more examples."""
+        """Counts more examples."""
         ...
 
     def compute(self) -> Mapping[str, float]:
-        """Every metric, without intervals: quick enough for each look at the dev set."""
+        """Returns every metric without intervals, which is fast enough for each validation."""
         ...
 
     def report(self) -> dict[str, Any]:
-        """JSON values: "examples", every metric by name, "interval_95": {metric: [low, high]}, and what else helps.
+        """Returns JSON values: "examples", every metric by name, "interval_95": {metric: [low, high]}, and optional
+        details.
 
-        Shown to people where present: "per_label" {label: precision, recall, f1, examples}, "unknown_labels" {label:
-        examples}, "all_given" (the one answer every example was given, while the true ones differ), "undefined"
-        {metric: why}: what such examples cannot tell, and what is given as 0 for want of a value, "baselines" [{"name",
-        "figures" {metric: value}, "difference" {metric: that of the model, for the best one}}]: what answers without a
-        model score, "parts" {name: {metric: value}}: the metrics of kinds of examples.
+        Details for reports: "per_label" {label: precision, recall, f1, examples}; "unknown_labels" {label: examples};
+        "all_given", the only predicted label where the true ones differ; "undefined" {metric: reason}, metrics reported
+        as 0; "baselines" [{"name", "figures" {metric: value}, "difference" {metric: that of the model, for the best
+        one}}]; "parts" {name: {metric: value}}, the metrics of kinds of examples.
         """
         ...
 
 
 def percent_points(values: Float) -> tuple[float, float]:
-    """The middle 95 % of resampled values (Efron and Tibshirani 1993, chapter 13)."""
+    """The middle 95% of resampled values (Efron and Tibshirani 1993, chapter 13)."""
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
 
 
 def wilson(right: float, total: float) -> tuple[float, float]:
-    """The 95 % interval of a share, right of total (Wilson 1927); 0 to 1 where there is nothing to count."""
+    """Returns the 95% interval of a fraction, right of total (Wilson 1927); 0 to 1 for a total of 0."""
     if not total:
         return 0.0, 1.0
     z, p = 1.959964, right / total
@@ -56,7 +56,7 @@ def wilson(right: float, total: float) -> tuple[float, float]:
 
 
 def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
-    """One line for people: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
+    """Returns one line for the terminal: "accuracy 0.913 (0.893 to 0.931), macro_f1 ... on 872 examples"."""
     parts = []
     for name in metrics:
         if name in report.get("undefined", ()):
@@ -68,7 +68,7 @@ def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
 
 
 def undefined(report: Mapping[str, Any]) -> list[str]:
-    """For people: the metrics that the examples cannot tell, and why."""
+    """Returns warnings about metrics that are not defined for these examples."""
     reasons: dict[str, list[str]] = {}
     for name, why in report.get("undefined", {}).items():
         reasons.setdefault(why, []).append(name)
@@ -76,9 +76,9 @@ def undefined(report: Mapping[str, Any]) -> list[str]:
 
 
 def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
-    """One sentence on whether the model beats the best answer without a model, and whether it does; "" without any.
+    """Returns one sentence on whether the model beats the best baseline, and whether it does; "" without baselines.
 
-    It does where the 95 % interval of the difference, or where there is none that of the model's figure, lies above.
+    It does if the 95% interval of the difference, or otherwise that of the model's metric, lies above.
     """
     rows = baselines_of(report)
     if not rows:
@@ -101,11 +101,11 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
 
 
 def baselines_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What answers without a model scored; reports of version 0.1.0 had one at most."""
+    """Returns the scores of the baselines. Reports of version 0.1.0 have at most one."""
     return [*report.get("baselines", ()), *([report["baseline"]] if report.get("baseline") else [])]
 
 
 def baseline_notes(report: Mapping[str, Any], metric: str = "") -> list[str]:
-    """For people: a warning where the main metric is no better than the best answer without a model."""
+    """Returns a warning when the main metric is not better than the best baseline."""
     sentence, beats = verdict(report, metric)
     return [] if beats else [sentence]

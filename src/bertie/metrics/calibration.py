@@ -1,6 +1,6 @@
-"""Do probabilities mean what they say? Of all answers given with 0.8, eight in ten should be right.
+"""Calibration: of all predictions with a probability of 0.8, eight in ten should be correct.
 
-N answers
+N predictions
 """
 
 from collections.abc import Iterable
@@ -17,18 +17,19 @@ BINS = 15  # as in Guo et al. 2017
 
 @dataclass
 class Calibration:
-    """Answers counted by their probability, in bins of equal width. table (BINS, 3): answers, probabilities, right."""
+    """Predictions counted by probability, in bins of equal width. table (BINS, 3): count, sum of probabilities,
+    correct."""
 
     table: Float = field(default_factory=lambda: np.zeros((BINS, 3)))
 
     def add(self, probabilities: Iterable[float], right: Iterable[bool]) -> None:
-        """Count more answers."""
+        """Counts more predictions."""
         p = np.fromiter(probabilities, np.float64)
         bins = np.clip(np.ceil(p * BINS).astype(int) - 1, 0, BINS - 1)  # (low, high], as in the paper
         np.add.at(self.table, bins, np.stack([np.ones_like(p), p, np.fromiter(right, np.float64)], 1))
 
     def report(self) -> dict[str, Any]:
-        """ "ece", the expected calibration error (Guo et al. 2017, formula 3), and its bins; or nothing."""
+        """Returns "ece", the expected calibration error (Guo et al. 2017, equation 3), and its bins; or nothing."""
         answers, probabilities, right = self.table.T
         if not answers.sum():
             return {}
@@ -37,9 +38,9 @@ class Calibration:
 
 
 def temperature(logits: ArrayLike, truth: ArrayLike) -> float:
-    """What logits are to be divided by so that answers become as sure as they are right. logits (N, L), truth (N,).
+    """Returns the temperature for logits that minimizes the negative log-likelihood. logits (N, L), truth (N,).
 
-    The minimum of the negative log-likelihood, between 0.05 and 20. Guo et al. 2017, 4.2.
+    It is between 0.05 and 20. Guo et al. 2017, 4.2.
     """
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp

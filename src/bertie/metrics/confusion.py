@@ -1,8 +1,8 @@
-"""Classification metrics from counts of (true label, predicted label), so that any number of examples fits in memory.
+"""Classification metrics from counts of (true label, predicted label), for any number of examples.
 
-All of them are functions of three counts per label (right, true, predicted), and so is their bootstrap: drawing n
-examples again with replacement is one multinomial draw over the pairs that occur. scikit-learn computes the same
-figures one sample at a time; the tests hold these against it.
+All are functions of three counts per label (correct, true, predicted), and so is their bootstrap: resampling n examples
+is one multinomial draw over the pairs that occur. scikit-learn computes the same metrics one sample at a time, and the
+tests compare both.
 
 L labels · C pairs of labels that occur · R resamples
 """
@@ -28,10 +28,10 @@ CELLS = 10_000_000  # numbers of the bootstrap held at once
 
 @dataclass
 class Confusion:
-    """Counts of (true label, predicted label). A true label the model never learnt is an error in all metrics.
+    """Counts of (true label, predicted label). A true label that the model does not know is an error in all metrics.
 
-    outside: the label that says there is nothing to find (no_relation), which micro_f1 leaves out; None: no micro_f1.
-    calibration: of the probabilities, where they are told.
+    outside: the label for nothing to find (no_relation), which micro_f1 ignores; None: no micro_f1. calibration: of the
+    probabilities, where they are known.
     """
 
     labels: tuple[str, ...]
@@ -40,17 +40,17 @@ class Confusion:
     calibration: Calibration = field(default_factory=Calibration)
 
     def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
-        """Count more examples."""
+        """Counts more examples."""
         self.pairs.update(zip(truth, predicted, strict=True))
 
     @property
     def total(self) -> int:
-        """Examples counted."""
+        """The number of examples."""
         return self.pairs.total()
 
     @property
     def unknown(self) -> dict[str, int]:
-        """True labels that are not among the model's, and how many examples have them."""
+        """True labels that the model does not know, with their numbers of examples."""
         counts, known = Counter[str](), set(self.labels)
         for (truth, _), n in self.pairs.items():
             if truth not in known:
@@ -63,19 +63,20 @@ class Confusion:
         return (*self.labels, *sorted(self.unknown))
 
     def cells(self) -> tuple[Int, Int, Int]:
-        """The pairs that occur: true and predicted label by number in `all_labels`, and how often. -> 3 x (C,)"""
+        """Returns the pairs that occur: true and predicted label by number in `all_labels`, and their counts. -> 3 x
+        (C,)"""
         index = {label: i for i, label in enumerate(self.all_labels)}
         rows = [(index[truth], index[predicted], n) for (truth, predicted), n in self.pairs.items()]
         truth, predicted, count = np.array(rows, np.int64).reshape(-1, 3).T
         return truth, predicted, count
 
     def degenerate(self) -> str | None:
-        """The label all examples were given, when there is only one while the true labels differ."""
+        """The only predicted label, where the true labels differ."""
         given = {predicted for _, predicted in self.pairs}
         return next(iter(given)) if len(given) == 1 and len({truth for truth, _ in self.pairs}) > 1 else None
 
     def compute(self) -> dict[str, float]:
-        """Every metric, without its interval."""
+        """Returns every metric without its interval."""
         return {name: float(value) for name, value in self._metrics_of(*self._sums()).items()}
 
     def _metrics_of(self, right: Float, truth: Float, predicted: Float) -> dict[str, Float]:
@@ -92,7 +93,7 @@ class Confusion:
         return right_1L[0], true_1L[0], predicted_1L[0]
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
-        """Every metric with its 95 % interval, figures per label, and the matrix, as JSON values."""
+        """Returns every metric with its 95% interval, metrics per label, and the matrix, as JSON values."""
         cells, labels = self.cells(), self.all_labels
         right_L, true_L, predicted_L = self._sums()
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
@@ -119,7 +120,7 @@ class Confusion:
         }
 
     def undefined(self) -> dict[str, str]:
-        """Metrics that the examples cannot tell, and why."""
+        """Returns metrics that are not defined for these examples, with the reason."""
         truth, found = {truth for truth, _ in self.pairs}, {}
         if len(truth) == 1:
             found["mcc"] = f"every example has the label {next(iter(truth))!r}"
@@ -131,13 +132,14 @@ class Confusion:
 
 
 def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:
-    """The errors that occur most often, each as [true, predicted, how often]."""
+    """Returns the most frequent errors, each as [true, predicted, count]."""
     wrong = ([truth, predicted, n] for (truth, predicted), n in pairs.items() if truth != predicted)
     return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
 
 
 def sums(truth: Int, predicted: Int, counts: Int, labels: int) -> tuple[Float, Float, Float]:
-    """How often each label is right, true and predicted. truth, predicted (C,), counts (R, C) -> 3 x (R, L)"""
+    """Returns how often each label is correct, true and predicted. truth, predicted (C,), counts (R, C) -> 3 x (R,
+    L)"""
     from scipy import sparse
 
     cells = np.arange(len(truth))
@@ -152,10 +154,10 @@ def sums(truth: Int, predicted: Int, counts: Int, labels: int) -> tuple[Float, F
 
 
 def metrics_of(right: Float, truth: Float, predicted: Float, *, binary: bool) -> dict[str, Float]:
-    """The metrics of one sum over examples, or of many at once. right, truth, predicted (..., L) -> (...) each.
+    """Returns the metrics of one or many sums over examples. right, truth, predicted (..., L) -> (...) each.
 
-    accuracy; macro_f1, over the labels that occur; mcc (Matthews' correlation, Gorodkin 2004 for L > 2); and if binary
-    f1, that of the second label, the usual "positive" one.
+    accuracy; macro_f1, over the labels that occur; mcc (Matthews correlation coefficient, Gorodkin 2004 for L > 2); and
+    if binary f1, that of the second label, which is usually "positive".
     """
     total = truth.sum(-1)
     f1 = per_label(right, truth, predicted)[2]
@@ -173,17 +175,18 @@ def metrics_of(right: Float, truth: Float, predicted: Float, *, binary: bool) ->
 
 
 def per_label(right: Float, truth: Float, predicted: Float) -> tuple[Float, Float, Float]:
-    """Precision, recall and F1 of every label; 0 where a label is never predicted or never true. -> 3 x (..., L)"""
+    """Returns precision, recall and F1 of every label; 0 where a label is never predicted or never true. -> 3 x
+    (..., L)"""
     return ratio(right, predicted), ratio(right, truth), micro_f1(right, truth, predicted)
 
 
 def micro_f1(right: Float, truth: Float, predicted: Float) -> Float:
-    """F1 from how often something is right, true and predicted."""
+    """Returns F1 from the counts of correct, true and predicted."""
     return ratio(2 * right, truth + predicted)
 
 
 def ratio(above: ArrayLike, below: ArrayLike) -> Float:
-    """above / below, and 0 where below is 0."""
+    """Returns above / below, and 0 where below is 0."""
     above, below = np.asarray(above, np.float64), np.asarray(below, np.float64)
     found: Float = np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
     return found
@@ -199,9 +202,9 @@ def bootstrap(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> dict[str, list[float]]:
-    """Percentile 95 % intervals of every metric over resampled test sets. truth, predicted, count (C,).
+    """Returns 95% percentile intervals of every metric over resampled test sets. truth, predicted, count (C,).
 
-    metrics_of: the metrics of how often each label is right, true and predicted, 3 x (R, L) -> (R,) each.
+    metrics_of: the metrics of the counts of correct, true and predicted, 3 x (R, L) -> (R,) each.
     """
     total = int(count.sum())
     if not total:

@@ -1,4 +1,4 @@
-"""The intervals of the shares in a score report, for whoever shows it to people."""
+"""The intervals of the fractions in a score report, for reports and the terminal."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,8 +9,8 @@ from bertie.metrics.base import wilson
 def with_intervals(report: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a score report (metrics/base.py) whose labels and calibration bins have 95% Wilson intervals.
 
-    Each row of "per_label" gains "interval_95", that of its recall; each bin of "calibration" gains "low" and "high",
-    those of the share that is right.
+    Each row of "per_label" gets "interval_95", that of its recall. Each bin of "calibration" gets "low" and "high",
+    those of the fraction that is correct.
     """
     found = dict(report)
     if labels := report.get("per_label"):

@@ -1,4 +1,4 @@
-"""Metrics where an example has any number of labels: F1 over all decisions, F1 per label, sets that are right whole.
+"""Metrics of multi-label classification: F1 over all decisions, F1 per label, exact matches of sets.
 
 N examples · L labels
 """
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
 
 @dataclass
 class LabelSets:
-    """True sets of labels beside predicted ones. A label the model never learnt is one it misses."""
+    """Counter of true and predicted sets of labels. A label that the model does not know counts as missed."""
 
     labels: tuple[str, ...]
     truth: list[frozenset[str]] = field(default_factory=list)
     predicted: list[frozenset[str]] = field(default_factory=list)
 
     def add(self, truth: Iterable[Iterable[str]], predicted: Iterable[Iterable[str]]) -> None:
-        """Count more examples."""
+        """Counts more examples."""
         self.truth += map(frozenset, truth)
         self.predicted += map(frozenset, predicted)
 
     @property
     def total(self) -> int:
-        """Examples counted."""
+        """The number of examples."""
         return len(self.truth)
 
     @property
     def unknown(self) -> dict[str, int]:
-        """True labels that are not among the model's, and how many examples have them."""
+        """True labels that the model does not know, with their numbers of examples."""
         found = sorted(frozenset().union(*self.truth) - set(self.labels))
         return {label: sum(label in labels for labels in self.truth) for label in found}
 
     def compute(self) -> dict[str, float]:
-        """Every metric, without its interval."""
+        """Returns every metric without its interval."""
         names = (*self.labels, *self.unknown)
         return {name: float(value) for name, value in metrics_of(self._counts(names).sum(0), len(names)).items()}
 
     def report(self) -> dict[str, Any]:
-        """Every metric with its 95 % interval, and figures per label, as JSON values."""
+        """Returns every metric with its 95% interval, and metrics per label, as JSON values."""
         names = (*self.labels, *self.unknown)
         counts = self._counts(names)
         right_L, true_L, predicted_L = np.split(counts.sum(0)[:-2], 3)
@@ -75,7 +75,8 @@ class LabelSets:
         }
 
     def _counts(self, names: Sequence[str]) -> "sparse.csr_array":
-        """Per example and label: right, true, predicted; then whether the set is right, and 1. -> (N, 3 L + 2)"""
+        """Returns per example and label: correct, true, predicted; then whether the set is correct, and 1. -> (N, 3
+        L + 2)"""
         from scipy import sparse
 
         number, width = {name: i for i, name in enumerate(names)}, len(names)
@@ -103,9 +104,9 @@ def metrics_of(sums: ArrayLike, labels: int) -> dict[str, Float]:
 
 
 def best_threshold(scores: ArrayLike, truth: ArrayLike) -> float:
-    """The threshold at or above which scores count as yes that gives the best F1. scores (N,), truth (N,) bool.
+    """Returns the threshold of scores with the best F1. scores (N,), truth (N,) bool.
 
-    It lies half way between the last score that is a yes and the first that is not; 0.5 where nothing is true.
+    It is the mean of the lowest positive and the highest negative score; 0.5 where nothing is true.
     """
     scores_N, truth_N = np.asarray(scores, np.float64), np.asarray(truth, bool)
     if not truth_N.any():

@@ -1,4 +1,4 @@
-"""Metrics of predicted numbers: Pearson's and Spearman's correlation, mean squared error; F1 of what lies above a line.
+"""Metrics of regression: Pearson's and Spearman's correlation, mean squared error; F1 above a threshold.
 
 N examples · R resamples
 """
@@ -17,29 +17,29 @@ SORTED = 20_000_000  # numbers ranked for intervals; beyond, fewer resamples, at
 
 @dataclass
 class Numbers:
-    """True numbers beside predicted ones. threshold: numbers from there on count as positive, for f1."""
+    """Counter of true and predicted numbers. threshold: numbers from here on are positive, for f1."""
 
     threshold: float | None = None
     truth: list[float] = field(default_factory=list)
     predicted: list[float] = field(default_factory=list)
 
     def add(self, truth: Iterable[float], predicted: Iterable[float]) -> None:
-        """Count more examples."""
+        """Counts more examples."""
         self.truth += truth
         self.predicted += predicted
 
     @property
     def total(self) -> int:
-        """Examples counted."""
+        """The number of examples."""
         return len(self.truth)
 
     def compute(self) -> dict[str, float]:
-        """Every metric, without its interval."""
+        """Returns every metric without its interval."""
         found = metrics_of(np.array(self.truth), np.array(self.predicted), self.threshold)
         return {name: float(value) for name, value in found.items()}
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
-        """Every metric with its 95 % bootstrap interval, as JSON values."""
+        """Returns every metric with its 95% bootstrap interval, as JSON values."""
         truth_N, predicted_N = np.array(self.truth), np.array(self.predicted)
         rng, drawn = np.random.default_rng(seed), dict[str, list[Float]]()
         resamples = min(resamples, max(200, SORTED // max(1, self.total)))
@@ -57,7 +57,7 @@ class Numbers:
         }
 
     def undefined(self) -> dict[str, str]:
-        """Metrics that the examples cannot tell, and why."""
+        """Returns metrics that are not defined for these examples, with the reason."""
         found = {}
         if len(set(self.truth)) == 1:
             found = dict.fromkeys(("pearson", "spearman"), f"every example has the number {self.truth[0]:g}")
@@ -67,7 +67,7 @@ class Numbers:
 
 
 def metrics_of(truth: Float, predicted: Float, threshold: float | None = None) -> dict[str, Float]:
-    """truth, predicted (N,) -> each metric. A correlation with what does not vary is 0."""
+    """truth, predicted (N,) -> each metric. A correlation with a constant is 0."""
     from scipy.stats import rankdata
 
     found: dict[str, Float] = {
@@ -82,6 +82,6 @@ def metrics_of(truth: Float, predicted: Float, threshold: float | None = None) -
 
 
 def correlation(a: Float, b: Float) -> Float:
-    """Pearson's correlation of two lists of numbers, 0 where one of them does not vary."""
+    """Returns Pearson's correlation of two lists of numbers, 0 where one of them is constant."""
     a, b = (x - x.sum() / max(1, len(x)) for x in (a, b))
     return ratio((a * b).sum(), np.sqrt((a * a).sum() * (b * b).sum()))

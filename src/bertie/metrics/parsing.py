@@ -1,9 +1,9 @@
-"""Heads and relations of words beside the true ones: attachment scores, and what KLUE-DP makes of them.
+"""Metrics of dependency parsing: attachment scores, and those of KLUE-DP.
 
-uas is the share of words with the right head, las that of words with the right head and relation. KLUE-DP reports the
-mean F1 over classes instead (Park et al. 2021, 3.6; KLUE-baseline, klue_dp_uas_macro_f1 and klue_dp_las_macro_f1): for
-uas_macro_f1 a class is the number of the head; for las_macro_f1 a relation, rare ones counting as one, and a wrong head
-is a class of its own that is never right.
+uas is the fraction of words with the correct head, las that of words with the correct head and relation. KLUE-DP
+reports the mean F1 over classes instead (Park et al. 2021, 3.6; KLUE-baseline, klue_dp_uas_macro_f1 and
+klue_dp_las_macro_f1). For uas_macro_f1, a class is the number of the head. For las_macro_f1, a class is a relation;
+rare relations are one class, and a wrong head is a class that is never correct.
 
 K classes
 """
@@ -19,24 +19,24 @@ from bertie.metrics.confusion import ratio
 from bertie.metrics.resample import intervals, triples
 
 Arc = tuple[int | None, str | None]
-"""The number of a word's head, from 1 (0: the sentence hangs on it; None: not answered), and the relation to it."""
+"""The number of a word's head, from 1 (0: the root; None: no prediction), and the relation to it."""
 WRONG_HEAD, RARE = "wrong head", "rare"
 WORDS = ("words", "")
 
 
 @dataclass
 class ParseScores:
-    """True arcs beside predicted ones, sentence by sentence.
+    """Counter of true and predicted arcs by sentence.
 
-    labels: of the model, the frequent ones first; a relation it never learnt is an error. frequent: how many of them
-    are classes of their own in las_macro_f1; None: all.
+    labels: of the model, frequent ones first; an unknown relation is an error. frequent: the number of labels that are
+    separate classes in las_macro_f1; None: all.
     """
 
     labels: tuple[str, ...]
     frequent: int | None = None
     sentences: list[dict[tuple[str, str], list[int]]] = field(default_factory=list)
-    """Per sentence: ("head", number), ("relation", name) or WORDS -> right, predicted, true; of WORDS right head,
-    right head and relation, words."""
+    """Per sentence: ("head", number), ("relation", name) or WORDS -> correct, predicted, true; of WORDS correct head,
+    correct head and relation, words."""
     unknown: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -44,11 +44,11 @@ class ParseScores:
 
     @property
     def total(self) -> int:
-        """Sentences counted."""
+        """The number of sentences."""
         return len(self.sentences)
 
     def add(self, truth: Iterable[Sequence[Arc]], predicted: Iterable[Sequence[Arc]]) -> None:
-        """Count more sentences. Raises ValueError when one has more words than the other."""
+        """Counts more sentences. Raises ValueError when the numbers of words differ."""
         for true_arcs, given_arcs in zip(truth, predicted, strict=True):
             counts: dict[tuple[str, str], list[int]] = {WORDS: [0, 0, 0]}
             for (head, relation), (given_head, given) in zip(true_arcs, given_arcs, strict=True):
@@ -66,14 +66,14 @@ class ParseScores:
         return relation if relation in self._classes else RARE
 
     def compute(self) -> dict[str, float]:
-        """uas, las, uas_macro_f1 and las_macro_f1."""
+        """Returns uas, las, uas_macro_f1 and las_macro_f1."""
         keys = self._keys()
         return {name: float(value) for name, value in _metrics_of(triples(self.sentences, keys).sum(0), keys).items()}
 
     def report(self) -> dict[str, Any]:
-        """Every metric with its interval over sentences drawn again, and the figures of each relation.
+        """Returns every metric with its interval over resampled sentences, and the metrics of each relation.
 
-        A relation is found where it is given to a word together with the right head.
+        A relation is correct together with the correct head only.
         """
         keys = self._keys()
         counts_NK = triples(self.sentences, keys)

@@ -1,4 +1,4 @@
-"""Metrics of one right answer among several, and of passages put in order for a question.
+"""Metrics of multiple choice, and of passages ranked for a question.
 
 N questions
 """
@@ -18,14 +18,14 @@ CUT = 10  # of mrr@10, which MS MARCO reports
 
 @dataclass
 class Accuracy:
-    """The share of answers that are right, where what may be answered differs from one question to the next."""
+    """The fraction of correct answers, where the possible answers differ between questions."""
 
     right: list[bool] = field(default_factory=list)
     answers: set[str] = field(default_factory=set)
     truths: set[str] = field(default_factory=set)
 
     def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
-        """Count more questions."""
+        """Counts more questions."""
         for true, given in zip(truth, predicted, strict=True):
             self.right.append(true == given)
             self.answers.add(given)
@@ -33,15 +33,15 @@ class Accuracy:
 
     @property
     def total(self) -> int:
-        """Questions counted."""
+        """The number of questions."""
         return len(self.right)
 
     def compute(self) -> dict[str, float]:
-        """The accuracy, without its interval."""
+        """Returns the accuracy without its interval."""
         return {"accuracy": sum(self.right) / max(1, self.total)}
 
     def report(self) -> dict[str, Any]:
-        """The accuracy with its 95 % interval, as JSON values."""
+        """Returns the accuracy with its 95% interval, as JSON values."""
         counts = [[right, 1.0] for right in self.right]
         same = len(self.answers) == 1 < len(self.truths)
         return {
@@ -54,26 +54,27 @@ class Accuracy:
 
 @dataclass
 class Ranking:
-    """Passages by question, each with its score and whether it answers. A question without an answer counts nowhere."""
+    """Passages by question, with scores and whether they are relevant. Questions without a relevant passage are
+    ignored."""
 
     questions: dict[Hashable, list[tuple[float, bool]]] = field(default_factory=dict)
 
     def add(self, truth: Iterable[tuple[Hashable, bool]], predicted: Iterable[float]) -> None:
-        """Count more passages: (question, whether it answers) and the score it was given."""
+        """Counts more passages: (question, relevant) and the score."""
         for (question, right), score in zip(truth, predicted, strict=True):
             self.questions.setdefault(question, []).append((score, right))
 
     @property
     def total(self) -> int:
-        """Passages counted."""
+        """The number of passages."""
         return sum(map(len, self.questions.values()))
 
     def compute(self) -> dict[str, float]:
-        """Every metric, without its interval."""
+        """Returns every metric without its interval."""
         return {name: float(value) for name, value in means(self._rows().sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
-        """Every metric with its 95 % interval over questions, as JSON values."""
+        """Returns every metric with its 95% interval over questions, as JSON values."""
         rows_N4 = self._rows()
         return {
             "examples": self.total,
@@ -90,7 +91,8 @@ class Ranking:
 
 
 def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, float, float]:
-    """Reciprocal rank, the same among the first ten, average precision, and 1. Among equals wrong ones go first."""
+    """Returns reciprocal rank, the same in the top ten, average precision, and 1. For ties, irrelevant passages go
+    first."""
     ordered = sorted(passages, key=lambda passage: (-passage[0], passage[1]))
     ranks = [rank for rank, (_, right) in enumerate(ordered, 1) if right]
     precision = sum(found / rank for found, rank in enumerate(ranks, 1)) / len(ranks)

@@ -1,7 +1,7 @@
-"""Relations between two names in a sentence: F1 of those that are there, and the area under precision over recall.
+"""Metrics of relation classification: F1 of existing relations, and the area under the precision-recall curve.
 
-micro_f1 leaves out the label that says there is none (confusion.py). auprc is the mean over all labels, as KLUE-RE has
-it (Park et al. 2021, 3.5; KLUE-baseline, klue_re_auprc), by the trapezoids between the points where scores differ.
+micro_f1 ignores the label for no relation (confusion.py). auprc is the mean over all labels, as in KLUE-RE (Park et al.
+2021, 3.5; KLUE-baseline, klue_re_auprc), by the trapezoidal rule between points with different scores.
 
 N examples · L labels · R resamples
 """
@@ -21,13 +21,13 @@ BLOCK = 1_000_000  # weights of a label's resampled examples held at once
 
 @dataclass
 class RelationScores(Confusion):
-    """Counts of true and predicted labels, and every label's probability for each example: 4 L bytes an example."""
+    """Counts of true and predicted labels, and the probability of every label: 4 L bytes per example."""
 
     truth: list[int] = field(default_factory=list)
     probabilities: list[NDArray[np.float32]] = field(default_factory=list)
 
     def add_probabilities(self, truth: Iterable[str], probabilities: Iterable[Mapping[str, float]]) -> None:
-        """Count more examples' probabilities. A label that is not told has 0."""
+        """Counts the probabilities of more examples. A missing label has the probability 0."""
         number = {label: i for i, label in enumerate(self.labels)}
         self.truth += (number.get(label, -1) for label in truth)
         self.probabilities += (
@@ -35,11 +35,11 @@ class RelationScores(Confusion):
         )
 
     def compute(self) -> dict[str, float]:
-        """As of any labels, and auprc."""
+        """Returns the metrics of `Confusion`, and auprc."""
         return {**super().compute(), "auprc": float(self._areas(np.ones((1, len(self.truth))))[0])}
 
     def report(self, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[str, Any]:
-        """As of any labels, and auprc with its interval."""
+        """Returns the report of `Confusion`, and auprc with its interval."""
         found, total = super().report(resamples=resamples, seed=seed), len(self.truth)
         if total:
             rng, areas = np.random.default_rng(seed), []
@@ -57,9 +57,9 @@ class RelationScores(Confusion):
 
 
 def mean_area(scores_NL: NDArray[np.float32], truth_N: NDArray[np.int64], times_RN: Float) -> Float:
-    """The mean over labels of the area under precision over recall. times_RN: how often each example counts. -> (R,)
+    """Returns the mean over labels of the area under the precision-recall curve. times_RN: multiplicities. -> (R,)
 
-    A label that is nowhere true has no such curve and is left out (scikit-learn's functions give it one half).
+    A label that is never true has no curve and is ignored (scikit-learn's functions give it one half).
     """
     areas, curves = np.zeros(len(times_RN)), np.zeros(len(times_RN))
     for label, scores_N in enumerate(scores_NL.T):

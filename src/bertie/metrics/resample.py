@@ -1,5 +1,4 @@
-"""Drawing again: the bootstrap of metrics that are functions of sums over examples (F1 over entities, mean F1 over
-questions), and a sample of a stream.
+"""The bootstrap of metrics that are functions of sums over examples, and a random sample of a stream.
 
 N examples · K sums · R resamples
 """
@@ -22,7 +21,8 @@ Counts: TypeAlias = "ArrayLike | sparse.csr_array"
 
 
 def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Float]:
-    """The column sums of N examples drawn again with replacement, R times, in blocks. counts (N, K) -> (R, K) in all"""
+    """Yields the column sums of N examples resampled with replacement R times, in blocks. counts (N, K) -> (R, K) in
+    all"""
     from scipy import sparse
 
     counts_NK = counts if isinstance(counts, sparse.csr_array) else np.asarray(counts, np.float64)
@@ -39,9 +39,9 @@ def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> I
 def intervals(
     counts: Counts, metrics_of: Callable[[Float], Mapping[str, Float]], *, groups: Sequence[Hashable] = ()
 ) -> dict[str, list[float]]:
-    """The 95 % interval of every metric. counts (N, K); metrics_of: sums (..., K) -> metrics (...) each
+    """Returns the 95% interval of every metric. counts (N, K); metrics_of: sums (..., K) -> metrics (...) each
 
-    groups: what each example belongs to; those of a group are drawn together (the cluster bootstrap).
+    groups: the group of each example; a group is resampled as a unit (cluster bootstrap).
     """
     if groups:
         counts = summed(np.asarray(counts, np.float64), groups)
@@ -55,7 +55,7 @@ def intervals(
 
 
 def summed(counts: Float, groups: Sequence[Hashable]) -> Float:
-    """The sums over the examples of each group. counts (N, K) -> (groups, K)"""
+    """Returns the sums over the examples of each group. counts (N, K) -> (groups, K)"""
     number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
     found = np.zeros((len(number), counts.shape[1]))
     np.add.at(found, [number[group] for group in groups], counts)
@@ -63,7 +63,7 @@ def summed(counts: Float, groups: Sequence[Hashable]) -> Float:
 
 
 def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) -> "sparse.csr_array":
-    """Three counts under each key of each example, as a sparse matrix: most examples have few of the keys. (N, 3 K)"""
+    """Returns three counts for each key of each example, as a sparse matrix (N, 3 K)."""
     from scipy import sparse
 
     column = {key: 3 * i for i, key in enumerate(keys)}
@@ -79,14 +79,14 @@ def triples(rows: Sequence[Mapping[Key, Sequence[float]]], keys: Sequence[Key]) 
 
 
 class Reservoir(Generic[T]):
-    """At most `size` items of a stream, each as likely to be kept as any other (Vitter 1985, algorithm R)."""
+    """At most `size` items of a stream, each with the same probability (Vitter 1985, algorithm R)."""
 
     def __init__(self, size: int, *, seed: int = 0) -> None:
         self.size, self.seen, self.items = max(1, size), 0, list[T]()
         self._rng = np.random.default_rng(seed)
 
     def add(self, item: T) -> None:
-        """One more item of the stream."""
+        """Adds an item of the stream."""
         self.seen += 1
         if len(self.items) < self.size:
             self.items.append(item)

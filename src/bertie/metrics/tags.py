@@ -1,8 +1,9 @@
-"""Tags in a row and the entities they write down: BIO, IOB1 and BIOES read alike; F1 over entities, accuracy of tags.
+"""Metrics of tags and their entities, in BIO, IOB1 and BIOES: F1 over entities, accuracy of tags.
 
-An entity is a type with the words start to end. Reading is conlleval's, the script of CoNLL-2000 and 2003, which
-seqeval follows: an I or E that cannot go on from the tag before it starts an entity. `strict` counts those alone that
-open as the scheme demands (KLUE-NER). A tag without a prefix, such as a part of speech, is an entity of one word.
+An entity is a type with the words start to end. Entities are read as in conlleval, the script of CoNLL-2000 and 2003,
+which seqeval follows: an I or E that cannot continue the previous tag starts an entity. `strict` counts only entities
+that start as the scheme requires (KLUE-NER). A tag without a prefix, such as a part of speech, is an entity of one
+word.
 
 N sentences · K counts
 """
@@ -24,7 +25,7 @@ Tags = Sequence[str]
 
 
 class Entity(NamedTuple):
-    """What the words start to end (exclusive) are."""
+    """An entity: a type, with the words start to end (exclusive)."""
 
     type: str
     start: int
@@ -32,14 +33,14 @@ class Entity(NamedTuple):
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """The prefix and the type of a tag: B-PER -> B, PER; O -> O, ""; NOUN -> S, NOUN."""
+    """Returns the prefix and the type of a tag: B-PER -> B, PER; O -> O, ""; NOUN -> S, NOUN."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
     return (tag[0], tag[2:]) if tag[1:2] == "-" and tag[0] in "BIES" else ("S", tag)
 
 
 def entities(tags: Tags, *, strict: bool = False) -> list[Entity]:
-    """The entities of one sentence, in order. strict: only those whose first tag is B or S."""
+    """Returns the entities of one sentence in order. strict: only those whose first tag is B or S."""
     found: list[Entity] = []
     before, of, start, opened = OUTSIDE, "", 0, False
     for i, tag in enumerate([*tags, OUTSIDE]):
@@ -54,7 +55,7 @@ def entities(tags: Tags, *, strict: bool = False) -> list[Entity]:
 
 
 def rewrite(tags: Tags, scheme: Scheme) -> list[str]:
-    """The same entities in another scheme."""
+    """Returns the tags of the same entities in another scheme."""
     if scheme == "as_given":
         return list(tags)
     written, last = [OUTSIDE] * len(tags), Entity("", -1, -1)
@@ -70,33 +71,33 @@ def rewrite(tags: Tags, scheme: Scheme) -> list[str]:
 
 
 def inside(tag: str) -> str:
-    """What a further part of the same word or entity has: B-PER -> I-PER; O and tags without a prefix stay."""
+    """Returns the tag that continues an entity: B-PER -> I-PER; O and tags without a prefix do not change."""
     return f"I-{tag[2:]}" if tag[:2] in ("B-", "S-") else tag
 
 
 @dataclass
 class TagScores:
-    """True tags beside predicted ones, sentence by sentence.
+    """Counter of true and predicted tags by sentence.
 
-    labels: of the model; a tag it never learnt is an error. strict: how entities are read, as in `entities`. scheme:
-    the predicted tags', to which the true ones are rewritten.
+    labels: of the model; an unknown tag is an error. strict: how entities are read, as in `entities`. scheme: that of
+    the predicted tags, to which the true ones are converted.
     """
 
     labels: tuple[str, ...]
     strict: bool = False
     scheme: Scheme = "as_given"
     sentences: list[dict[tuple[str, str], list[int]]] = field(default_factory=list)
-    """Per sentence: ("entity" or "tag", name) -> right, predicted, true."""
+    """Per sentence: ("entity" or "tag", name) -> correct, predicted, true."""
     confused: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(true, predicted) type of entities that share a word; "" where there is none."""
+    """(true, predicted) types of entities with a common word; "" where there is none."""
 
     @property
     def total(self) -> int:
-        """Sentences counted."""
+        """The number of sentences."""
         return len(self.sentences)
 
     def add(self, truth: Iterable[Tags], predicted: Iterable[Tags]) -> None:
-        """Count more sentences. Raises ValueError when one has more words than the other."""
+        """Counts more sentences. Raises ValueError when the numbers of words differ."""
         for true, given in zip(truth, predicted, strict=True):
             true = rewrite(true, self.scheme)
             counts: dict[tuple[str, str], list[int]] = {}
@@ -113,15 +114,15 @@ class TagScores:
             self.sentences.append(counts)
 
     def compute(self) -> dict[str, float]:
-        """precision, recall and f1 of all entities together; macro_f1, the mean of each type's; accuracy of tags;
-        tag_macro_f1, the mean F1 of the tags but O, which for tags of characters is KLUE-NER's character F1."""
+        """Returns precision, recall and f1 of all entities; macro_f1, the mean over types; accuracy of tags; and
+        tag_macro_f1, the mean F1 of the tags except O, which for character tags is KLUE-NER's character F1."""
         keys = self._keys()
         return {
             name: float(value) for name, value in self._metrics_of(triples(self.sentences, keys).sum(0), keys).items()
         }
 
     def report(self) -> dict[str, Any]:
-        """Every metric with its interval over sentences drawn again, and the figures of each type of entity."""
+        """Returns every metric with its interval over resampled sentences, and the metrics of each type of entity."""
         keys = self._keys()
         counts = triples(self.sentences, keys)
         sums = counts.sum(0).reshape(-1, 3)
@@ -174,7 +175,7 @@ class TagScores:
 
 
 def _confused(truth: Sequence[Entity], given: Sequence[Entity]) -> Iterator[tuple[str, str]]:
-    """The types of entities that share a word, the one with the same words first; "" where there is no other."""
+    """Returns the types of entities with a common word, first those with the same words; "" where there is no other."""
     owner = {word: entity for entity in given for word in range(entity.start, entity.end)}
     met = set()
     for entity in truth:
@@ -192,7 +193,7 @@ def _f1(counts: Float) -> Float:
 
 
 def _mean(counts: Float) -> Float:
-    """The mean F1 over the rows that occur, predicted or true. (..., K, 3) -> (...)"""
+    """Returns the mean F1 over the rows that occur, predicted or true. (..., K, 3) -> (...)"""
     occurs = (counts[..., 1] + counts[..., 2]) > 0
     return _ratio((_f1(counts) * occurs).sum(-1), occurs.sum(-1))
 

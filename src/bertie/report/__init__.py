@@ -1,1 +1,1 @@
-"""Charts and self-contained pages: numbers in, HTML out. Knows no run, model or task."""
+"""Charts and self-contained HTML pages, independent of runs, models and tasks."""

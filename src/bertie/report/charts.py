@@ -1,8 +1,8 @@
-"""Charts as inline SVG, drawn by matplotlib in the colours of the page they stand on, light or dark.
+"""Charts as inline SVG, drawn by matplotlib in the colors of the page, light or dark.
 
-matplotlib draws with stand-in colours; each is then replaced by a CSS variable, and the font by the page's own. So a
-chart is text inside the page: no image files, sharp at any size, and it changes with the reader's colour scheme. Every
-chart is WIDTH inches wide, so that its text has the same size beside another one and can be read on a phone.
+matplotlib draws with placeholder colors. Each is replaced by a CSS variable, and the font by that of the page. A chart
+is thus part of the page: no image files, sharp at any size, and in the reader's color scheme. Every chart is WIDTH
+inches wide, so that its text has the same size in all charts and is readable on a phone.
 """
 
 import io
@@ -27,7 +27,7 @@ VARIABLES = {INK: "--ink", SOFT: "--soft", GRID: "--grid", **{c: f"--series-{i}"
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart; `low` and `high`, when given, bound a band around it (an interval, a spread)."""
+    """One line of a chart. `low` and `high` are the bounds of a band around it (an interval, a spread)."""
 
     name: str
     x: Sequence[float]
@@ -39,7 +39,7 @@ class Line:
 
 
 def line_chart(lines: Sequence[Line], *, x_label: str, y_label: str, percent: bool = False, title: str = "") -> str:
-    """Lines over a shared axis that starts at 0, named in a legend -> an `<svg>` element."""
+    """Draws lines over a shared axis that starts at 0, named in a legend -> an `<svg>` element."""
     with _axes(2.8) as (axes, svg):
         for place, line in enumerate(lines):
             colour = SERIES[(line.colour or place + 1) - 1]
@@ -69,9 +69,10 @@ def interval_chart(
     colours: Sequence[int] = (),
     reference: tuple[str, float] | None = None,
 ) -> str:
-    """One row per group: its values as dots, their mean, and an interval (values, low, high) -> an `<svg>` element.
+    """Draws one row per group: its values as dots, their mean, and an interval (values, low, high) -> an `<svg>`
+    element.
 
-    Without low and high no interval is drawn.
+    Without low and high, no interval is drawn.
     """
     with _axes(0.7 + 0.6 * len(groups)) as (axes, svg):
         for row, (values, low, high) in enumerate(groups.values()):
@@ -103,7 +104,7 @@ def interval_chart(
 
 
 def bar_chart(values: Mapping[str, float], *, x_label: str, title: str = "", form: str = "{:,.0f}") -> str:
-    """Horizontal bars, each with its number -> an `<svg>` element."""
+    """Draws horizontal bars, each with its number -> an `<svg>` element."""
     with _axes(0.7 + 0.36 * len(values)) as (axes, svg):
         places = range(len(values) - 1, -1, -1)
         axes.barh(list(places), list(values.values()), height=0.62, color=SERIES[0])
@@ -123,7 +124,7 @@ def bar_chart(values: Mapping[str, float], *, x_label: str, title: str = "", for
 
 
 def scatter_chart(points: Sequence[tuple[float, float]], *, x_label: str, y_label: str, title: str = "") -> str:
-    """A dot for each (x, y), both on the same scale, and the line where they agree -> an `<svg>` element."""
+    """Draws a dot for each (x, y), both on the same scale, and the diagonal -> an `<svg>` element."""
     with _axes(3.2) as (axes, svg):
         values = [value for point in points for value in point] or [0.0]
         low, high = min(values), max(values)
@@ -147,14 +148,14 @@ def scatter_chart(points: Sequence[tuple[float, float]], *, x_label: str, y_labe
 
 
 def smooth(values: Sequence[float], share: float = 0.02) -> list[float]:
-    """A running mean over a small share of the values, so that the trend shows through the noise of single steps."""
+    """Returns a running mean over a small fraction of the values, to show the trend."""
     width = max(1, round(share * len(values)))
     windows = (values[max(0, i - width + 1) : i + 1] for i in range(len(values)))
     return [sum(window) / len(window) for window in windows]
 
 
 class _Svg:
-    """Holds what was drawn until it is asked for by its title."""
+    """Stores a drawing by its title."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -167,7 +168,7 @@ class _Svg:
 
 @contextmanager
 def _axes(height: float) -> "Iterator[tuple[Axes, _Svg]]":
-    """Axes to draw on, `height` inches high; when the block ends the `_Svg` holds the drawing."""
+    """Context with axes, `height` inches high. At its end, the `_Svg` has the drawing."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -199,7 +200,7 @@ def _axes(height: float) -> "Iterator[tuple[Axes, _Svg]]":
 
 
 def _restyle(svg: str) -> str:
-    """The `<svg>` element of a matplotlib file, in the page's colours and font, as wide as the page allows."""
+    """Returns the `<svg>` element of a matplotlib file, in the page's colors and font, as wide as the page allows."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", svg, count=1)
@@ -218,7 +219,7 @@ def _percent(axis: Any) -> None:
 
 
 def _ticks(axis: Any, *, whole: bool = False) -> None:
-    """A few round numbers, written out: 20,000 and 0.25; below a thousandth 2.5e-5, never an offset in a corner."""
+    """Formats a few round numbers: 20,000 and 0.25; below a thousandth 2.5e-5, never with a common offset."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10], integer=whole))
@@ -226,7 +227,7 @@ def _ticks(axis: Any, *, whole: bool = False) -> None:
 
 
 def tick(value: float) -> str:
-    """A number on an axis."""
+    """Formats a number on an axis."""
     if abs(value) < 1e-12:
         return "0"
     return f"{value:.3g}".replace("e-0", "e-") if abs(value) < 1e-3 else f"{value:,.6g}"

@@ -29,7 +29,7 @@ NUMERIC = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|s|min|h|K|M|B))?( to [-+]
 
 @dataclass(frozen=True)
 class StatCard:
-    """A number that sums something up: what it is, the number, and a few words on how to take it."""
+    """A summary number: its name, the number, and a short note."""
 
     label: str
     value: str
@@ -37,7 +37,7 @@ class StatCard:
 
 
 def draw(path: Path, make: Callable[[], "Report"]) -> None:
-    """Write the page of a run; what goes wrong there never ends the run. Nothing is written on a DataError."""
+    """Writes the page of a run. Errors are logged and never stop the run. Nothing is written on a DataError."""
     try:
         make().save(path)
     except DataError:  # there is nothing to show yet
@@ -47,16 +47,16 @@ def draw(path: Path, make: Callable[[], "Report"]) -> None:
 
 
 class Html(str):
-    """Markup, to be shown as it is: whoever makes it has escaped what came from outside."""
+    """Markup, inserted unchanged. External text in it must be escaped already."""
 
 
 def link(text: str, target: str) -> Html:
-    """A link to a page beside this one."""
+    """Returns a link to another page in the same folder."""
     return Html(f'<a href="{escape(target, quote=True)}">{escape(text)}</a>')
 
 
 def bars(scores: Mapping[str, float], label: str = "") -> Html:
-    """A bar for each probability, the highest first; the name of the true `label` is bold."""
+    """Returns a bar for each probability, the highest first. The name of the true `label` is bold."""
     rows = []
     for place, (name, score) in enumerate(sorted(scores.items(), key=lambda item: -item[1])):
         kind = f"prob{' top' if place == 0 else ''}{' true' if name == label else ''}"
@@ -68,7 +68,7 @@ def bars(scores: Mapping[str, float], label: str = "") -> Html:
 def interval(
     value: float, low: float, high: float, *, span: tuple[float, float], reference: float | None = None
 ) -> Html:
-    """A value in its interval as a small drawing between the ends of `span`, with a line where `reference` is."""
+    """Returns a drawing of a value with its interval between the ends of `span`, and a line at `reference`."""
     width = (span[1] - span[0]) or 1.0
 
     def at(x: float) -> str:
@@ -81,13 +81,13 @@ def interval(
 
 
 def scale(name: str, span: tuple[float, float] = (0.0, 1.0)) -> Html:
-    """The header of a column of `interval`s: what it is, and the numbers at its ends and in its middle."""
+    """Returns the header of a column of `interval`s: its name, and the numbers at its ends and in its middle."""
     ends = "".join(f"<span>{value:g}</span>" for value in (span[0], sum(span) / 2, span[1]))
     return Html(f'{escape(name)}<div class="ticks">{ends}</div>')
 
 
 class Report:
-    """Sections of charts, tables and text, in the order they were added."""
+    """Sections of charts, tables and text, in the order in which they were added."""
 
     def __init__(self, title: str, subtitle: str = "", *, lang: str = "en") -> None:
         self.title = title
@@ -98,28 +98,28 @@ class Report:
         self._footer = ""
 
     def section(self, title: str, text: str = "") -> Self:
-        """Begin a section; what is added next belongs to it."""
+        """Starts a section, to which everything after it belongs."""
         self._close()
         self._parts.append(f"<section><h2>{escape(title)}</h2>")
         self._open = True
         return self.text(text) if text else self
 
     def text(self, text: str) -> Self:
-        """Add paragraphs of plain text; an empty line parts two."""
+        """Adds paragraphs of plain text, separated by empty lines."""
         return self.html("".join(f"<p>{escape(part)}</p>" for part in text.split("\n\n")))
 
     def banner(self, *lines: str) -> Self:
-        """Add a warning nobody overlooks: the run failed, and what to do. Nothing where there are no lines."""
+        """Adds a prominent warning that the run failed, and what to do. Nothing for no lines."""
         text = "".join(f"<p>{escape(line)}</p>" for line in lines)
         return self.html(f'<div class="banner" role="alert">{text}</div>') if lines else self
 
     def notes(self, lines: Iterable[str]) -> Self:
-        """Add what a reader should know, as a list; nothing where there is nothing."""
+        """Adds notes as a list. Nothing for no notes."""
         items = "".join(f"<li>{escape(line)}</li>" for line in lines)
         return self.section("Notes").html(f"<ul>{items}</ul>") if items else self
 
     def tiles(self, tiles: Iterable[StatCard]) -> Self:
-        """Add a row of numbers that sum up."""
+        """Adds a row of summary numbers."""
         cells = "".join(
             f'<div class="tile"><div class="label">{escape(tile.label)}</div>'
             f'<div class="value">{escape(tile.value)}</div><div class="note">{escape(tile.note)}</div></div>'
@@ -128,18 +128,18 @@ class Report:
         return self.html(f'<div class="tiles">{cells}</div>')
 
     def chart(self, svg: str, caption: str = "") -> Self:
-        """Add one chart (an `<svg>` element, see charts.py) with a caption below."""
+        """Adds one chart (an `<svg>` element, see charts.py) with a caption."""
         return self.charts([(svg, caption)])
 
     def charts(self, charts: Iterable[tuple[str, str]]) -> Self:
-        """Add several (svg, caption) side by side where the page is wide enough."""
+        """Adds several (svg, caption) side by side, where the page is wide enough."""
         figures = (f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>" for svg, caption in charts)
         return self.html(f'<div class="charts">{"".join(figures)}</div>')
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str = "", *, stack: bool = False
     ) -> Self:
-        """Add a table. Columns of numbers stand to the right. stack: on a phone each row becomes a card."""
+        """Adds a table. Columns of numbers are right-aligned. stack: on a phone, each row becomes a card."""
         body = [list(row) for row in rows]
         kinds = [all(map(_numeric, cells)) for cells in zip(*body, strict=True)] or [False] * len(columns)
         kinds[0] &= not any(isinstance(row[0], str) for row in body)  # a name stands to the left, be it a number
@@ -162,7 +162,8 @@ class Report:
         return self.html(f'<figure class="table"><div class="scroll">{table}</div>{below}</figure>')
 
     def confusion_matrix(self, names: Sequence[str], matrix: Sequence[Sequence[int]], caption: str = "") -> Self:
-        """Add a matrix of counts, rows true and columns predicted, each cell as dark as its share of the row."""
+        """Adds a matrix of counts, rows true and columns predicted. A cell is darker for a larger fraction of its
+        row."""
         head = "".join(f"<th>{escape(name)}</th>" for name in names)
         body = []
         for i, (name, row) in enumerate(zip(names, matrix, strict=True)):
@@ -182,20 +183,20 @@ class Report:
         return self.html(f'<figure class="table"><div class="scroll">{table}</div>{below}</figure>')
 
     def example(self, text: Html, aside: Html) -> Self:
-        """Add an example: its text to the left, what was made of it to the right."""
+        """Adds an example: its text on the left, and its prediction on the right."""
         return self.html(f'<div class="example"><div>{text}</div><div>{aside}</div></div>')
 
     def pairs(self, pairs: Iterable[tuple[str, Any]]) -> Self:
-        """Add names and their values, one a line: facts, versions, the machine."""
+        """Adds names and values, one per line: facts, versions, the machine."""
         rows = "".join(f"<dt>{escape(name)}</dt><dd>{_cell(value)}</dd>" for name, value in pairs)
         return self.html(f"<dl>{rows}</dl>")
 
     def settings(self, settings: Mapping[str, Any]) -> Self:
-        """Add the section of a run's settings, each as the user would type it."""
+        """Adds the settings of a run, as the user would type them."""
         return self.section("Settings").pairs((name, setting(value)) for name, value in settings.items())
 
     def footer(self, *, docs: str, made: str = "", command: str = "") -> Self:
-        """What made the page, when, the command that repeats the run, and the documentation page that explains it."""
+        """Adds the version, the date, the command that repeats the run, and the documentation page about the report."""
         try:
             about = f"Bertie {version('bertie')}"
         except PackageNotFoundError:  # a source tree that was never installed
@@ -206,12 +207,12 @@ class Report:
         return self
 
     def html(self, markup: str) -> Self:
-        """Add markup as it is. The caller has escaped what came from outside."""
+        """Adds markup unchanged. External text in it must be escaped already."""
         self._parts.append(markup)
         return self
 
     def render(self) -> str:
-        """The whole page."""
+        """Returns the whole page."""
         self._close()
         return (
             f'<!doctype html>\n<html lang="{escape(self.lang)}">\n<head>\n<meta charset="utf-8">\n'
@@ -225,7 +226,7 @@ class Report:
         )
 
     def save(self, path: Path) -> None:
-        """Write the page, whole or not at all."""
+        """Writes the page atomically."""
         write_bytes(path, self.render().encode())
 
     def _close(self) -> None:

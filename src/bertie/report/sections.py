@@ -1,8 +1,7 @@
-"""The sections of a page about a model's answers: metrics, confusion matrix, labels, calibration, subgroups, errors.
+"""The sections of a page about predictions: metrics, confusion matrix, labels, calibration, subgroups, errors.
 
-They are drawn from two things: the report of the task's scores (metrics/base.py) with the intervals of its shares
-(metrics/intervals.py), of which each section shows what it finds there, and what `Findings` found. So a page knows no
-task by name.
+They are drawn from the report of the task's scores (metrics/base.py) with the intervals of its fractions
+(metrics/intervals.py), and from `Findings`. Each section shows what it finds there, so no code depends on a task.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +19,7 @@ NEITHER = "(none)"  # an entity that only one side has
 
 
 def tiles(scores: Mapping[str, Any], metrics: Sequence[str]) -> list[StatCard]:
-    """The main metrics, each with its interval."""
+    """Returns the main metrics, each with its interval."""
     unknown = scores.get("undefined", ())
     return [
         StatCard(metric_name(name), "–", "not defined for these examples")
@@ -40,7 +39,8 @@ def page(
     notes: Iterable[str] = (),
     source: str = "",
 ) -> Report:
-    """The page of a model on a labelled file. source: the file's name, for the lines of the worst answers."""
+    """Returns the page of a model on a labeled file. source: the file's name, for the lines of the worst
+    predictions."""
     left = scores["left_out"]["total"]
     counted = StatCard("examples", f"{scores['examples']:,}", f"{left:,} skipped" if left else "")
     report = Report(title, subtitle).banner(*failed(scores)).tiles([*tiles(scores, metrics), counted])
@@ -50,7 +50,7 @@ def page(
 
 
 def failed(scores: Mapping[str, Any]) -> list[str]:
-    """The lines of the banner of a model that tells nothing apart; none of one that does."""
+    """Returns the banner of a model that predicts one label for every example; nothing for others."""
     if not scores.get("all_given"):
         return []
     return [
@@ -60,7 +60,7 @@ def failed(scores: Mapping[str, Any]) -> list[str]:
 
 
 def unknown_labels(scores: Mapping[str, Any], most: int = 10) -> list[str]:
-    """A note on labels of the examples that the model has not learned; none where it knows them all."""
+    """Returns a note on labels that the model does not know; nothing where it knows all."""
     if not (unknown := scores.get("unknown_labels")):
         return []
     names = ", ".join(f"{label!r} ({n:,})" for label, n in list(unknown.items())[:most])
@@ -76,7 +76,7 @@ def answers(
     source: str = "",
     untuned: Mapping[str, Any] | None = None,
 ) -> None:
-    """All there is to show. untuned: the scores before settings were chosen on the same examples."""
+    """Adds all sections. untuned: the scores before settings were tuned on the same examples."""
     _metrics(report, scores, untuned)
     _confusions(report, scores)
     _labels(report, scores)

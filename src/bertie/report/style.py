@@ -1,4 +1,4 @@
-"""The style sheet of every page, light or dark as the reader's system asks."""
+"""The style sheet of every page, light or dark as set in the reader's system."""
 
 # Text passes WCAG AA (4.5:1) on every ground, in both schemes; a test reads this sheet and computes it. What is drawn,
 # the series, keeps apart for the colour-blind (after Okabe and Ito 2008). A tinted ground carries --ink only.

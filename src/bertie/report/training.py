@@ -1,4 +1,4 @@
-"""The sections every page about training has: training curves, and masked tokens filled in along the way."""
+"""The sections of pages about training: training curves, and masked-token predictions during training."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LOOKS = 6  # columns of the table of masked tokens, at most
 
 @dataclass(frozen=True)
 class Curve:
-    """One chart of a run's course: lines over steps, the axis, and the caption below."""
+    """One chart of training curves: lines over steps, the axis, and the caption."""
 
     lines: Sequence[Line]
     y_label: str
@@ -24,7 +24,7 @@ class Curve:
 
 
 def curves(report: Report, charts: Iterable[Curve], about: str = "") -> None:
-    """Add the section of training curves. What has a single point is no curve: its values are printed."""
+    """Adds the section of training curves. For a single point, the value is printed instead of a curve."""
     drawn, values = [], []
     for chart in charts:
         if any(len(line.x) > 1 for line in chart.lines):
@@ -47,10 +47,10 @@ def curves(report: Report, charts: Iterable[Curve], about: str = "") -> None:
 
 
 def masked_tokens(report: Report, looks: Sequence[Mapping[str, Any]], about: str) -> None:
-    """Add the section of masked-token predictions; nothing where nobody looked.
+    """Adds the section of masked-token predictions; nothing without predictions.
 
     looks: {"step", "examples"} each; an example: {"text": [[text, kind, note], ...] with one BLANK, "answer",
-    "guesses": [[token, probability], ...]}. The texts are those of the last look.
+    "guesses": [[token, probability], ...]}. The texts are those of the last step.
     """
     if not looks:
         return
@@ -67,7 +67,7 @@ def masked_tokens(report: Report, looks: Sequence[Mapping[str, Any]], about: str
 
 
 def _stretch(text: str, kind: str = "", note: str = "") -> str:
-    """A stretch of masked text; its spaces stand outside its mark."""
+    """Returns a part of masked text. Spaces are outside its mark."""
     word = text.strip()
     before, after = (text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]) if word else (text, "")
     if kind == BLANK:

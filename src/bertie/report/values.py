@@ -1,4 +1,4 @@
-"""Numbers as people read them: settings, metrics, counts, durations, probabilities."""
+"""Formats of numbers: settings, metrics, counts, durations, probabilities."""
 
 import math
 from typing import Any
@@ -19,14 +19,14 @@ CAPITALS = frozenset(NAMES)
 
 
 def metric_name(name: str, *, expand: bool = False) -> str:
-    """Returns macro_f1 as "macro F1"; expand: what the abbreviation stands for, as a page needs it once."""
+    """Returns macro_f1 as "macro F1"; expand: with the meaning of the abbreviation, once per page."""
     if expand and name in NAMES:
         return NAMES[name]
     return " ".join(word.upper() if word in CAPITALS else word for word in name.split("_"))
 
 
 def setting(value: Any) -> str:
-    """Returns a setting as the user would type it: 0.0001 is 0.0001, never 0.000; nothing is "(not set)"."""
+    """Returns a setting as the user would type it: 0.0001, and never 0.000; an unset one is "(not set)"."""
     if value is None or value == "" or (isinstance(value, list | tuple | dict) and not value):
         return UNSET
     if isinstance(value, bool):
@@ -39,7 +39,7 @@ def setting(value: Any) -> str:
 
 
 def number(value: float) -> str:
-    """Returns a metric or another measured number with the digits it deserves: 0.913, 2.85, 412.5, 3,505,000."""
+    """Returns a metric or another measured number with suitable digits: 0.913, 2.85, 412.5, 3,505,000."""
     if isinstance(value, int):
         return f"{value:,}"
     size = abs(value)
@@ -51,7 +51,7 @@ def number(value: float) -> str:
 
 
 def count(value: float) -> str:
-    """Returns a count at its own scale: 870, 12.3 K, 4.1 M, 2.0 B."""
+    """Returns a count with a suitable unit: 870, 12.3 K, 4.1 M, 2.0 B."""
     for scale, unit in ((1e9, " B"), (1e6, " M"), (1e3, " K")):
         if value >= scale * 0.99995:
             return f"{value / scale:.1f}{unit}"
@@ -59,12 +59,12 @@ def count(value: float) -> str:
 
 
 def size(bytes_: float) -> str:
-    """Returns a number of bytes at its own scale: 870 bytes, 12.3 KB, 4.1 MB, 2.0 GB."""
+    """Returns a number of bytes with a suitable unit: 870 bytes, 12.3 KB, 4.1 MB, 2.0 GB."""
     return f"{bytes_:.0f} bytes" if bytes_ < 1000 else count(bytes_).replace(" B", " G") + "B"
 
 
 def duration(seconds: float) -> str:
-    """Returns a time at its own scale: 0.4 s, 3 s, 12 min, 1 h 20 min, 2 d 3 h."""
+    """Returns a time with suitable units: 0.4 s, 3 s, 12 min, 1 h 20 min, 2 d 3 h."""
     if seconds < 0.95:
         return f"{seconds:.1f} s"
     if seconds < 59.5:
@@ -86,7 +86,7 @@ def flops(value: float) -> str:
 
 
 def probability(value: float) -> str:
-    """Returns a probability in percent, with a decimal where a whole number would hide which side of a half it is."""
+    """Returns a probability in percent, with a decimal near one half."""
     return f"{value:.1%}" if 0.45 <= value <= 0.55 or 0 < value < 0.01 else f"{value:.0%}"
 
 

@@ -1,1 +1,1 @@
-"""One loop for pre-training and fine-tuning: fit, optimizer, schedule, checkpoints."""
+"""The training loop of pre-training and fine-tuning: fit, optimizers, schedule, checkpoints."""

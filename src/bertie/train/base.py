@@ -1,4 +1,4 @@
-"""What `fit` asks of the things it is given: something to learn, and batches to learn it from."""
+"""Protocols of what `fit` needs: something to train, and batches to train it on."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,29 +11,30 @@ if TYPE_CHECKING:
 
 
 class Trainable(Protocol):
-    """An objective or a task, as `fit` sees it."""
+    """Protocol of what `fit` can train: a pre-training objective or a fine-tuning task."""
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Loss name -> number of predictions in this batch, known before the model runs."""
+        """Returns the number of predictions in this batch by loss name, without running the model."""
         ...
 
     def forward(self, model: Model, batch: Batch) -> "EncoderOutput":
-        """What the encoder finds in a batch; nearly always `model.encode(batch)`."""
+        """Runs the model on a batch; nearly always `model.encode(batch)`."""
         ...
 
     def loss(self, model: Model, output: "EncoderOutput", batch: Batch) -> LossReport:
-        """The loss of each part, as a sum."""
+        """Returns the loss terms as sums."""
         ...
 
 
 class Source(Protocol):
-    """Where batches come from, as `fit` sees it."""
+    """Protocol of a source of batches."""
 
     @property
     def fingerprint(self) -> str:
-        """Changes with whatever changes a batch."""
+        """Changes with everything that changes a batch."""
         ...
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
-        """The micro-batches of step `step` (from 0) on one of `world` ranks; a pure function of its arguments."""
+        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks; a pure function of its
+        arguments."""
         ...

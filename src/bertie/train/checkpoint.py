@@ -1,13 +1,14 @@
-"""Checkpoints: folders that are whole or refused.
+"""Checkpoints: folders that are intact or refused.
 
     RUN/checkpoint-500/
         model.safetensors       parameters by module name, float32
         optimizer.safetensors   <parameter>/exp_avg, /exp_avg_sq, /step
-        state.json              step, identity of the run, position in metrics.jsonl, sums not yet logged
+        state.json              step, fingerprint of the run, position in metrics.jsonl, sums not yet logged
         manifest.json           step; size and xxh3 hash of the other files; written last
 
-A save writes a hidden folder, flushes every file and the folder to the disk, and renames it. So a checkpoint that has
-its name is whole, unless something happened to it since; every byte is verified before it is used.
+A checkpoint is written to a hidden folder, every file and the folder are flushed to the disk, and the folder is
+renamed. A folder with the final name is therefore complete, unless it was damaged later. Every byte is verified before
+use.
 """
 
 import json
@@ -44,7 +45,7 @@ class Checkpoint:
     state: Mapping[str, Any]
 
     def tensors(self, name: str) -> dict[str, Tensor]:
-        """The tensors of one of its files. Raises DataError when it cannot be read."""
+        """Returns the tensors of one of its files. Raises DataError when it cannot be read."""
         try:
             return {_today(key): tensor for key, tensor in load_file(self.folder / name).items()}
         except (SafetensorError, OSError) as error:
@@ -52,7 +53,7 @@ class Checkpoint:
 
 
 def _today(key: str) -> str:
-    """A parameter's name today; version 0.1.0 had ELECTRA's generator among the heads."""
+    """Returns the current name of a parameter. Version 0.1.0 had ELECTRA's generator among the heads."""
     return re.sub(r"^heads\.generator\.", "companions.generator.", key)
 
 
@@ -65,9 +66,9 @@ def save(
     state: Mapping[str, Any],
     keep: int = 2,
 ) -> Path:
-    """Write checkpoint-<step>, then delete all but the newest `keep`. Raises Stopped when the disk is full.
+    """Writes checkpoint-<step>, then deletes all but the newest `keep`. Raises Stopped when the disk is full.
 
-    Tensors that are cut are made whole one at a time, for which the other ranks call `hand_over`.
+    Sharded tensors are gathered one at a time, while the other ranks call `hand_over`.
     """
     final, temporary = run / f"checkpoint-{step}", run / f".checkpoint-{step}.tmp"
     needed_bytes = sum(t.numel() * t.itemsize for tensors in (model, optimizer) for t in tensors.values())
@@ -95,16 +96,16 @@ def save(
 
 
 def hand_over(*files: Mapping[str, Tensor]) -> None:
-    """What the other ranks do while one saves: make tensors that are cut whole, in the order they are written."""
+    """Takes part, on the other ranks, in gathering sharded tensors in the order in which rank 0 writes them."""
     for tensors in files:
         for _, tensor in sorted(tensors.items()):
             whole(tensor)
 
 
 def latest(run: Path) -> Checkpoint | None:
-    """The newest whole checkpoint of a run, None when it has none yet.
+    """Returns the newest intact checkpoint of a run, or None when it has none yet.
 
-    Damaged ones are named in a warning and passed over. Raises DataError when all are damaged.
+    Damaged ones are skipped with a warning. Raises DataError when all are damaged.
     """
     for torn in sorted(run.glob(".checkpoint-*.tmp")):
         console.warn(f"{torn} was not finished when its process ended. It is skipped.")
@@ -125,7 +126,8 @@ def latest(run: Path) -> Checkpoint | None:
 
 
 def verify(folder: Path) -> Checkpoint:
-    """A checkpoint whose every file has the size and hash its manifest says. Raises DataError naming the fault."""
+    """Returns a checkpoint after comparing all files with the sizes and hashes in its manifest. Raises DataError
+    otherwise."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a checkpoint: the folder does not exist.")
     step = _step(folder)
@@ -159,13 +161,13 @@ def _step(folder: Path) -> int | None:
 
 
 def _numbered(run: Path) -> list[Path]:
-    """The checkpoint folders of a run by step, the oldest first."""
+    """Returns the checkpoint folders of a run by step, the oldest first."""
     steps = {folder: step for folder in run.glob("checkpoint-*") if (step := _step(folder)) is not None}
     return sorted(steps, key=steps.__getitem__)
 
 
 def _sweep(run: Path) -> None:
-    """Delete what unfinished saves and deletions left; a failure is a warning, never the end of a run."""
+    """Deletes the remains of unfinished saves and deletions. A failure is only a warning."""
     for pattern in (".checkpoint-*.tmp", ".checkpoint-*.old"):
         for leftover in run.glob(pattern):
             try:
@@ -179,9 +181,9 @@ def _json(value: Any) -> bytes:
 
 
 def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """A safetensors file in pieces, one per tensor, so that none but the one being written is copied.
+    """Yields a safetensors file in parts, one per tensor, so that only the current tensor is copied.
 
-    Format: length of the header as 8 bytes, little endian; the header in JSON; the tensors end to end.
+    Format: length of the header as 8 bytes, little endian; the header in JSON; the tensors.
     https://github.com/huggingface/safetensors#format
     """
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
@@ -198,7 +200,7 @@ def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
 
 
 def _write(path: Path, pieces: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """Write a file and flush it to the disk. -> its size and hash, of what was meant to be written"""
+    """Writes a file and flushes it to the disk. -> its size and hash, of the bytes to be written"""
     digest, size = xxhash.xxh3_128(), 0
     with open(path, "wb") as file:
         for piece in pieces:

@@ -1,7 +1,7 @@
-"""Data parallel training, as small as it can be: every rank has the whole model, and gradients are added up.
+"""Data parallel training: every rank has the entire model, and gradients are summed over the ranks.
 
-Ranks are the processes torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK). Rank 0 alone writes and speaks. All ranks must
-see the run folder: each reads its checkpoint from there. Models cut into parts: sharding.py.
+Ranks are the processes that torchrun starts (RANK, WORLD_SIZE, LOCAL_RANK). Only rank 0 writes files and messages. All
+ranks must share the run folder, since each reads its checkpoint from there. Sharded models: sharding.py.
 """
 
 import json
@@ -33,7 +33,7 @@ BUCKET = 1 << 24  # floats added up in one message: 64 MiB, which hides the late
 
 @dataclass(frozen=True)
 class World:
-    """This process among all: its rank, and how many there are."""
+    """The rank of this process, and the number of processes."""
 
     rank: int
     size: int
@@ -42,11 +42,11 @@ class World:
 
     @property
     def main(self) -> bool:
-        """Whether this is the rank that writes and speaks."""
+        """Whether this is the rank that writes files and messages."""
         return self.rank == 0
 
     def add_counts(self, counts: Mapping[str, int]) -> dict[str, int]:
-        """Sums over all ranks, which must ask for the same names. Raises Stopped when a rank is lost."""
+        """Returns sums over all ranks, which must have the same names. Raises Stopped when a rank is lost."""
         if self.size == 1:
             return dict(counts)
         names = sorted(counts)
@@ -55,7 +55,7 @@ class World:
         return dict(zip(names, sums.tolist(), strict=True))
 
     def add_tensors(self, tensors: Iterable[Tensor]) -> None:
-        """Sum float32 tensors over all ranks, in place. Raises Stopped when a rank is lost."""
+        """Sums float32 tensors over all ranks, in place. Raises Stopped when a rank is lost."""
         if self.size == 1:
             return
         for bucket in _buckets(tensors):
@@ -66,7 +66,7 @@ class World:
                 tensor.copy_(summed.view_as(tensor))
 
     def most(self, count: int) -> int:
-        """The highest of the counts that the ranks give. Raises Stopped when a rank is lost."""
+        """Returns the maximum of a count over all ranks. Raises Stopped when a rank is lost."""
         if self.size == 1:
             return count
         highest = torch.tensor(count)
@@ -75,7 +75,7 @@ class World:
         return int(highest)
 
     def gathered(self, value: T) -> list[T]:
-        """What each rank gives, by rank, as JSON would carry it. Raises Stopped when a rank is lost."""
+        """Returns a JSON value of each rank, by rank. Raises Stopped when a rank is lost."""
         if self.size == 1:
             return [value]
         data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
@@ -88,7 +88,7 @@ class World:
         return [json.loads(bytes(part[:size].tolist())) for part, size in zip(parts, sizes, strict=True)]
 
     def agree(self, facts: Mapping[str, Any]) -> None:
-        """Raise UsageError, on all ranks, where a rank has other facts than rank 0, and name those."""
+        """Raises UsageError on all ranks when a rank differs from rank 0, with the differences."""
         everyone = self.gathered(dict(facts))
         first = everyone[0]
         for rank, theirs in enumerate(everyone):
@@ -100,7 +100,7 @@ class World:
                 )
 
     def share_folder(self, folder: Path) -> None:
-        """Raise UsageError, on all ranks, where a rank does not see what rank 0 writes into a folder."""
+        """Raises UsageError on all ranks when a rank does not see what rank 0 writes into a folder."""
         (name, *_) = self.gathered(f".seen-by-all-{uuid.uuid4().hex}")
         if self.main:
             (folder / name).touch()
@@ -115,9 +115,9 @@ class World:
             )
 
     def by_main(self, work: Callable[[], None]) -> None:
-        """Let rank 0 do something by itself, for as long as it takes; the others wait until it is done.
+        """Context in which rank 0 works alone for any time, while the others wait.
 
-        Meanwhile rank 0 shows that it lives. Raises Stopped when it does not for as long as TIMEOUT.
+        Rank 0 sends signs of life. The others raise Stopped when there is none for TIMEOUT.
         """
         if self.store is None:
             if self.main:
@@ -138,7 +138,7 @@ class World:
 
     @contextmanager
     def rendezvous(self) -> Iterator[None]:
-        """While ranks talk to each other: raises Stopped when one is lost."""
+        """Context for communication between ranks: raises Stopped when one is lost."""
         try:
             yield
         except RuntimeError as error:
@@ -152,28 +152,29 @@ class World:
 
 
 class Replicated:
-    """How a model lies on the ranks: every rank has all of it, and gradients are added up once they are made."""
+    """A replicated model: every rank has all of it, and gradients are summed after the backward pass."""
 
     together: ClassVar[bool] = False
-    """Whether a look at the model, to validate or to save it, takes all ranks."""
+    """Whether validation and saving need all ranks."""
 
     def __init__(self, world: World) -> None:
         self.world = world
 
     def run(self, forward: Callable[[], T]) -> T:
-        """Call `forward`, which may use the model."""
+        """Calls `forward`, which may use the model."""
         return forward()
 
     def look(self, forward: Callable[[], T]) -> T:
-        """The same where there will be no backward pass."""
+        """Calls `forward` without a later backward pass."""
         return forward()
 
     def passes(self, batches: int) -> int:
-        """How many forward passes a step takes on a rank that has so many micro-batches."""
+        """Returns the number of forward passes per step on a rank with so many micro-batches."""
         return batches
 
     def add_up(self, parameters: Iterable[nn.Parameter], figures: Tensor, *, max_norm: float) -> Tensor:
-        """Sum gradients and figures over all ranks, and scale gradients down to a norm of max_norm. -> what it was"""
+        """Sums gradients and metrics over all ranks, and clips gradients to the norm max_norm. -> the norm before
+        clipping"""
         trained = [parameter for parameter in parameters if parameter.grad is not None]
         self.world.add_tensors([*(parameter.grad for parameter in trained if parameter.grad is not None), figures])
         return torch.nn.utils.clip_grad_norm_(trained, max_norm)
@@ -191,7 +192,7 @@ def _buckets(tensors: Iterable[Tensor]) -> Iterator[list[Tensor]]:
 
 
 class _Silent(RuntimeError):
-    """Rank 0 has shown no sign of life."""
+    """Rank 0 has sent no sign of life."""
 
 
 _turns = count()  # what rank 0 does by itself, numbered alike on all ranks
@@ -200,7 +201,7 @@ BEAT = "bertie/beat"
 
 @contextmanager
 def _beating(store: Store) -> Iterator[None]:
-    """Count on, a few times in a TIMEOUT, while the block runs."""
+    """Increments a counter several times per TIMEOUT while the block runs."""
     over = threading.Event()
 
     def beat() -> None:

@@ -1,10 +1,10 @@
-"""What a run says of itself: metrics.jsonl, one JSON object a line, and TensorBoard's mirror of it.
+"""The metrics of a run: metrics.jsonl, one JSON object per line, and optionally TensorBoard.
 
     {"kind": "train", "step": 20, "loss": 9.1, "mlm_loss": 8.4, "mlm_accuracy": 0.04, ..., "lr": 1e-05, ...}
     {"kind": "valid", "step": 500, "loss": 7.2, ...}
 
-A train line covers the steps since the one before it. Losses are in nats per prediction. Fields that depend on the
-clock end in `_s`; all others are the same however often the run was stopped and resumed.
+A train line covers the steps since the previous one. Losses are in nats per prediction. Fields that depend on the clock
+end in `_s`. All others are the same however often the run was stopped and resumed.
 """
 
 import json
@@ -21,9 +21,9 @@ METRICS = "metrics.jsonl"
 
 
 class MetricsLog:
-    """metrics.jsonl of a run, open at its end; what stands behind `position` bytes is cut off first.
+    """metrics.jsonl of a run, open for appending. Everything after `position` bytes is removed first.
 
-    That is what a resumed run says again. Raises Stopped when the disk is full.
+    A resumed run writes these lines again. Raises Stopped when the disk is full.
     """
 
     def __init__(self, run: Path, position: int = 0, *, tensorboard: bool = False, step: int = 0) -> None:
@@ -36,7 +36,7 @@ class MetricsLog:
         self._mirror = _tensorboard(run, step) if tensorboard else None
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> dict[str, Any]:
-        """Add a line and return it."""
+        """Appends a line and returns it."""
         line = {"kind": kind, "step": step, **values}
         try:
             self._file.write(json.dumps(line).encode() + b"\n")
@@ -49,12 +49,12 @@ class MetricsLog:
         return line
 
     def sync(self) -> int:
-        """Flush to the disk; the bytes written so far."""
+        """Flushes the file to the disk, and returns its size in bytes."""
         os.fsync(self._file.fileno())
         return self._file.seek(0, os.SEEK_END)
 
     def close(self) -> None:
-        """Close the file and the mirror."""
+        """Closes the file and the TensorBoard writer."""
         self._file.close()
         if self._mirror is not None:
             self._mirror.close()
@@ -69,7 +69,7 @@ def _tensorboard(run: Path, step: int) -> Any:
 
 
 def read(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics.jsonl; none where there is no such file. Raises DataError for a broken line."""
+    """Returns the lines of a run's metrics.jsonl, or none without such a file. Raises DataError for a damaged line."""
     path = run / METRICS
     if not path.exists():
         return []
@@ -81,7 +81,7 @@ def read(run: Path) -> list[dict[str, Any]]:
 
 
 def copy_metrics(source: Path, run: Path, position: int) -> None:
-    """Take over the first `position` bytes of another run's metrics."""
+    """Copies the first `position` bytes of another run's metrics."""
     if (source / METRICS).exists():
         with open(source / METRICS, "rb") as old, atomic_write(run / METRICS) as new:
             new.write(old.read(position))

@@ -1,7 +1,7 @@
-"""Muon: a hidden matrix moves along the orthogonal matrix nearest to its momentum (Jordan et al. 2024).
+"""Muon: updates a hidden matrix by the orthogonal matrix nearest to its momentum (Jordan et al. 2024).
 
-torch's own always multiplies in bfloat16, which is a hundred times slower than float32 where a processor emulates it.
-This one is told the dtype; in bfloat16 the two give the same bits.
+torch's Muon always multiplies in bfloat16, which is a hundred times slower than float32 on a processor that emulates
+it. Here the dtype is an argument. In bfloat16, both give the same bits.
 """
 
 from typing import Any
@@ -15,9 +15,9 @@ EPS = 1e-7  # of the norm, for a gradient of zeros
 
 
 class Muon(torch.optim.Optimizer):
-    """Nesterov's momentum, made orthogonal; a rate of AdamW's suits it. dtype: of the products in `orthogonal`.
+    """Nesterov momentum, orthogonalized. Learning rates of AdamW are suitable. dtype: of the products in `orthogonal`.
 
-    Updates are scaled to the size AdamW's have: 0.2 times the root of the longer side (Liu et al. 2025, 2.2).
+    Updates have the size of AdamW's: 0.2 times the square root of the longer side (Liu et al. 2025, 2.2).
     """
 
     def __init__(self, groups: list[dict[str, Any]], *, lr: float, momentum: float, dtype: torch.dtype) -> None:
@@ -26,7 +26,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update."""
+        """Runs one update."""
         for group in self.param_groups:
             for x in group["params"]:
                 if x.grad is None:
@@ -41,7 +41,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrix: Tensor, dtype: torch.dtype) -> Tensor:
-    """Newton and Schulz's five rounds: the same singular vectors, values between about 0.7 and 1.2. -> in `dtype`"""
+    """Five Newton-Schulz iterations: the same singular vectors, with values between about 0.7 and 1.2. -> in `dtype`"""
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.to(dtype, copy=True)
     x = x.T if tall else x

@@ -1,8 +1,8 @@
-"""Optimizers: torch's own where it has one, a row each; their state by name, so that it fits in safetensors.
+"""Optimizers: torch's own where it has one, one row each. Their state is stored by name in safetensors files.
 
-In all of them matrices decay, and biases and norms do not (Devlin et al. 2018, A.2; release file optimization.py,
-exclude_from_weight_decay). Vectors are biases and norms; a module whose biases have more axes names them in `biases`.
-`OptimizerGroup` is what a loop holds.
+In all of them, matrices have weight decay, and biases and norms do not (Devlin et al. 2018, A.2; google-research/bert,
+optimization.py, exclude_from_weight_decay). Vectors are biases and norms. A module whose biases have more axes lists
+them in `biases`. The training loop uses `OptimizerGroup`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,29 +25,29 @@ FOREVER = 1e9  # a step so late that the moments' correction for their start fro
 
 @dataclass(frozen=True)
 class ParamSlice:
-    """What an optimizer updates as one: a parameter, one of the matrices that stand on top of each other in it, or this
-    rank's part of one that is cut."""
+    """A part of a parameter that is updated separately: the entire parameter, one of the matrices fused in it, or this
+    rank's shard."""
 
     name: str
     tensor: nn.Parameter
     owner: nn.Parameter
     rows: slice
     hidden: bool
-    """Whether it leads from hidden states to hidden states: no embedding, no classifier, no bias."""
+    """Whether it maps hidden states to hidden states: not an embedding, a classifier or a bias."""
     below: int = 0
-    """How far below the heads it lies: the top layer 1, the next 2 ..., the embeddings last; heads and pooler 0."""
+    """Distance from the heads: the top layer 1, the next 2 ..., the embeddings last; heads and pooler 0."""
 
     bias: bool = False
-    """Whether it is added to something, or scales it: a vector, or what its module names as a bias."""
+    """Whether it is a bias or a scale: a vector, or listed in the `biases` of its module."""
 
     @property
     def decays(self) -> bool:
-        """Matrices do."""
+        """Whether it has weight decay, as matrices do."""
         return not self.bias
 
 
 class OptimizerGroup:
-    """The optimizer of a model, or several, each with its own part of the trainable parameters."""
+    """The optimizer of a model, or several, each with its own trainable parameters."""
 
     def __init__(self, model: nn.Module, config: OptimConfig) -> None:
         row = OPTIMIZERS[config.name]
@@ -60,7 +60,7 @@ class OptimizerGroup:
         self.optimizers = row.make(self.param_slices, config)
 
     def step(self, lr: float) -> None:
-        """Update the parameters by their gradients, at the learning rate `lr`."""
+        """Updates the parameters from their gradients, with the learning rate `lr`."""
         views = [part for part in self.param_slices if part.tensor is not part.owner]
         for part in views:
             part.tensor.grad = None if part.owner.grad is None else own(part.owner.grad)[part.rows]
@@ -72,7 +72,8 @@ class OptimizerGroup:
             part.tensor.grad = None  # or it would keep the whole gradient alive
 
     def state(self) -> dict[str, Tensor]:
-        """The tensors to save, as "<parameter>/<what>": exp_avg, exp_avg_sq, step; none for what was never updated."""
+        """Returns the tensors to save, as "<parameter>/<what>": exp_avg, exp_avg_sq, step; none for parameters without
+        updates."""
         return {
             f"{part.name}/{what}": joined(tensor, part.owner) if tensor.ndim else tensor
             for part in self.param_slices
@@ -81,7 +82,8 @@ class OptimizerGroup:
         }
 
     def load(self, state: Mapping[str, Tensor], where: str) -> None:
-        """The inverse of `state`. Raises DataError, naming `where`, for a tensor that belongs to no parameter."""
+        """Restores what `state` returned. Raises DataError, naming `where`, for a tensor that belongs to no
+        parameter."""
         by_name = {part.name: part for part in self.param_slices}
         owners = {
             tensor: optimizer
@@ -104,7 +106,8 @@ class OptimizerGroup:
 
 
 def param_slices(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlice]:
-    """The trainable parameters in the model's order; apart: each matrix of a fused projection by itself, as a view."""
+    """Yields the trainable parameters in the model's order. apart: each matrix of a fused projection separately, as a
+    view."""
     modules = dict(model.named_modules())
     layers = 1 + max((layer_of(name) for name, _ in model.named_parameters()), default=-1)
     for name, parameter in model.named_parameters():
@@ -128,16 +131,16 @@ def param_slices(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlic
 
 
 def adamw(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
-    """Fused AdamW (Loshchilov and Hutter 2019, algorithm 2), which corrects the moments for their start from zero."""
+    """Fused AdamW (Loshchilov and Hutter 2019, algorithm 2), with bias correction."""
     groups = _groups(param_slices, config)
     return [torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)] if groups else []
 
 
 def bert_adam(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
-    """Adam as BERT's release has it (optimization.py, AdamWeightDecayOptimizer): the moments are not corrected.
+    """Adam of google-research/bert (optimization.py, AdamWeightDecayOptimizer), without bias correction.
 
-    So its first update is (1 - beta1) / sqrt(1 - beta2) times AdamW's, three times with the usual rates. What corrects
-    nothing is AdamW far from its first step.
+    Its first update is (1 - beta1) / sqrt(1 - beta2) times AdamW's, three times with the usual decay rates. It is AdamW
+    far from its first step.
     """
     param_slices = list(param_slices)
     optimizers = adamw(param_slices, config)
@@ -151,15 +154,15 @@ def bert_adam(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[t
 
 
 def lamb(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
-    """LAMB, for batches of tens of thousands."""
+    """LAMB, for batches of tens of thousands of sequences."""
     return [Lamb(_groups(param_slices, config), lr=config.lr, betas=config.betas, eps=config.eps)]
 
 
 def muon(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
     """Muon for hidden matrices, AdamW for embeddings, classifiers, biases and norms (Jordan et al. 2024).
 
-    Updates of a matrix are scaled to the size AdamW's have, so that both share a learning rate (Liu et al. 2025, 2.2).
-    Its products are made in bfloat16 where the machine is quicker in it, whatever the model computes in.
+    Updates of matrices have the size of AdamW's, so that both use one learning rate (Liu et al. 2025, 2.2). Its
+    products are in bfloat16 where this is faster on the machine, for any compute dtype.
     """
     param_slices = list(param_slices)
     groups = _groups((part for part in param_slices if part.hidden), config)
@@ -171,10 +174,9 @@ def muon(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.
 
 
 def _groups(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[dict[str, Any]]:
-    """Those that decay, then those that do not; with config.layer_decay, of each layer apart.
+    """Returns the parameter groups with and without weight decay; with config.layer_decay, separately for each layer.
 
-    A group's `share` of the learning rate is layer_decay to the power of how far below the heads it lies: Howard and
-    Ruder 2018, 3.2.
+    The `share` of a group is layer_decay to the power of its distance from the heads: Howard and Ruder 2018, 3.2.
     """
     groups: dict[tuple[bool, float], dict[str, Any]] = {}
     for part in sorted(param_slices, key=lambda part: not part.decays):
@@ -185,9 +187,10 @@ def _groups(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[dic
 
 
 class Lamb(torch.optim.Optimizer):
-    """Adam whose update of a matrix has the length of that matrix, times the rate (You et al. 2019, algorithm 2).
+    """Adam whose update of a matrix has the norm of that matrix, times the learning rate (You et al. 2019, algorithm
+    2).
 
-    Vectors are updated as by Adam, and so is what has no length yet (release file lamb_optimizer.py of ALBERT).
+    Vectors and zero matrices are updated as by Adam (ALBERT's code, lamb_optimizer.py).
     """
 
     def __init__(self, groups: list[dict[str, Any]], *, lr: float, betas: tuple[float, float], eps: float) -> None:
@@ -195,7 +198,7 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        """One update. The step's number stays on the tensor's device, which is not waited for."""
+        """Runs one update. The step number stays on the tensor's device, to avoid synchronization."""
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             for x in group["params"]:
@@ -218,7 +221,7 @@ class Lamb(torch.optim.Optimizer):
 
 @dataclass(frozen=True)
 class OptimizerSpec:
-    """How an optimizer is made; apart: whether it looks at whole matrices, so that fused ones must be taken apart."""
+    """A row of the table of optimizers. apart: whether it needs entire matrices, so that fused ones are split."""
 
     make: Callable[[Iterable[ParamSlice], OptimConfig], list[torch.optim.Optimizer]]
     apart: bool = False

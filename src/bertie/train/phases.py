@@ -1,7 +1,7 @@
-"""A run in phases: sources one after the other, each for a number of steps, are one source.
+"""A run in phases: consecutive sources, each for a number of steps, as one source.
 
-Short texts first and long ones then (Devlin et al. 2018, A.2), or batches that grow: one run, one learning-rate
-schedule, and the batch of a step still is a function of the step.
+Short texts and then long texts (Devlin et al. 2018, A.2), or growing batches: one run with one learning-rate schedule.
+The batch of a step remains a function of the step.
 """
 
 from bisect import bisect_right
@@ -15,7 +15,7 @@ from bertie.train.base import Source
 
 
 class PhasedSource:
-    """`parts`: each source with its steps, in turn. What lies behind the last goes on with it."""
+    """`parts`: each source with its steps, in order. Steps after the last phase use its source."""
 
     def __init__(self, parts: Sequence[tuple[int, Source]]) -> None:
         self.sources = [source for _, source in parts]
@@ -23,7 +23,7 @@ class PhasedSource:
 
     @property
     def fingerprint(self) -> str:
-        """That of a single source; else of all, and of where they end."""
+        """That of a single source, or a hash of all and of their boundaries."""
         if len(self.sources) == 1:
             return self.sources[0].fingerprint
         parts = [(source.fingerprint, end) for source, end in zip(self.sources, self.ends, strict=True)]
@@ -31,14 +31,14 @@ class PhasedSource:
 
     @property
     def boundaries(self) -> list[int]:
-        """How many steps are done when a phase other than the last is over."""
+        """The numbers of completed steps at which phases end, without the last phase."""
         return self.ends[:-1]
 
     def phase(self, step: int) -> int:
-        """The number, from 0, of the phase that step `step`, from 0, belongs to."""
+        """Returns the phase, from 0, of step `step`, from 0."""
         return bisect_right(self.boundaries, step)
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
-        """The phase's batches at that step of the phase."""
+        """Returns the batches of the phase for that step of the phase."""
         number = self.phase(step)
         return self.sources[number].batches(step - [0, *self.ends][number], rank=rank, world=world)

@@ -1,4 +1,4 @@
-"""Where and in which precision to compute. Master weights and optimizer state are float32 in every case."""
+"""Device and precision of the computation. Master weights and optimizer state are always float32."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from bertie.train import rendezvous
 
 
 def choose_device(name: str = "auto") -> torch.device:
-    """The device a name stands for; auto: CUDA, else Apple's, else the CPU. Raises UsageError for one that is not here.
+    """Returns the device of a name; auto: CUDA, else Apple's GPU, else the CPU. Raises UsageError for a missing device.
 
-    Under torchrun, `cuda` is this process's own: cuda:LOCAL_RANK.
+    Under torchrun, `cuda` is cuda:LOCAL_RANK.
     """
     if name == "auto":
         name = next(kind for kind, count in _counts().items() if count)
@@ -35,7 +35,7 @@ def choose_device(name: str = "auto") -> torch.device:
 
 
 def _counts() -> dict[str, int]:
-    """How many devices of each kind this machine has, the best kind first."""
+    """Returns the number of devices of each kind in this machine, the fastest kind first."""
     return {"cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available()), "cpu": 1}
 
 
@@ -45,9 +45,9 @@ def _there_is() -> str:
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
-    """The dtype to compute in. auto: bf16 where the hardware multiplies it faster than float32.
+    """Returns the compute dtype. auto: bf16 where the hardware multiplies it faster than float32.
 
-    On a CPU it is measured once and kept (nn/machine.py), so that a resumed run gets the same answer.
+    On a CPU, this is measured once and stored (nn/machine.py), so that a resumed run has the same dtype.
     """
     if precision != "auto":
         return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
@@ -58,12 +58,12 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
 
 
 def named(name: object, otherwise: torch.dtype) -> torch.dtype:
-    """The compute dtype of that name, which a checkpoint holds; `otherwise` for what is none."""
+    """Returns the compute dtype of that name in a checkpoint, or `otherwise` for an unknown name."""
     return {"float32": torch.float32, "bfloat16": torch.bfloat16}.get(str(name), otherwise)
 
 
 def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
-    """One line: in what is computed, and for what reason."""
+    """Returns one line about the compute dtype and its reason."""
     chosen = f"Computing in {str(dtype).removeprefix('torch.')}"
     if precision != "auto":
         return f"{chosen}, as set by train.precision={precision}."
@@ -76,14 +76,14 @@ def why(precision: str, dtype: torch.dtype, device: torch.device) -> str:
 
 
 class HasComputeDtype(Protocol):
-    """A model whose compute precision can be set; its weights stay float32."""
+    """Protocol of a model whose compute dtype can be set. Its weights stay float32."""
 
     compute_dtype: torch.dtype | None
 
 
 @contextmanager
 def computing_in(model: HasComputeDtype, dtype: torch.dtype) -> Iterator[None]:
-    """Compute in `dtype` while the block runs."""
+    """Context in which a model computes in `dtype`."""
     before = model.compute_dtype
     model.compute_dtype = None if dtype == torch.float32 else dtype
     try:

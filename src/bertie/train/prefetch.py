@@ -1,4 +1,4 @@
-"""Batches made in the background, ahead of the step that uses them; any number of workers gives the same batches."""
+"""Batches made in the background, ahead of their step. They do not depend on the number of workers."""
 
 from collections import deque
 from collections.abc import Callable, Generator
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 def ahead(make: Callable[[int], T], start: int, stop: int, workers: int) -> Generator[T, None, None]:
-    """Yield make(start), make(start + 1) ... make(stop - 1), made by `workers` threads a little ahead of use.
+    """Yields make(start), make(start + 1) ... make(stop - 1), made by `workers` threads ahead of use.
 
-    `make` is called once per number, from several threads; what it raises is raised here, in its turn. 0 workers make
-    each when it is asked for.
+    `make` is called once per number, from several threads. Its exceptions are raised here, in order. With 0 workers, it
+    is called on demand.
     """
     if workers == 0:
         yield from map(make, range(start, stop))
@@ -41,7 +41,7 @@ def ahead(make: Callable[[int], T], start: int, stop: int, workers: int) -> Gene
 
 
 def _one_thread(started: Barrier) -> None:
-    """Give the calling thread one torch thread for good, and wait for the others."""
+    """Gives the calling thread one torch thread permanently, and waits for the others."""
     torch.get_num_threads()  # torch sets a thread up when it first asks: now, or it would undo the next line
     torch.set_num_threads(1)
     started.wait()

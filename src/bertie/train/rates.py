@@ -1,7 +1,7 @@
-"""The learning rate of fine-tuning where nobody chose one: small models need larger rates.
+"""The default learning rate of fine-tuning: small models need a larger one.
 
-BERT-base learns with 3e-5 (Devlin et al. 2018, A.3). A model of 128 units learnt best with 5e-4 on NSMC (0.765 against
-0.713 with 3e-5). Between the two the rate falls with a power of the width; `python -m bertie.bench.rates` measures it.
+BERT-base uses 3e-5 (Devlin et al. 2018, A.3). A model of hidden size 128 was best with 5e-4 on NSMC (0.765 against
+0.713 with 3e-5). Between the two, it is a power of the hidden size; `python -m bertie.bench.rates` measures it.
 """
 
 BASE, BASE_WIDTH = 3e-5, 768
@@ -11,5 +11,6 @@ ABSURD = 10  # times the usual rate
 
 
 def usual_rate(width: int) -> float:
-    """The peak learning rate for a hidden size, to one digit: 128 -> 5e-4, 384 -> 9e-5, 768 -> 3e-5, 1024 -> 2e-5."""
+    """Returns the peak learning rate for a hidden size, to one digit: 128 -> 5e-4, 384 -> 9e-5, 768 -> 3e-5, 1024 ->
+    2e-5."""
     return float(f"{min(HIGHEST, BASE * (BASE_WIDTH / width) ** POWER):.0e}")

@@ -1,6 +1,6 @@
-"""How the processes of a run find each other: torchrun's variables, and the store where all of them report.
+"""The start of distributed training: the variables of torchrun, and the store through which processes connect.
 
-Rank 0 keeps the store, or torchrun does. Whoever waits says so after a few seconds, and gives up after some minutes.
+Rank 0 or torchrun runs the store. A waiting process prints a message after some seconds, and gives up after minutes.
 """
 
 import os
@@ -21,12 +21,12 @@ from bertie.train.distributed import World
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes and speaks, before and after it has met the others."""
+    """Returns whether this process writes files and messages, also before the processes are connected."""
     return ranks()[0] == 0
 
 
 def world_size() -> int:
-    """How many processes torchrun started, known before they have met."""
+    """Returns the number of processes that torchrun started, also before they are connected."""
     return ranks()[1]
 
 
@@ -34,7 +34,7 @@ START = "Start all of them with: torchrun --nproc-per-node 2 -m bertie pretrain 
 
 
 def ranks() -> tuple[int, int]:
-    """This process's rank, and how many there are, as torchrun's variables say. Raises UsageError for nonsense."""
+    """Returns the rank and the number of processes from torchrun's variables. Raises UsageError for invalid values."""
     size, rank = _number("WORLD_SIZE", 1), _number("RANK", 0)
     if "WORLD_SIZE" in os.environ and size > 1 and "RANK" not in os.environ:
         raise UsageError(f"WORLD_SIZE is set but RANK is not. {START}")
@@ -46,7 +46,7 @@ def ranks() -> tuple[int, int]:
 
 
 def local_rank() -> int:
-    """This process's number among those on its machine."""
+    """Returns the number of this process on its machine."""
     return _number("LOCAL_RANK", 0)
 
 
@@ -60,7 +60,7 @@ def _number(name: str, default: int) -> int:
 
 @contextmanager
 def world(device: torch.device) -> Iterator[World]:
-    """Join the other ranks torchrun started, if it did, and part from them at the end. Raises UsageError, Stopped."""
+    """Context that connects the ranks started by torchrun, if any. Raises UsageError, Stopped."""
     rank, size = ranks()
     if size == 1:
         yield World(0, 1, device)
@@ -90,7 +90,7 @@ def world(device: torch.device) -> Iterator[World]:
 
 
 def _part(store: Store, rank: int, size: int) -> None:
-    """Let rank 0, whose store it is, leave last."""
+    """Lets rank 0, which runs the store, leave last."""
     if rank:
         store.add("left", 1)
         return
@@ -104,7 +104,7 @@ SAY_AFTER_S, GIVE_UP_S = 3.0, 300.0  # of waiting for processes that have not co
 
 
 def _met(rank: int, size: int) -> Store:
-    """The store through which ranks find each other, once all of them are there."""
+    """Returns the store of the ranks, after all of them are connected."""
     variables = {name: os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")}
     if missing := [name for name, value in variables.items() if not value]:
         raise UsageError(f"WORLD_SIZE is {size}, and {' and '.join(missing)} are not set. {START}")

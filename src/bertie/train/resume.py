@@ -1,7 +1,7 @@
-"""Where a run goes on, and whether it still is the same run.
+"""Resuming a run, and the check that its settings are the same.
 
-A run's identity is a flat table: every setting by its dotted key, and fingerprints of what it reads. It is saved with
-each checkpoint; a run resumed under another identity would be neither the old run nor a new one.
+The fingerprint of a run (`identity`) is a flat table: every setting by its dotted key, and the hashes of its inputs. It
+is saved with each checkpoint. A run with another fingerprint is not resumed.
 """
 
 from collections.abc import Collection, Mapping
@@ -20,12 +20,12 @@ FREE = frozenset(
 
 
 def is_free(key: str, identity: Mapping[str, Any]) -> bool:
-    """Whether a setting may change when a run goes on: it changes none of its numbers."""
+    """Returns whether a setting may change when a run is resumed, since it changes no result."""
     return key in FREE and not (key == "train.eval_every" and identity.get("select") == "best")
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"optim": {"lr": 1e-4}} -> {"optim.lr": 1e-4}; tuples become lists, as JSON would have them."""
+    """{"optim": {"lr": 1e-4}} -> {"optim.lr": 1e-4}; tuples become lists, as in JSON."""
     flat: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, Mapping) and value:
@@ -36,10 +36,11 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def find(run: Path, resume: str) -> Checkpoint | None:
-    """The checkpoint to go on from: the newest whole one (auto), none (never), or the one in the folder `resume`.
+    """Returns the checkpoint to resume from: the newest intact one (auto), none (never), or the one in the folder
+    `resume`.
 
-    A checkpoint of another run starts a new one that has its past. Raises UsageError when going on would mix two
-    histories in one folder, DataError for damaged checkpoints.
+    A checkpoint of another run starts a new run with its history. Raises UsageError when this would mix two runs in one
+    folder, DataError for damaged checkpoints.
     """
     newest = None if resume == "never" else checkpoint.latest(run)
     if resume == "auto":
@@ -65,9 +66,9 @@ def find(run: Path, resume: str) -> Checkpoint | None:
 
 
 def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change: Collection[str] = ()) -> None:
-    """Raise UsageError, with what was and what is now, unless identities agree but for the keys in `allow_change`.
+    """Raises UsageError with the differences unless the fingerprints are equal except for the keys in `allow_change`.
 
-    "optim" allows all of optim's keys. What is allowed but is no key at all is a UsageError too.
+    "optim" allows all of optim's keys. An unknown key in `allow_change` is a UsageError too.
     """
     before = saved.state["identity"]
     for key in allow_change:
@@ -84,7 +85,7 @@ def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change:
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = ()) -> dict[str, str]:
-    """Keys that matter, are not allowed to differ, and do -> "key: before -> now"."""
+    """Returns "key: before -> now" for keys that matter, are not allowed to differ, and do."""
     return {
         key: f"{key}: {before.get(key)} -> {now.get(key)}"
         for key in sorted(before.keys() | now.keys())

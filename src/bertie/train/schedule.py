@@ -1,4 +1,4 @@
-"""The learning rate as a function of the step: pure, so that a resumed run needs no scheduler state."""
+"""The learning rate as a function of the step, so that a resumed run needs no scheduler state."""
 
 import math
 
@@ -6,16 +6,16 @@ from bertie.train.config import OptimConfig
 
 
 def warmup_steps(warmup: float, steps: int) -> int:
-    """Steps of warm-up: `warmup` itself, or that share of all steps when it is below 1."""
+    """Returns the steps of warm-up: `warmup`, or below 1 that fraction of all steps."""
     return round(warmup * steps) if warmup < 1 else round(warmup)
 
 
 def lr_at(step: int, steps: int, optim: OptimConfig) -> float:
-    """The learning rate of update number `step`, from 1 to `steps`.
+    """Returns the learning rate of update number `step`, from 1 to `steps`.
 
-    Linear warm-up reaches `optim.lr` in its last step; the decay then leads to zero one step after the last, so that
-    no update is wasted on a rate of zero. Devlin et al. 2018, A.2. The release (optimization.py) decays from step 0
-    and overrides that during warm-up, which makes its rate jump down by warm-up's share when warm-up ends; ours is
+    Linear warm-up reaches `optim.lr` in its last step. The decay reaches zero one step after the last step, so that no
+    update has a learning rate of zero. Devlin et al. 2018, A.2. In google-research/bert (optimization.py), the decay
+    starts at step 0 and is replaced by warm-up, so its learning rate drops at the end of warm-up; here it is
     continuous.
     """
     warm = warmup_steps(optim.warmup, steps)

@@ -1,10 +1,10 @@
-"""Training in parts (train.shard=full): weights, gradients and optimizer state lie cut in pieces on all ranks.
+"""Sharded training (train.shard=full): weights, gradients and optimizer state are split over all ranks.
 
-    each layer      a group: whole while the layer runs, forward and backward, and cut again
-    all the rest    embeddings, heads: one group, whole from the start of a forward pass to the end of its backward
+    each layer      a group: gathered while the layer runs, forward and backward, and sharded again
+    all the rest    embeddings, heads: one group, gathered from the start of a forward pass to the end of its backward
 
-It is torch's FSDP2 (fully_shard), the third stage of Rajbhandari et al. 2020 (ZeRO). Tensors are cut by rows, one part
-a rank in the order of ranks. To make one whole all ranks meet: each must do as many forward passes as the others.
+This is torch's FSDP2 (fully_shard), the third stage of Rajbhandari et al. 2020 (ZeRO). Tensors are split by rows, one
+shard per rank. Gathering involves all ranks, so each must run as many forward passes as the others.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @contextmanager
 def spread(model: Model, world: World, shard: Literal["none", "full"], dtype: torch.dtype) -> Iterator[Replicated]:
-    """Bring a model to where it is trained, whole on every rank or (full, among several) in parts on all of them."""
+    """Context in which a model is on its device, entire on every rank, or (full, with several ranks) sharded."""
     if shard == "full" and world.size > 1:
         with sharded(model, world, dtype) as ranks:
             yield ranks
@@ -37,10 +37,10 @@ def spread(model: Model, world: World, shard: Literal["none", "full"], dtype: to
 
 @contextmanager
 def sharded(model: Model, world: World, dtype: torch.dtype) -> Iterator["Sharded"]:
-    """Cut a model into a part for each rank while the block runs; when it ends well the model is whole, and trained.
+    """Context in which a model is sharded. After normal completion, the model is entire again, and trained.
 
-    The model's own weights stay where they are, in main memory as a rule. What is cut, on `world.device`, is a copy to
-    which the model leads in the meantime. dtype: in which layers compute, and so in which their weights are gathered.
+    The model's own weights stay in place, usually in main memory. The shards are copies on `world.device`, to which the
+    model refers in the meantime. dtype: the compute dtype of layers, in which their weights are gathered.
     """
     own_modules = model.encoder, model.heads, model.companions
     model.encoder, model.heads, model.companions = cut = deepcopy(own_modules)  # all at once, for what they share
@@ -54,7 +54,7 @@ def sharded(model: Model, world: World, dtype: torch.dtype) -> Iterator["Sharded
 
 
 class Sharded(Replicated):
-    """Every rank has a part of the model; FSDP adds gradients up, and cuts them, as they are made."""
+    """A sharded model: FSDP sums gradients and shards them during the backward pass."""
 
     together = True
 
@@ -63,22 +63,22 @@ class Sharded(Replicated):
         self._root: Any = root
 
     def run(self, forward: Callable[[], T]) -> T:
-        """Call `forward`, which may use the model; gradients flow to it from the tensors of a tuple it returns."""
+        """Calls `forward`, which may use the model. Gradients flow from the tensors of a tuple that it returns."""
         result: T = self._root(forward)
         return result
 
     def look(self, forward: Callable[[], T]) -> T:
-        """The same where there will be no backward pass."""
+        """Calls `forward` without a later backward pass."""
         result = self.run(forward)
         self._root.reshard()
         return result
 
     def passes(self, batches: int) -> int:
-        """As many as the rank with the most micro-batches makes."""
+        """Returns the number of micro-batches of the rank with the most."""
         return self.world.most(batches)
 
     def add_up(self, parameters: Iterable[nn.Parameter], figures: Tensor, *, max_norm: float) -> Tensor:
-        """As of Replicated. The gradients are sums already, of which each rank has its part."""
+        """As `Replicated.add_up`. The gradients are sums already, and each rank has its shard."""
         parts = [own(parameter.grad) for parameter in parameters if parameter.grad is not None]
         squared = torch.nn.utils.get_total_norm(parts).square()
         self.world.add_tensors([figures, squared])
@@ -88,7 +88,7 @@ class Sharded(Replicated):
 
 
 def _cut(model: Model, world: World, dtype: torch.dtype) -> nn.Module:
-    """The model in parts -> the module through which it is run."""
+    """Shards the model, and returns the module that runs it."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 
@@ -110,7 +110,7 @@ def _cut(model: Model, world: World, dtype: torch.dtype) -> nn.Module:
 
 
 class _Root(nn.Module):
-    """Runs what it is given while the weights that belong to no layer are whole."""
+    """Calls a function while the weights that belong to no layer are gathered."""
 
     def __init__(self, model: Model) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class _Root(nn.Module):
 
 
 def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
-    """Parameters and buffers, each once."""
+    """Returns parameters and buffers, each once."""
     together = nn.ModuleList(modules)
     return chain(together.parameters(), together.buffers())
 
@@ -130,22 +130,22 @@ def _tensors(modules: Iterable[nn.Module]) -> Iterator[Tensor]:
 
 
 def is_cut(tensor: Tensor) -> bool:
-    """Whether a tensor lies in parts on all ranks. Told without loading DTensor, which takes half a second."""
+    """Returns whether a tensor is sharded, without importing DTensor, which takes half a second."""
     return hasattr(tensor, "placements")
 
 
 def own(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor, sharing its memory: all of it where it is not cut. It may have no rows."""
+    """Returns this rank's shard of a tensor, with shared memory; the entire tensor where it is not sharded."""
     return cast(Any, tensor.detach()).to_local() if is_cut(tensor) else tensor
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor that may be cut. All ranks must ask for it."""
+    """Returns an entire tensor. All ranks must call it."""
     return cast(Any, tensor.detach()).full_tensor() if is_cut(tensor) else tensor
 
 
 def part_of(tensor: Tensor, like: Tensor) -> Tensor:
-    """What belongs to this rank of a whole tensor, when it is cut as `like` is. Nobody is asked."""
+    """Returns this rank's shard of an entire tensor, split as `like`, without communication."""
     if not is_cut(like):
         return tensor
     from torch.distributed.tensor import distribute_tensor
@@ -155,7 +155,7 @@ def part_of(tensor: Tensor, like: Tensor) -> Tensor:
 
 
 def joined(part: Tensor, like: Tensor) -> Tensor:
-    """The cut tensor of which `part` is this rank's, when it is cut as `like` is."""
+    """Returns the sharded tensor with `part` as this rank's shard, split as `like`."""
     if not is_cut(like):
         return part
     from torch.distributed.tensor import DTensor

@@ -1,4 +1,5 @@
-"""A polite stop: the first SIGTERM or SIGINT asks for one after the step, the second SIGINT interrupts at once."""
+"""Graceful stop: the first SIGTERM or SIGINT stops the run after the step, and a second SIGINT interrupts it at
+once."""
 
 import signal
 import threading
@@ -10,14 +11,14 @@ from bertie import console
 
 
 class StopRequest:
-    """Which signal asked to stop, or None."""
+    """The signal that requested a stop, or None."""
 
     name: str | None = None
 
 
 @contextmanager
 def stop_on_signals() -> Iterator[StopRequest]:
-    """Note SIGTERM and SIGINT while the block runs. Outside the main thread, which alone may do so, note nothing."""
+    """Context that records SIGTERM and SIGINT. Outside the main thread, signals cannot be recorded."""
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request

@@ -1,7 +1,7 @@
-"""The work of one optimizer step: what is in its micro-batches, and the gradients of their loss.
+"""The computation of one optimizer step: its micro-batches, and the gradients of their loss.
 
-A part's loss is the sum over all micro-batches and ranks, divided once by the count over all of them. So one batch of
-64 has the gradients of 4 of 16 and of 2 ranks of 32, whatever the mask counts.
+A loss is the sum over all micro-batches and ranks, divided once by the count over all of them. So one batch of 64 has
+the gradients of 4 of 16 and of 2 ranks of 32, whatever the masks.
 """
 
 from collections import Counter
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RankBatch:
-    """A rank's part of a step: its micro-batches, the predictions in them by part of the loss, the real tokens."""
+    """A rank's part of a step: its micro-batches, their numbers of predictions by loss name, and of real tokens."""
 
     batches: list[Batch]
     counts: dict[str, int]
@@ -32,12 +32,12 @@ class RankBatch:
 
     @property
     def samples(self) -> list[int]:
-        """The samples' numbers."""
+        """The numbers of the samples."""
         return [i for batch in self.batches for i in batch.sample_ids.tolist()]
 
 
 def share(source: Source, objective: Trainable, step: int, world: World) -> RankBatch:
-    """This rank's part of step `step`, from 0. Touches no device: it is called ahead, from other threads."""
+    """Returns this rank's part of step `step`, from 0. It uses no device, since other threads call it ahead of time."""
     batches = source.batches(step, rank=world.rank, world=world.size)
     counts: Counter[str] = Counter()
     for batch in batches:
@@ -46,7 +46,7 @@ def share(source: Source, objective: Trainable, step: int, world: World) -> Rank
 
 
 class StepTotals:
-    """What the micro-batches of a step come to, added up on their device."""
+    """The sums over the micro-batches of a step, on their device."""
 
     def __init__(self) -> None:
         self._totals: dict[str, Tensor] = {}
@@ -54,7 +54,7 @@ class StepTotals:
         self.weights: dict[str, float] = {}
 
     def add(self, report: LossReport) -> None:
-        """Add a micro-batch."""
+        """Adds a micro-batch."""
         for name, part in report.items():
             _add(self._totals, name, part.total)
             self.weights[name] = part.weight
@@ -62,11 +62,12 @@ class StepTotals:
                 _add(self._correct, name, part.correct)
 
     def tensor(self) -> Tensor:
-        """All sums in one float32 tensor, so that they travel together."""
+        """Returns all sums in one float32 tensor, for one transfer."""
         return torch.stack([*self._totals.values(), *self._correct.values()])
 
     def read(self, values: list[float]) -> tuple[dict[str, float], dict[str, float]]:
-        """`tensor()`, perhaps summed over ranks, as numbers -> summed losses by part, how many were right by part"""
+        """Converts `tensor()`, possibly summed over ranks, to summed losses and numbers of correct predictions by loss
+        name."""
         cut = len(self._totals)
         return dict(zip(self._totals, values[:cut], strict=True)), dict(zip(self._correct, values[cut:], strict=True))
 
@@ -77,10 +78,10 @@ def _add(sums: dict[str, Tensor], name: str, value: Tensor) -> None:
 
 
 class ForwardRunner(Protocol):
-    """What a forward pass is run by."""
+    """Protocol of a function that runs a forward pass."""
 
     def __call__(self, forward: Callable[[], T], /) -> T:
-        """What `forward` returns."""
+        """Returns what `forward` returns."""
         ...
 
 
@@ -95,11 +96,11 @@ def backward(
     passes: int = 0,
     run: ForwardRunner = lambda forward: forward(),
 ) -> StepTotals:
-    """Add the gradients of a step's loss to the parameters' `.grad`, a micro-batch at a time.
+    """Adds the gradients of a step's loss to the parameters' `.grad`, one micro-batch at a time.
 
-    counts: predictions by part over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so that it
-    is the same in a step that is run again after a resume. passes: how many to make at the least, for ranks that must
-    keep step; those beyond the last micro-batch repeat it and count for nothing. run: what calls a forward pass.
+    counts: predictions by loss name over all micro-batches and ranks. Dropout is drawn from (seed, micro-batch), so a
+    step that is repeated after a resume has the same dropout. passes: the minimum number of passes, for ranks that run
+    in step; additional passes repeat the last micro-batch with weight 0. run: calls a forward pass.
     """
     sums = StepTotals()
     for micro in range(max(passes, len(batches))):

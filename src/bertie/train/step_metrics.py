@@ -1,7 +1,7 @@
-"""What steps come to: sums of losses, until somebody divides them.
+"""The metrics of steps: sums of losses, before division.
 
-Figures stay on the device for a step, so that an accelerator never waits for a look at them; then they are checked and
-added to a `Window`, which makes the next line of metrics.
+Sums stay on the device for one step, so that an accelerator does not wait for them. Then they are checked and added to
+a `Window`, which makes the next line of metrics.
 """
 
 import math
@@ -21,12 +21,12 @@ from bertie.train.step import StepTotals
 
 
 class Diverged(BertieError):
-    """The loss or a gradient is not a number. Exit code 1."""
+    """The loss or a gradient is not finite. Exit code 1."""
 
 
 @dataclass
 class Window:
-    """Sums since the last train line. Its JSON is part of every checkpoint, so that a line may span a resume."""
+    """Sums since the last train line. It is part of every checkpoint as JSON, so that a line may span a resume."""
 
     steps: int = 0
     tokens: int = 0
@@ -37,7 +37,7 @@ class Window:
     weights: dict[str, float] = field(default_factory=dict)
 
     def add(self, sums: StepTotals, values: list[float], counts: Mapping[str, int], tokens: int = 0) -> None:
-        """Add one step: its sums, `values` being their numbers; counts: predictions by part."""
+        """Adds one step: its sums, with `values` as their numbers; counts: predictions by loss name."""
         totals, correct = sums.read(values)
         self.steps += 1
         self.weights |= sums.weights
@@ -47,7 +47,7 @@ class Window:
                 mine[name] = mine.get(name, 0) + value  # type: ignore[assignment]
 
     def means(self) -> dict[str, float]:
-        """loss, and per part <name>_loss and <name>_accuracy."""
+        """Returns loss, and <name>_loss and <name>_accuracy of each term."""
         losses = {name: total / max(1, self.counts[name]) for name, total in self.totals.items()}
         shares = {name: right / max(1, self.counts[name]) for name, right in self.correct.items()}
         return {
@@ -57,13 +57,13 @@ class Window:
         }
 
     def state(self) -> dict[str, Any]:
-        """What `Window(**state)` makes an equal one of."""
+        """Returns the arguments of an equal `Window`."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class PendingStep:
-    """A step that has run. values: its sums over all ranks, then the gradient norm, still on the device."""
+    """A completed step. values: its sums over all ranks, then the gradient norm, still on the device."""
 
     step: int
     sums: StepTotals
@@ -74,7 +74,7 @@ class PendingStep:
 
 
 class MetricAccumulator:
-    """The figures of a run as they come in; those of the last `lag` steps are not read yet."""
+    """The metrics of a run. Those of the last `lag` steps are not read yet."""
 
     def __init__(self, lag: int) -> None:
         self.window = Window()
@@ -83,12 +83,12 @@ class MetricAccumulator:
         self._unseen: deque[PendingStep] = deque()
 
     def add(self, unseen: PendingStep) -> None:
-        """Take in a step, and read the one `lag` steps before. Raises Diverged for a figure that is not finite."""
+        """Adds a step, and reads the one `lag` steps before. Raises Diverged for a value that is not finite."""
         self._unseen.append(unseen)
         self._read(self._lag)
 
     def settle(self) -> None:
-        """Read all. Raises Diverged."""
+        """Reads all steps. Raises Diverged."""
         self._read(0)
 
     def _read(self, lag: int) -> None:
@@ -103,7 +103,7 @@ class MetricAccumulator:
             self.loss = math.fsum(weights[name] * total / max(1, step.counts[name]) for name, total in totals.items())
 
     def take(self) -> Window:
-        """The window since the last `take`; a new one begins. Raises Diverged."""
+        """Returns the window since the last `take`, and starts a new one. Raises Diverged."""
         self.settle()
         taken, self.window = self.window, Window()
         return taken
@@ -124,7 +124,10 @@ def _check_finite(step: PendingStep, totals: Mapping[str, float], grad_norm: flo
 
 @torch.no_grad()
 def measure(model: Model, objective: Trainable, batches: Iterable[Batch]) -> dict[str, float]:
-    """loss, and per part <name>_loss and <name>_accuracy, over all predictions of the batches. Sets no mode."""
+    """Returns loss, and <name>_loss and <name>_accuracy of each term, over all predictions of the batches.
+
+    The mode of the model (training or evaluation) is not changed.
+    """
     window = Window()
     device = next(model.parameters()).device
     for batch in batches:
