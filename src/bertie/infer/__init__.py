@@ -1,1 +1,1 @@
-"""What a trained model is used with: batches by token budget, answers, masks, vectors, generation."""
+"""Inference: batches with a token budget, predictions, mask filling, embeddings, generation."""

@@ -1,9 +1,9 @@
-"""Any number of sequences through an engine, in batches of bounded size and like length; rows of a stream in chunks.
+"""Runs any number of sequences through an engine, in batches of bounded size and similar length.
 
     Ids -> batches by token budget, longest first -> Engine.run -> arrays in the order of the sequences
 
-What a batch costs is the rectangle around it, count x longest. A server asks `cost` before it admits a request, and
-`batches` which of those admitted go together.
+The cost of a batch is its padded size, count x longest. A server calls `cost` before it accepts a request, and
+`batches` to group the accepted ones.
 """
 
 import queue
@@ -25,20 +25,20 @@ T = TypeVar("T")
 
 
 def cost(lengths: ArrayLike) -> int:
-    """What sequences of these lengths cost in one batch: the tokens of the rectangle around them."""
+    """Returns the cost of sequences of these lengths in one batch: the tokens of the padded batch."""
     lengths = np.asarray(lengths)
     return int(lengths.size * lengths.max(initial=0))
 
 
 def batches(lengths: ArrayLike, *, max_tokens: int = TOKENS, max_sequences: int | None = None) -> list[Int]:
-    """Which sequences go together: like lengths, none of more than `max_tokens` unless one sequence is longer alone."""
+    """Groups sequences of similar length, with at most `max_tokens` per group unless a single sequence is longer."""
     return token_budget(lengths, max_tokens=max_tokens, max_sequences=max_sequences)
 
 
 def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int = TOKENS) -> dict[str, Array]:
-    """The arrays of all sequences, each row in the order of `ids`, whatever batches they went through.
+    """Returns the arrays of all sequences, with rows in the order of `ids`.
 
-    What is held is the arrays asked for, and one batch. Without a sequence the arrays are empty, of no known width.
+    The memory is that of the requested arrays and of one batch. Without sequences, the arrays are empty, with width 0.
     """
     found: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
     rows = {name: engine.facts.outputs[name] for name in outputs}
@@ -54,7 +54,7 @@ def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int = T
 
 
 def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of `size` items, the last one shorter."""
+    """Yields lists of `size` items; the last one may be shorter."""
     chunk: list[T] = []
     for item in items:
         chunk.append(item)
@@ -66,7 +66,7 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
 
 
 def as_they_come(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Lists of what has arrived since the last one: at least one item, at most `size`. A thread does the waiting."""
+    """Yields lists of the items that have arrived since the last one: 1 to `size` items. A thread waits for items."""
     arrived: queue.Queue[T | _End] = queue.Queue(maxsize=size)
 
     def read() -> None:

@@ -1,4 +1,4 @@
-"""Which engine runs a model: one line here for each rule."""
+"""Chooses the engine of a model."""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def engine_of(model: "Model") -> "Engine":
-    """The engine for a model: the native one for int8 weights on a CPU, torch for all others.
+    """Returns the engine for a model: the native one for int8 weights on a CPU, and torch for all others.
 
-    Without the native library, int8 weights are computed in torch's float32, and a warning says so once.
+    Without the native library, int8 weights are computed in torch's float32, with one warning.
     """
     if model.int8 and model.device.type == "cpu":
         from bertie.infer.native_engine import NativeEngine

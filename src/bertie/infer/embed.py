@@ -1,4 +1,4 @@
-"""Vectors of a stream of texts, written as they are computed.
+"""Sentence embeddings of a stream of texts, written as they are computed.
 
 N texts · H hidden size
 """
@@ -24,7 +24,8 @@ def vectors(
     *,
     eager: bool = False,
 ) -> Iterator[tuple[Row, Vector | InvalidRow]]:
-    """Each row with its vector (H,), or with why it has none, in order. long: told of those cut off."""
+    """Yields each row with its vector (H,), or with the reason why it has none, in order. long: counts truncated
+    texts."""
     for row, answer in predictor.stream(rows, eager=eager, long=long):
         skipped.rows += 1
         if isinstance(answer, InvalidRow):
@@ -37,7 +38,7 @@ def vectors(
 def write_npy(
     predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TooLongCount | None = None
 ) -> None:
-    """One float32 array (N, H); how many rows it has is written into its header at the end."""
+    """Writes one float32 array (N, H). The number of rows is written into its header at the end."""
     size, count = predictor.engine.facts.hidden_size, 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):
@@ -48,7 +49,7 @@ def write_npy(
 
 
 def _header(rows: int, size: int) -> bytes:
-    """numpy's own, which leaves room for the row count to grow: as long, however many rows there are."""
+    """Returns the header of a .npy file, with space for a larger number of rows."""
     header = io.BytesIO()
     facts = {"descr": np.lib.format.dtype_to_descr(np.dtype("<f4")), "fortran_order": False, "shape": (rows, size)}
     np.lib.format.write_array_header_1_0(header, facts)

@@ -1,7 +1,7 @@
-"""Where a model goes wrong: its worst answers, and its main metric on slices of the examples, as a stream goes by.
+"""The worst predictions of a model, and its main metric on subgroups of a stream of examples.
 
-What "wrong" is, what slices there are and how an answer is shown, the task says (tasks/base.py). What is kept is
-bounded: some of the worst answers, some points of true and predicted numbers, and each slice's counts.
+The task defines the error score, the subgroups and the rendering (tasks/base.py). The memory is bounded: some of the
+worst predictions, some points of true and predicted numbers, and the counts of each subgroup.
 """
 
 import heapq
@@ -19,7 +19,7 @@ SLICES, REST = 24, "others"  # of one kind, the rest together
 
 
 class Findings:
-    """What is found in a task's answers. metric: the one that is told of slices, by default the task's first."""
+    """Findings about a task's predictions. metric: that of the subgroups, by default the task's main metric."""
 
     def __init__(self, task: Task, metric: str | None = None, *, worst: int = WORST) -> None:
         self.task, self.metric, self.worst = task, metric or task.metrics[0], worst
@@ -35,7 +35,7 @@ class Findings:
         tokens: Sequence[int],
         fits: Sequence[bool],
     ) -> None:
-        """Look at more examples, all with labels. tokens: how many were read of each; fits: whether those are all."""
+        """Adds labeled examples. tokens: the number of tokens of each; fits: whether a text was read completely."""
         parts: dict[tuple[str, str], list[int]] = {}
         for number, (example, prediction) in enumerate(zip(examples, predictions, strict=True)):
             slices = self.task.slices(example, prediction, tokens[number], not fits[number])
@@ -53,7 +53,7 @@ class Findings:
             self.task.count(self._slices[kind][name], *chosen)
 
     def _slice(self, kind: str, name: str) -> str:
-        """The name of a slice, which has counts from here on; a name too many is one of the rest."""
+        """Returns the name of a subgroup and creates its counts. Further names are combined as the rest."""
         known = self._slices.setdefault(kind, {})
         if name not in known:
             name = name if len(known) < SLICES else REST
@@ -63,7 +63,7 @@ class Findings:
     def as_json(self) -> dict[str, Any]:
         """{"metric", "slices": {kind: [{"name", "examples", "value", "low", "high"}]}, "worst": [...], "points": [...]}
 
-        A kind with a single slice tells nothing and is left out.
+        A kind with a single subgroup is left out.
         """
         return {
             "metric": self.metric,
@@ -89,6 +89,6 @@ class Findings:
 
 
 def _order(name: str) -> tuple[bool, int, str]:
-    """By the first number in a name where it has one; what is left over last."""
+    """Sorts by the first number in a name where it has one, with the rest last."""
     number = re.search(r"\d+", name)
     return name == REST, int(number[0]) if number else -1, name

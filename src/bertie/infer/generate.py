@@ -1,11 +1,11 @@
-"""Writing: a left-to-right model, or an encoder-decoder, says token after token what comes next.
+"""Text generation with a causal model or an encoder-decoder, token by token.
 
-    prompt -> next-token logits -> choose (the likeliest, one at random, or the best of several beams) -> ... -> the end
+    prompt -> next-token logits -> choose (the most probable, a random one, or beam search) -> ... -> the end
 
-Each token is read once: keys and values stay in a cache. Options have the names and the meaning they have in
-`transformers`, whose greedy and beam search this equals token for token.
+Each token is computed once: keys and values are kept in a cache. Options have the names and meanings of `transformers`,
+whose greedy and beam search give the same tokens.
 
-B prompts · N beams of each · R = B N rows · V vocabulary · L tokens
+B prompts · N beams per prompt · R = B N rows · V vocabulary · L tokens
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ LOWEST = -1e9  # of a score, as good as never; scores below would make -inf - -i
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationConfig:
-    """How to write. Raises UsageError for values that make no sense."""
+    """The options of generation. Raises UsageError for values out of range."""
 
     max_new_tokens: int = 20
     num_beams: int = 1
@@ -62,10 +62,10 @@ def generate(
     *,
     generator: Generator | None = None,
 ) -> Tensor:
-    """What the model writes. input_ids, attention_mask (B, S), padded on the right -> (B, L) int64.
+    """Generates tokens. input_ids, attention_mask (B, S), padded on the right -> (B, L) int64.
 
-    L is at most max_new_tokens; a text ends with eos_token_id where it ended by itself, and pad_token_id fills up. The
-    prompt, or the decoder's start token, is not part of it. Raises UsageError for a model that cannot write.
+    L is at most max_new_tokens. A text that is complete ends with eos_token_id, followed by pad_token_id. The prompt,
+    or the decoder's start token, is not included. Raises UsageError for a model that cannot generate text.
     """
     writing = writing or GenerationConfig()
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
@@ -76,7 +76,7 @@ def generate(
 
 
 class _Reader:
-    """Reads tokens into the cache and says what comes next, for both kinds of model."""
+    """Adds tokens to the cache and returns next-token logits, for both kinds of model."""
 
     def __init__(self, model: Model, input_ids: Tensor, mask: Tensor, num_beams: int) -> None:
         head = dict(model.heads).get("lm")
@@ -98,7 +98,7 @@ class _Reader:
         self.first = self._read(input_ids.repeat_interleave(num_beams, 0), mask.repeat_interleave(num_beams, 0))
 
     def next(self, tokens: Tensor) -> Tensor:
-        """Read one more token in each row, (R,). -> logits of the next (R, V) float32"""
+        """Adds one token to each row, (R,). -> logits of the next (R, V) float32"""
         return self._read(tokens[:, None], torch.ones_like(tokens[:, None], dtype=torch.bool))
 
     def _read(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -138,7 +138,7 @@ def _draw(logits_RV: Tensor, writing: GenerationConfig, generator: Generator | N
 
 
 def _beams(reader: _Reader, writing: GenerationConfig) -> Tensor:
-    """The best of N beams a prompt. Each step keeps the N best open texts, and the N best that have ended."""
+    """Returns the best of N beams per prompt. Each step keeps the N best open texts, and the N best complete texts."""
     config, beams, most = reader.model.config, writing.num_beams, writing.max_new_tokens
     logits_RV, device = reader.first, reader.first.device
     prompts, vocab = reader.rows, logits_RV.shape[1]
@@ -188,7 +188,7 @@ def _pick(text_BNL: Tensor, which_BK: Tensor) -> Tensor:
 
 
 def _trim(text_BL: Tensor, pad: int, eos: int | None) -> Tensor:
-    """Without the columns behind the longest text."""
+    """Removes the columns after the longest text."""
     if eos is None:
         return text_BL
     ended_BL = (text_BL == eos).cumsum(1) - (text_BL == eos).long() > 0  # behind an end

@@ -39,8 +39,8 @@ WIDEST_HEAD = 128
 class NativeEngine(TorchEngine):
     """Runs a BERT-shaped model's encoder in the native library, packed, without padding.
 
-    Raises ValueError for a model that the library has no layers for (`unsupported` says why), OSError where there is no
-    library for this machine.
+    Raises ValueError for a model that the library does not support (see `unsupported`), OSError where the library is
+    not available.
     """
 
     def __init__(self, model: "Model", precision: Precision = "fp32", *, target: str | None = None) -> None:
@@ -51,7 +51,7 @@ class NativeEngine(TorchEngine):
 
     @property
     def facts(self) -> Facts:
-        """Those of the model, with the numbers that the native library computes in."""
+        """The facts of the model, with the precision of the native library."""
         return replace(super().facts, precision=f"{self.native.precision} ({self.native.target})")
 
     def _encode(self, batch: "Batch", ids: Ids) -> EncoderOutput:
@@ -69,7 +69,7 @@ class NativeEngine(TorchEngine):
 
 
 def unsupported(model: "Model") -> str | None:
-    """Why the native library cannot run a model's encoder; None where it can."""
+    """Returns why the native library cannot run a model's encoder, or None where it can."""
     config: EncoderConfig = model.config
     widths = (config.hidden_size, config.embedding_size or config.hidden_size, config.intermediate_size)
     rules = {
@@ -91,7 +91,7 @@ def unsupported(model: "Model") -> str | None:
 
 
 def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyType({})) -> EncoderWeights:
-    """An encoder's weights as NumPy arrays. int8: those in whole numbers, by the model's names of them."""
+    """Returns an encoder's weights as NumPy arrays. int8: the int8 weights, by the model's names."""
     names = {id(module): name for name, module in encoder.named_modules()}
 
     def linear(module: nn.Module) -> Linear:

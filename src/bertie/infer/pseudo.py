@@ -1,12 +1,12 @@
-"""How well a masked language model expects a text: each token is hidden in turn, and the model says what it was.
+"""Pseudo-perplexity of a masked language model: each token is masked in turn and predicted.
 
-    the cat sat   ->   [MASK] cat sat, the [MASK] sat, the cat [MASK]   ->   exp(mean of -log p(what stood there))
+    the cat sat   ->   [MASK] cat sat, the [MASK] sat, the cat [MASK]   ->   exp(mean of -log p(original token))
 
-Salazar et al. 2020, "Masked Language Model Scoring", 2.3. Of models with different vocabularies compare `per_word`.
-What the vocabulary does not know is charged: the model has to expect [UNK] there, and the characters that [UNK] stands
-for cost 8 bits a byte, as they would if they were sent by themselves. So knowing fewer words never pays.
+Salazar et al. 2020, "Masked Language Model Scoring", 2.3. Compare models with different vocabularies by `per_word`. For
+unknown words, the model must predict [UNK], and their characters cost 8 bits per byte, as if they were transmitted
+separately. A smaller vocabulary therefore gains nothing.
 
-N hidden tokens · V vocabulary
+N masked tokens · V vocabulary
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,9 +32,9 @@ MOST = 700.0  # nats a word whose exponential a float can hold, and JSON say
 
 @dataclass(frozen=True)
 class PseudoPerplexity:
-    """The lower, the better expected; 1 is certainty. left_out: texts that did not fit or have no word.
+    """Lower is better; 1 means certainty. left_out: texts that are too long or have no word.
 
-    unknown: tokens that the vocabulary has no piece for, each charged with its bytes.
+    unknown: the number of tokens that are not in the vocabulary, each counted with its bytes.
     """
 
     per_token: float
@@ -53,11 +53,11 @@ def pseudo_perplexity(
     tokenizer: Tokenizer | None = None,
     max_length: int | None = None,
 ) -> PseudoPerplexity:
-    """The pseudo-perplexity of texts, in nats summed over all of them. Each is read as often as it has tokens.
+    """Returns the pseudo-perplexity of texts, in nats summed over all of them. A text is read once per token.
 
-    Texts may be a stream: no more than a batch of them is held. Those longer than max_length, which is the model's own
-    when left out, are left out and counted. Raises UsageError: a model without a masked-LM head or a tokenizer;
-    DataError: no text fits.
+    Texts may be a stream, with only one batch in memory. Those longer than max_length, by default the model's maximum,
+    are skipped and counted. Raises UsageError for a model without a masked-LM head or a tokenizer, DataError when no
+    text fits.
     """
     engine: Engine
     if isinstance(model, Engine):
@@ -91,7 +91,7 @@ def pseudo_perplexity(
 
 
 class _Row(NamedTuple):
-    """A text with one of its tokens to be hidden."""
+    """A text with the position of the token to mask."""
 
     ids: Int
     types: Int
@@ -100,7 +100,7 @@ class _Row(NamedTuple):
 
 @dataclass
 class _Tally:
-    """What has been read so far."""
+    """Counts of what has been read."""
 
     tokens: int = 0
     words: int = 0
@@ -110,7 +110,7 @@ class _Tally:
     unknown_bytes: int = 0
 
     def rows(self, texts: Iterable[str], tokenizer: Tokenizer, longest: int) -> Iterator[_Row]:
-        """Each text as often as it has tokens."""
+        """Yields each text once per token."""
         unknown = tokenizer.special_id("unk")
         special = tokenizer.special_ids - {unknown}
         for text in texts:
@@ -131,7 +131,7 @@ class _Tally:
 
 
 def _batches(rows: Iterable[_Row], most: int) -> Iterator[list[_Row]]:
-    """Rows of several texts together, up to TOKENS tokens and `most` rows."""
+    """Yields groups of rows of several texts, up to TOKENS tokens and `most` rows."""
     batch: list[_Row] = []
     size = 0
     for row in rows:
@@ -145,7 +145,7 @@ def _batches(rows: Iterable[_Row], most: int) -> Iterator[list[_Row]]:
 
 
 def _score(engine: Engine, rows: list[_Row], mask_id: int) -> float:
-    """The summed -log p, in nats, of the rows' hidden tokens."""
+    """Returns the sum of -log p, in nats, of the masked tokens."""
     lengths = np.array([len(row.ids) for row in rows])
     places = np.cumsum(lengths) - lengths + [row.place for row in rows]
     ids = np.concatenate([row.ids for row in rows])

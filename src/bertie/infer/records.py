@@ -1,10 +1,10 @@
-"""Answers as files: the rows that came in, with the answers appended.
+"""Writers of predictions: the input rows, with the predictions appended.
 
-    row's own columns, row, line, answer ...      csv, tsv, xlsx, parquet, jsonl
-    {id: answer}                                  json
+    columns of the row, row, line, prediction ...      csv, tsv, xlsx, parquet, jsonl
+    {id: prediction}                                   json
 
-An answer whose name is a column already is called predicted_NAME, and where there is that too predicted_NAME_2; a
-number of a row or a line input_NAME.
+A prediction column whose name is taken is called predicted_NAME, and predicted_NAME_2 if that is taken too. The columns
+of row and line numbers are called input_NAME.
 """
 
 import csv
@@ -21,17 +21,21 @@ from bertie.infer.batching import CHUNK
 
 Values = Mapping[str, Any]
 Write = Callable[[Values | None, Values, Values], None]
-"""A row's own columns (None: it has none), its numbers, its answer or its error."""
+"""A row's columns (None: it has none), its numbers, and its prediction or its error."""
 NUMBERS = ("row", "line", "id")
 
 
 @dataclass
 class Form:
-    """How answers are written.
+    """The format of the output.
 
-    columns: which keys of an answer go into a table. key: which one a file of answers by id holds. only_answers: no
-    columns of the rows. encoding: of text files. excel: a byte order mark and line ends as Excel writes them. notes:
-    what could not be written as it was, told when the writer is closed.
+    Attributes:
+        columns: The keys of a prediction that are written to tables.
+        key: The key of a prediction that a file of answers by id contains.
+        only_answers: Whether to omit the columns of the rows.
+        encoding: Encoding of text files.
+        excel: Whether to write a byte order mark and line ends as Excel does.
+        notes: Warnings, available when the writer is closed.
     """
 
     columns: tuple[str, ...] = ()
@@ -43,7 +47,8 @@ class Form:
     own: tuple[str, ...] | None = None
 
     def joined(self, source: Values | None, numbers: Values, answer: Values) -> dict[str, Any]:
-        """One record, its columns first. The first row with columns decides what the appended ones are called."""
+        """Returns one record, its columns first. The first row with columns determines the names of the appended
+        ones."""
         if self.own is None and source is not None:
             self.own = tuple(source)
         appended = {self.named(name): value for name, value in (*numbers.items(), *answer.items())}
@@ -51,7 +56,7 @@ class Form:
         return kept | appended
 
     def named(self, name: str) -> str:
-        """What an appended column is called."""
+        """Returns the name of an appended column."""
         own, prefixed = self.own or (), ("input_" if name in NUMBERS else "predicted_") + name
         names = itertools.chain((name, prefixed), (f"{prefixed}_{i}" for i in itertools.count(2)))
         return next(name for name in names if name not in own)
@@ -72,7 +77,7 @@ def _jsonl(out: IO[bytes], form: Form) -> Iterator[Write]:
 
 @contextmanager
 def _by_id(out: IO[bytes], form: Form) -> Iterator[Write]:
-    """One object: what `key` of a record holds by the record's id, or by its line. A row without an answer has none."""
+    """Writes one object: id or line of a record -> `key` of its prediction. Rows without a prediction are omitted."""
     before = "{"
 
     def write(source: Values | None, numbers: Values, answer: Values) -> None:
@@ -87,7 +92,7 @@ def _by_id(out: IO[bytes], form: Form) -> Iterator[Write]:
 
 
 class _Table:
-    """Rows with the columns of the first; rows that could not even be cut into columns wait for it."""
+    """Rows with the columns of the first one. Rows that could not be split into columns are written after it."""
 
     def __init__(self, form: Form, append: Callable[[Sequence[Any]], None]) -> None:
         self.form, self.append = form, append
@@ -130,7 +135,7 @@ class _Table:
 
 
 class _Encoded:
-    """Text in the encoding asked for; what it has no character for becomes a question mark, and is counted."""
+    """Text in the requested encoding. Characters that it cannot encode become question marks and are counted."""
 
     def __init__(self, out: IO[bytes], form: Form) -> None:
         self.out, self.form, self.rows = out, form, 0
@@ -175,7 +180,7 @@ _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 @contextmanager
 def _tsv(out: IO[bytes], form: Form) -> Iterator[Write]:
-    """Quoting off, as these files are read: a tab within a text is written as \\t, a line end as \\n."""
+    """Without quoting, as these files are read: a tab in a text is written as \\t, a line end as \\n."""
     lossy = _Encoded(out, form)
     if form.excel and form.encoding == "utf-8":
         out.write(b"\xef\xbb\xbf")
@@ -203,7 +208,7 @@ def _xlsx(out: IO[bytes], form: Form) -> Iterator[Write]:
 
 @contextmanager
 def _parquet(out: IO[bytes], form: Form) -> Iterator[Write]:
-    """Columns keep their types; one that has values of several types becomes one of texts. Held in memory, packed."""
+    """Columns keep their types. A column with several types becomes text. All rows are in memory, packed."""
     import pyarrow as pa
     import pyarrow.parquet
 
@@ -242,7 +247,7 @@ def _array(values: Sequence[Any]) -> Any:
 
 
 def _chunked(arrays: Sequence[Any]) -> Any:
-    """One column of several arrays, null where nothing has a value."""
+    """Returns one column from several arrays, null where there is no value."""
     import pyarrow as pa
 
     types = {array.type for array in arrays if array.type != pa.null()}
@@ -263,12 +268,12 @@ def _text(value: Any) -> str | None:
 
 
 def _cell(value: Any) -> Any:
-    """Lists and objects as JSON: a cell holds one text."""
+    """Writes lists and objects as JSON, since a cell contains one text."""
     held = isinstance(value, (list, tuple, dict))
     return json.dumps(value, ensure_ascii=False, default=str) if held else value
 
 
 WRITERS = {".jsonl": _jsonl, ".csv": _csv, ".tsv": _tsv, ".xlsx": _xlsx, ".parquet": _parquet, ".json": _by_id}
-"""How a file's name ends -> what writes records into it."""
+"""Extension of a file -> its writer."""
 TEXT = (".csv", ".tsv")
-"""Those that --excel is for."""
+"""The extensions that --excel supports."""

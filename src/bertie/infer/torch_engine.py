@@ -1,4 +1,4 @@
-"""The engine in torch: a `Model` as it is loaded, on its own device, in its own precision."""
+"""The engine for PyTorch: a `Model` on its own device, in its own precision."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 class TorchEngine:
-    """Runs a model without dropout and without gradients, whether or not it is being trained."""
+    """Runs a model without dropout and without gradients, also while it is being trained."""
 
     def __init__(self, model: "Model") -> None:
         self.model = model
 
     @property
     def facts(self) -> Facts:
-        """Those of the model as it is now: training moves it from device to device."""
+        """The current facts of the model, which training may move to another device."""
         return facts_of(self.model)
 
     def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
-        """The arrays of one batch, as `Engine.run` has them."""
+        """Returns the arrays of one batch, as `Engine.run`."""
         model, was_training = self.model, self.model.training
         if was_training:
             model.eval()

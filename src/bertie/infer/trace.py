@@ -1,7 +1,7 @@
-"""One text through a masked language model, step by step, with the shape of every array on the way.
+"""One text in a masked language model, step by step, with the shape of every array.
 
 The steps are those of pre-training (Devlin et al. 2018, section 3.1): tokenizer, masking, embeddings, layers, head,
-loss. The classes are those that train; forward hooks note what passes through them.
+loss. The classes are those of training; forward hooks record their outputs.
 
 B sequences (1 here) · S tokens · E embedding size · H hidden size · N heads · M masked tokens · V vocabulary
 """
@@ -48,7 +48,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Step:
-    """A step: its name, where its code is ("module:symbol"), the arrays it makes, and some values as rows."""
+    """A step: its name, the position of its code ("module:symbol"), its arrays, and some values as rows."""
 
     name: str
     symbol: str
@@ -123,7 +123,7 @@ def untrained(text: str, seed: int = 0) -> Model:
 
 @contextmanager
 def _outputs(module: nn.Module) -> Iterator[dict[str, Tensor]]:
-    """What the children of a module give while this is open, by their names; the module's own under ""."""
+    """Context that records the outputs of a module's children by name, and the module's own output under ""."""
     found: dict[str, Tensor] = {}
     hooks = [
         part.register_forward_hook(lambda _part, _given, out, name=name: found.__setitem__(name, out))
@@ -137,7 +137,7 @@ def _outputs(module: nn.Module) -> Iterator[dict[str, Tensor]]:
 
 
 def _predicted(output: EncoderOutput, batch: Batch) -> Tensor:
-    """(M, H) the hidden states of the tokens that are predicted."""
+    """Returns the hidden states of the predicted tokens, (M, H)."""
     return output.last_hidden_state.flatten(0, -2)[batch.labels["mlm_positions"]]
 
 

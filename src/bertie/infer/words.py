@@ -15,10 +15,11 @@ from bertie.nn.layout import Packed
 def word_vectors(
     model: Model, sentences: Sequence[Sequence[str]], *, layers: bool = False, batch_size: int = 32
 ) -> list[Tensor]:
-    """A vector for every word of every sentence: the mix (words, H), or with `layers` each layer (L + 1, words, H).
+    """Returns a vector for every word of every sentence: the weighted sum (words, H), or with `layers` each layer (L +
+    1, words, H).
 
-    Sentences are lists of words; marks of their starts and ends are added and taken away again. Raises UsageError for
-    a model of another family.
+    Sentences are lists of words. Sentence boundaries are added and removed. Raises UsageError for a model of another
+    family.
     """
     encoder = model.encoder
     if not isinstance(encoder, ElmoEncoder):

@@ -1,1 +1,1 @@
-"""Whole runs, from files to a run folder: what the command line and the demo both call."""
+"""Complete runs, from files to a run folder. The command line and the demo call them."""

@@ -1,6 +1,6 @@
-"""What a pre-training run costs on this machine: time, by a probe of a few real steps, and disk; what it would waste.
+"""The cost of a pre-training run on this machine: time, measured on a few real steps, disk space, and warnings.
 
-seconds of a run = its floating-point operations / those of the probe a second + steps * seconds of an update
+seconds of a run = its floating-point operations / those per second of the trial + steps * seconds per update
 """
 
 import shutil
@@ -34,36 +34,37 @@ COPIES = 3  # float32 numbers a parameter in a checkpoint: the weight and AdamW'
 
 
 class PreparedRun(Protocol):
-    """A pre-training run that has not begun."""
+    """Protocol of a pre-training run that has not started."""
 
     config: PretrainConfig
     objective: Objective
     data: RunData
 
     def model(self) -> Model:
-        """The model as training begins."""
+        """Returns the model at the start of training."""
         ...
 
     def plan(self, model: Model) -> dict[str, Any]:
-        """Sizes and costs."""
+        """Returns sizes and costs."""
         ...
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How fast a run's steps are here. flops_per_s: of forward and backward passes; update_s: of an optimizer step."""
+    """The speed of a run's steps. flops_per_s: of forward and backward passes; update_s: of an optimizer step."""
 
     flops_per_s: float
     tokens_per_s: float
     update_s: float
 
     def seconds(self, planned: Mapping[str, Any]) -> float:
-        """What all steps of a plan take."""
+        """Returns the time of all steps of a plan."""
         return float(planned["flops"] / self.flops_per_s + planned["steps"] * self.update_s)
 
 
 def pace(ready: PreparedRun, planned: Mapping[str, Any]) -> Pace:
-    """Time some forward and backward passes, and an update, on the first batches of a run. The run stays as it is."""
+    """Measures some forward and backward passes and an update on the first batches of a run, without changing the
+    run."""
     device = precision.choose_device(ready.config.train.device)
     dtype = precision.choose_dtype(ready.config.train.precision, device)
     batches = ready.data.sample(PROBED_TOKENS)
@@ -92,7 +93,7 @@ def pace(ready: PreparedRun, planned: Mapping[str, Any]) -> Pace:
 
 
 def steps_within(ready: PreparedRun, minutes: float) -> int:
-    """How many steps the minutes allow here."""
+    """Returns the number of steps that fit into some minutes."""
     planned = ready.plan(ready.model())
     step_s = pace(ready, planned).seconds(planned) / planned["steps"]
     return max(1, int(STEADY * 60 * minutes / step_s))
@@ -101,7 +102,7 @@ def steps_within(ready: PreparedRun, minutes: float) -> int:
 def with_minutes(
     config: PretrainConfig, minutes: float, run: Path | None, ready: Callable[[PretrainConfig], PreparedRun]
 ) -> PretrainConfig:
-    """The config with the steps that the minutes allow; those that were chosen before where the run has begun."""
+    """Returns the config with the steps that fit into some minutes, or with those of an earlier start of the run."""
     from bertie.runs.verify import run_config
 
     begun = run is not None and (run / "run.yaml").is_file()
@@ -111,14 +112,14 @@ def with_minutes(
 
 
 def disk(planned: Mapping[str, Any], config: PretrainConfig) -> dict[str, int]:
-    """Bytes that a run takes at most: all checkpoints it keeps, the one it is writing, and the model."""
+    """Returns the maximum disk space of a run: all checkpoints that it keeps, the next one, and the model."""
     one = COPIES * 4 * planned["parameters"]
     saves = -(-planned["steps"] // config.train.save_every)
     return {"checkpoint": one, "most": one * min(config.train.keep + 1, saves) + 4 * planned["parameters"]}
 
 
 def check_disk(planned: Mapping[str, Any], run: Path) -> None:
-    """Raise UsageError where a run cannot fit on the disk, before its first step."""
+    """Raises UsageError before the first step when a run does not fit on the disk."""
     here = next(path for path in [run.absolute(), *run.absolute().parents] if path.exists())
     there = sum(file.stat().st_size for file in run.glob("checkpoint-*/*"))
     needed, free = planned["disk_bytes"]["most"] - there, shutil.disk_usage(here).free
@@ -130,7 +131,7 @@ def check_disk(planned: Mapping[str, Any], run: Path) -> None:
 
 
 def warnings(planned: Mapping[str, Any], config: PretrainConfig, corpus_tokens: int) -> list[str]:
-    """What should be changed before hours are spent: an epoch that leaves out much, a run that takes days."""
+    """Returns warnings before a long run: an epoch that omits much of the corpus, a run of days."""
     found, read = [], planned["tokens_per_epoch"]
     if read < (1 - WASTED) * corpus_tokens:
         why = "Sentence pairs need documents of several sentences, and the ends of documents are omitted."

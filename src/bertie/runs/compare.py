@@ -1,7 +1,7 @@
-"""Runs side by side: settings that differ, curves over each other, final figures, cost; before and after a domain.
+"""Comparison of runs: different settings, curves in one chart, final metrics, cost.
 
-A run of several seeds, and a study of trials, are named by their folder: seeds become one row with an interval,
-trials a row each.
+A run of several seeds, and a folder of trials, are given by their folder. Seeds are one row with an interval, and
+trials are one row each.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,14 +34,14 @@ SEED = "train.seed"
 
 @dataclass(frozen=True)
 class RunComparison:
-    """A run, or the runs of several seeds, by the name that the tables show."""
+    """A run, or the runs of several seeds, by its name in the tables."""
 
     name: str
     folders: tuple[Path, ...]
 
     @cached_property
     def config(self) -> PretrainConfig | FinetuneConfig:
-        """The settings of the first run; those of the others differ in the seed alone."""
+        """The settings of the first run. The others differ only in the seed."""
         return run_config(self.folders[0])
 
     @cached_property
@@ -50,12 +50,13 @@ class RunComparison:
         return [log.read(folder) for folder in self.folders]
 
     def kind(self, name: str) -> list[dict[str, Any]]:
-        """The train or valid lines of the first run."""
+        """Returns the train or valid lines of the first run."""
         return [line for line in self.lines[0] if line["kind"] == name]
 
     @property
     def figures(self) -> dict[str, SeedSummary]:
-        """The final figures, each over the seeds: a finished fine-tuning's of its dev set, else of the last line."""
+        """The final metrics over the seeds: of the dev set for a finished fine-tuning run, otherwise of the last
+        line."""
         found = [_final(folder, lines) for folder, lines in zip(self.folders, self.lines, strict=True)]
         return {
             name: over_seeds([row[name] for row in found]) for name in found[0] if all(name in row for row in found)
@@ -63,7 +64,7 @@ class RunComparison:
 
     @property
     def cost(self) -> dict[str, float]:
-        """Steps, tokens and seconds of all its runs together, and the parameters of one model where it is saved."""
+        """Steps, tokens and seconds of all its runs together, and the parameters of one model, where it is saved."""
         trains = [[line for line in lines if line["kind"] == "train"] for lines in self.lines]
         cost = {
             "steps": sum(rows[-1]["step"] for rows in trains if rows),
@@ -87,9 +88,9 @@ class RunComparison:
 
 
 def gather(paths: Sequence[Path]) -> list[RunComparison]:
-    """The runs that paths name.
+    """Returns the runs in these paths.
 
-    Raises UsageError: fewer than two, or of several kinds; DataError: a run without metrics.
+    Raises UsageError for fewer than two runs or several kinds, DataError for a run without metrics.
     """
     runs = [run for path in paths for run in _runs(path)]
     if len(runs) < 2:
@@ -109,7 +110,7 @@ def compare(runs: Sequence[RunComparison]) -> dict[str, Any]:
 
 
 def page(runs: Sequence[RunComparison], command: str) -> Report:
-    """All of it as one page."""
+    """Returns the comparison as one page."""
     found = compare(runs)
     report = Report("Comparison", f"{len(runs)} runs")
     columns, rows = figure_rows(found)
@@ -123,7 +124,7 @@ def page(runs: Sequence[RunComparison], command: str) -> Report:
 
 
 def figure_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the final figures: those that every run has."""
+    """Returns columns and rows of the final metrics that all runs have."""
     first = found["runs"][0]["figures"]
     names = [name for name in first if all(name in row["figures"] for row in found["runs"])]
     rows = [[row["run"], str(row["seeds"]), *(_seeds(row["figures"][name]) for name in names)] for row in found["runs"]]
@@ -131,7 +132,7 @@ def figure_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of what the runs took."""
+    """Returns columns and rows of the costs."""
     rows = []
     for row in found["runs"]:
         cost = row["cost"]
@@ -142,14 +143,14 @@ def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
 
 
 def setting_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Columns and rows of the settings that are not the same in all runs."""
+    """Returns columns and rows of the settings that differ between runs."""
     names = [row["run"] for row in found["runs"]]
     rows = [[key, *(setting(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
     return ["setting", *names], rows
 
 
 def _parameters(folder: Path) -> int:
-    """How many numbers the weights of a model folder are."""
+    """Returns the number of parameters in a model folder."""
     total = 0
     for path in weight_files(folder):
         with safe_open(str(path), framework="np") as file:
@@ -188,7 +189,8 @@ def _seeds(one: Mapping[str, Any]) -> str:
 
 
 def _curves(runs: Sequence[RunComparison]) -> Iterator[Curve]:
-    """A chart for each figure that every run has at its validations, and for the training loss; a line a run."""
+    """Returns a chart for each validation metric that all runs have, and for the training loss, with one line per
+    run."""
     for name in ("loss", *_common(runs)):
         kind = "train" if name == "loss" else "valid"
         lines = []

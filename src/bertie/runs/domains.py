@@ -1,6 +1,6 @@
-"""What continued pre-training did to a model: its pseudo-perplexity on each corpus before and after.
+"""The effect of continued pre-training: the pseudo-perplexity of a model on each corpus before and after.
 
-Measured on sentences of the documents that were held out of training, the same for both models.
+It is measured on sentences of held-out documents, the same for both models.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ def before_and_after(
 ) -> dict[str, Any]:
     """Corpus -> {"before": pseudo-perplexity of `start`, "after": of `model`}.
 
-    corpora: name -> folder, token ids. sentences: of each corpus, at most. start None: its head was untrained, so
-    that its figures would say nothing; they are left out.
+    corpora: name -> folder, token ids. sentences: maximum number per corpus. start None: its head was untrained, so
+    only the values after training are reported.
     """
     texts = {name: held_out_sentences(folder, ids, sentences) for name, (folder, ids) in corpora.items()}
     found: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def before_and_after(
 
 
 def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
-    """Some sentences of a corpus's held-out documents, as they were written. Raises DataError when none is held out."""
+    """Returns some sentences of a corpus's held-out documents. Raises DataError when there are none."""
     bounds = ids.document_bounds()
     out = held_out(ids.sentence_lengths(), bounds)
     numbers = np.concatenate([np.arange(bounds[i], bounds[i + 1]) for i in np.flatnonzero(out)] or [np.zeros(0, int)])
@@ -64,7 +64,7 @@ def held_out_sentences(folder: Path, ids: Shards, count: int) -> list[str]:
 
 
 def table(found: Mapping[str, Any]) -> str:
-    """The figures as lines of text, per word and per token."""
+    """Returns the values as lines of text, per word and per token."""
     width = max(len("pseudo-perplexity"), *map(len, found))
     rows = [f"{'pseudo-perplexity':<{width}}  {'per word':>21}  {'per token':>21}"]
     for name, both in found.items():

@@ -1,4 +1,4 @@
-"""What a fine-tuning run learns from: the files its config names, read as their task reads them, and a dev split."""
+"""The data of a fine-tuning run: the files in its config, read by their task, and a dev split."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -23,9 +23,8 @@ SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same 
 
 @dataclass(frozen=True)
 class Examples:
-    """What a run learns from and is measured on. texts: columns of text; notes: which columns were read, what was left
-    out or looks odd.
-    """
+    """The examples of a run. texts: number of text columns; notes: which columns were read, what was skipped, and
+    warnings."""
 
     task: Task
     train: list[Example]
@@ -36,10 +35,10 @@ class Examples:
 
 
 def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
-    """The training and dev examples a config names, and the task they pose.
+    """Returns the training and dev examples of a config, and their task.
 
-    parted: the published set's training file is not to be had; the first of its dev examples are learnt from and the
-    rest measured on, cut in their own order, so that the questions about one article stay on one side.
+    parted: for a published data set without its training file; the first dev examples are used for training and the
+    rest for evaluation, in their order, so that the questions about one article stay together.
     """
     dataset = DATASETS[config.data] if config.data else None
     kind = TASKS[dataset.task if dataset else config.task]
@@ -72,7 +71,7 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
 
 
 def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:
-    """Split -> its files and how they are read."""
+    """Returns the files of each split and their format."""
     if config.data:
         dataset = DATASETS[config.data]
         if not config.data_dir:
@@ -87,7 +86,7 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
 
 
 def _read(kind: type[Task], tables: Sequence[tuple[Path, TableFormat]]) -> tuple[list[Example], int, list[str]]:
-    """Examples, how many columns of text they have, and what was read and left out."""
+    """Returns examples, the number of their text columns, and notes on what was read and skipped."""
     found: list[Columns] = []
     examples: list[Example] = []
     notes: list[str] = []
@@ -107,11 +106,11 @@ def hold_out(
     by: Callable[[Example], Hashable] = lambda example: example.label,
     group: Callable[[Example], Hashable] = lambda example: None,
 ) -> tuple[list[Example], list[Example]]:
-    """Split off a dev set that has each stratum, by default each label, in proportion, the same for every seed.
+    """Splits off a dev set with each stratum, by default each label, in proportion, the same for every seed.
 
-    What is held out is whole groups; an example whose group is None is one by itself, and a group's stratum is the set
-    of its examples'. A stratum of two groups or more gives at least one; a single one stays in training. Raises
-    DataError when nothing can be held out.
+    Whole groups are held out; an example without a group is a group. The stratum of a group is the set of its examples'
+    strata. A stratum with at least two groups gives at least one; a single group stays in training. Raises DataError
+    when nothing can be held out.
     """
     draws = key(SPLIT_SEED, np.arange(len(examples)))
     groups: dict[Hashable, list[int]] = {}
@@ -138,7 +137,7 @@ def hold_out(
 
 
 def nothing_left(encoded: Encoded, tokenizer: Tokenizer) -> NDArray[np.int64]:
-    """The examples without a single piece of text, such as those of control characters alone."""
+    """Returns the examples without any token, such as those of control characters."""
     special = [*tokenizer.special_ids - {tokenizer.special_id("unk")}]
     pieces_before = np.concatenate([[0], np.cumsum(~np.isin(encoded.ids, special))])
     bounds = encoded.starts[encoded.windows]

@@ -1,8 +1,8 @@
-"""RUN/report.html of a fine-tuning run: what its folder holds, gathered for one self-contained page.
+"""RUN/report.html of a fine-tuning run: the content of its folder as one self-contained page.
 
-run.yaml   the settings     metrics.jsonl   losses and dev metrics     results.json, findings.json   once it is finished
+run.yaml the settings metrics.jsonl losses and dev metrics results.json, findings.json of a finished run
 
-Of several seeds: a page over all of them, with links to theirs.
+For several seeds, a page over all of them, with links to their pages.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,12 +33,12 @@ DOCS = "docs/reports.md"
 
 
 def is_finetuning(run: Path) -> bool:
-    """Whether a folder holds a fine-tuning run, or several seeds of one."""
+    """Returns whether a folder contains a fine-tuning run, or several seeds of one."""
     return bool([*run.glob("seed-*")]) or ((run / CONFIG).exists() and isinstance(run_config(run), FinetuneConfig))
 
 
 def page(run: Path | str) -> Report:
-    """The report of a run, finished or not, or of several seeds. Raises DataError: no run, no metrics yet."""
+    """Returns the report of a run, finished or not, or of several seeds. Raises DataError without a run or metrics."""
     run = Path(run)
     if not is_finetuning(run):
         raise UsageError(f"{run} is not a fine-tuning run.")
@@ -75,7 +75,7 @@ def page(run: Path | str) -> Report:
 
 
 def _source(config: FinetuneConfig) -> str:
-    """The name of the file the dev examples are lines of; "" where a published set has several."""
+    """Returns the name of the dev file, or "" where a published data set has several."""
     if not config.data:
         return Path(config.dev_file or config.train_file).name
     splits = DATASETS[config.data].splits

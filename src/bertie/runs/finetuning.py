@@ -1,4 +1,4 @@
-"""One fine-tuning run, from examples that were read to RUN/model and results.json. Asked for in finetune.py."""
+"""One fine-tuning run, from examples to RUN/model and results.json. finetune.py calls it."""
 
 import shutil
 from collections import Counter
@@ -47,13 +47,14 @@ MANY_EPOCHS = 80  # a plan with as many draws a warning
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 
 EvalCallback = Callable[[float, Mapping[str, float]], None]
-"""Told of each look at dev: the share of the run that is done, and the figures. What it raises ends the run there."""
+"""Called at each evaluation on dev with the completed fraction of the run and the metrics. An exception ends the
+run."""
 
 Without = dict[str, list[Prediction]]  # what is answered without a model, by baseline
 
 
 class Run:
-    """Everything one run needs, made before its folder is touched, so that bad input leaves no trace."""
+    """Everything that a run needs, made before its folder is created, so that bad input leaves no files."""
 
     def __init__(
         self,
@@ -91,11 +92,11 @@ class Run:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What makes the run another one when it changes: all settings; of what they name, the content."""
+        """The fingerprint of the run: all settings, and the content of the files in them."""
         return flatten(self.config.model_dump(mode="json")) | self.identity
 
     def go(self, resume: str) -> dict[str, Any]:
-        """Train, measure, save."""
+        """Trains, evaluates and saves the model."""
         config = self.config
         for note in self.notes:
             console.say(note)
@@ -122,9 +123,9 @@ class Run:
         return self._finish()
 
     def _take_best(self, chosen: Path) -> None:
-        """Take over the best weights so far of the run whose checkpoint this one starts from.
+        """Copies the best weights so far of the run whose checkpoint this one starts from.
 
-        Raises UsageError when they were replaced by better ones after that checkpoint.
+        Raises UsageError when later, better ones have replaced them.
         """
         source, metric = chosen.resolve().parent, self.examples.metrics[0]
         if source == self.run.resolve() or (self.run / BEST).exists():
@@ -144,7 +145,7 @@ class Run:
             shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
 
     def _with_rate(self) -> FinetuneConfig:
-        """The config with a learning rate that suits the model's size, unless one was given."""
+        """Returns the config with a learning rate for the model's size, unless one was set."""
         config = self.config
         if "optim" in config.model_fields_set and "lr" in config.optim.model_fields_set:
             return config
@@ -155,7 +156,7 @@ class Run:
         return config.model_copy(update={"optim": config.optim.model_copy(update={"lr": rate})})
 
     def _odd(self) -> list[str]:
-        """What looks like a slip: the rate, the number of epochs, the column of the labels."""
+        """Returns warnings about probable mistakes: the learning rate, the number of epochs, the label column."""
         config, found = self.config, []
         usual = usual_rate(self.model.config.hidden_size)
         if config.optim.lr > ABSURD * usual:
@@ -203,7 +204,7 @@ class Run:
         return model
 
     def _same_task(self, tokenizer: Tokenizer) -> bool:
-        """Whether the model was fine-tuned for this very task with these very labels, so that its head can go on."""
+        """Returns whether the model was fine-tuned for the same task with the same labels, so that its head is kept."""
         ours = tokenizer.settings.get("bertie")
         told = ours.get("task") if isinstance(ours, dict) else None
         if isinstance(told, dict) and told.get("name") != name_of(self.task):
@@ -248,7 +249,7 @@ class Run:
         return not path.exists() or value > float(read_json(path)[self.examples.metrics[0]])
 
     def _measure(self, most: int | None = None) -> dict[str, float]:
-        """Loss and metrics of the (first) dev examples; those of unknown label count in the metrics alone."""
+        """Returns loss and metrics of the (first) dev examples. Those with unknown labels count only in the metrics."""
         was_training = self.model.training
         self.model.eval()
         scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
@@ -262,7 +263,7 @@ class Run:
         return {"loss": sum(totals[name] / max(1, counts[name]) for name in totals), **scores.compute()}
 
     def _dev_logits(self, most: int | None = None) -> Iterator[tuple[list[Example], Encoded, Array]]:
-        """The (first) dev examples with what the head says of them, as many at once as predicting takes."""
+        """Yields the (first) dev examples with their logits, in chunks as in prediction."""
         total = min(most or len(self.dev), len(self.dev))
         for start in range(0, total, CHUNK):
             stop = min(start + CHUNK, total)
@@ -270,7 +271,7 @@ class Run:
             yield self.examples.dev[start:stop], encoded, self.predictor.logits(encoded)
 
     def _answers(self, scores: Scores, findings: Findings | None = None) -> Iterator[tuple[Example, Prediction]]:
-        """The dev examples with their answers, counted as they go by and then forgotten."""
+        """Yields the dev examples with their predictions, and counts them."""
         for examples, encoded, logits in self._dev_logits():
             answers = self.task.decode(logits, encoded, examples)
             self.task.count(scores, examples, answers)
@@ -279,25 +280,25 @@ class Run:
             yield from zip(examples, answers, strict=True)
 
     def _save(self, folder: Path, files: Mapping[str, Any] | None = None) -> None:
-        """Write the model's folder, whole or not at all. files: more JSON files, by name."""
+        """Writes the model's folder atomically. files: more JSON files, by name."""
         with new_folder(folder, MODEL_FOLDER, keep_strangers=True) as made:
             self.save(made)
             for name, value in (files or {}).items():
                 write_json(made / name, value)
 
     def save(self, folder: Path, *, weights: bool = True) -> None:
-        """Write the model's files, or all but its weights."""
+        """Writes the model's files, or all but its weights."""
         families.save(self.model, folder, weights=weights)
         for name, value in self.task.files(self.model.config, self.config.max_length).items():
             (folder / name).parent.mkdir(exist_ok=True)
             write_json(folder / name, value)
 
     def _compares(self) -> bool:
-        """Whether answers without a model are measured, too; for a trial of a search they are not."""
+        """Whether baselines are evaluated too, which a trial of tuning does not need."""
         return bool(self.config.baselines and self.callback is None and self.task.baselines)
 
     def _beside(self, report: dict[str, Any], answers: dict[int, Prediction]) -> dict[str, Any]:
-        """The report with what answers without a model score."""
+        """Returns the report with the scores of the baselines."""
         if not self._compares():
             return report
         examples, metric = self.examples, self.examples.metrics[0]
@@ -307,7 +308,7 @@ class Run:
         return {**report, "baselines": measured(self.task, examples.dev, answers, self.without, metric)}
 
     def _finish(self) -> dict[str, Any]:
-        """Measure the weights that were chosen, which are loaded back from where they were saved, and write it all."""
+        """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
         if config.select == "best":
             with new_folder(self.run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
@@ -340,7 +341,7 @@ class Run:
 
 
 def _fingerprint(model: Model) -> str:
-    """Hash of all weights, those of a fresh head too."""
+    """Returns a hash of all weights, including those of a new head."""
     digest = xxhash.xxh3_128()
     for name, tensor in model.state_dict().items():
         digest.update(name.encode())
@@ -353,6 +354,6 @@ def _fingerprint_of(encoded: Encoded, truth: list[str]) -> str:
 
 
 def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
-    """The config with the number of steps its epochs come to."""
+    """Returns the config with the number of steps of its epochs."""
     steps = steps_of(examples, batch_size=config.train.batch_size, epochs=config.epochs)
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})

@@ -1,12 +1,12 @@
-"""The folder of a run: who may write to it, whether the run in it has finished, and the list of what it holds.
+"""The folder of a run: its lock, whether the run is finished, and the list of its files.
 
-    run.yaml          the settings                 checkpoint-<step>/  to go on from, until it has finished
-    metrics.jsonl     losses, rates, speeds        model/, best/ ...   models in the public layout
-    results.json      once the run has finished    report.html         the run as a page
+    run.yaml          the settings                 checkpoint-<step>/  to resume from, until it is finished
+    metrics.jsonl     losses, learning rate        model/, best/ ...   models in Hugging Face format
+    results.json      of a finished run            report.html         the run as a page
     checksums.json    size and hash of every file, written last
-    outline/          all of the model but its weights, until it has finished (runs/models.py)
+    outline/          all of the model but its weights, until it is finished (runs/models.py)
 
-A run of several seeds holds a run in each seed-<n>/, a search one in a folder for each trial.
+A run of several seeds contains a run in each seed-<n>/, and tuning one folder per trial.
 """
 
 import shutil
@@ -57,21 +57,21 @@ class RunFolder:
         self.path = Path(path)
 
     def check(self, *, overwrite: bool = False) -> None:
-        """Raise UsageError now, before anything is read, where the run could not be written."""
+        """Raises UsageError early, before anything is read, when the run could not be written."""
         folders.check(self.path, RUN, overwrite=overwrite)
 
     @contextmanager
     def held(self, *, overwrite: bool = False) -> Iterator[None]:
-        """Keep other processes out; with `overwrite`, what Bertie wrote there is deleted first."""
+        """Context with a lock against other processes. With `overwrite`, what Bertie wrote there is deleted first."""
         with folders.held(self.path, RUN, overwrite=overwrite):
             yield
 
     def finished(
         self, identity: Mapping[str, Any], *, resume: str = "auto", allow_change: Collection[str] = ()
     ) -> dict[str, Any] | None:
-        """The results of a run that has finished; None when there is something left to do.
+        """Returns the results of a finished run, or None for an unfinished one.
 
-        Raises UsageError when they are of other settings or data, or the run may not be gone on with (never).
+        Raises UsageError when they are of other settings or data, or the run may not be resumed (never).
         """
         if not (self.path / RESULTS).exists():
             return None
@@ -100,20 +100,20 @@ class RunFolder:
         return None
 
     def sealed(self, results: Mapping[str, Any]) -> bool:
-        """Whether all of a finished run was written, its report and list of files too; always, by version 0.1."""
+        """Returns whether all files of a finished run were written, including report and list of files."""
         return results.get("format") != FORMAT or (self.path / checksums.CHECKSUMS).exists()
 
     def answer(self, results: dict[str, Any], page: Callable[[], Report], *, keep: bool) -> dict[str, Any]:
-        """The results of a finished run, whose last files are written where its process was killed before they were."""
+        """Returns the results of a finished run, after writing its last files if its process was killed before."""
         if is_main() and not self.sealed(results):
             self._seal(page, keep)
         console.say(f"{self.path} is finished already: returning its results. --overwrite starts again.")
         return results
 
     def begin(self, outline: Callable[[Path], None] | None = None) -> None:
-        """What is to be done first in a run that goes on: its list of files, if there is one, will not hold.
+        """Prepares the folder of a run that starts or is resumed: an old list of files is deleted.
 
-        outline: writes all of the model but its weights, so that a checkpoint can be used before the run has finished.
+        outline: writes all of the model but its weights, so that a checkpoint can be used before the run is finished.
         """
         (self.path / checksums.CHECKSUMS).unlink(missing_ok=True)
         if outline is not None:
@@ -121,9 +121,9 @@ class RunFolder:
                 outline(made)
 
     def finish(self, results: Mapping[str, Any], page: Callable[[], Report], *, keep: bool = False) -> dict[str, Any]:
-        """Write results.json, the report, and last the list of all files. -> the results as written
+        """Writes results.json, the report, and last the list of all files. -> the results as written
 
-        keep: whether checkpoints stay. They go once results.json says that nobody will go on from them.
+        keep: whether checkpoints are kept. They are deleted after results.json is written.
         """
         written = {**results, "format": FORMAT}
         write_json(self.path / RESULTS, written)
@@ -138,14 +138,14 @@ class RunFolder:
 
 
 def redraw(run: Path, page: Report) -> Path:
-    """Write the report of a run anew; the path of the page."""
+    """Writes the report of a run again, and returns its path."""
     page.save(run / REPORT)
     checksums.update(run, REPORT)
     return run / REPORT
 
 
 def _recorded(run: Path) -> dict[str, Any]:
-    """What results.json of version 0.1 left out though it may matter: how often dev was looked at."""
+    """Returns settings that results.json of version 0.1 does not contain: the interval of evaluations."""
     if not (run / CONFIG).is_file():
         return {}
     every = configs.read_yaml(run / CONFIG).get("train", {}).get("eval_every")

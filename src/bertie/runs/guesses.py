@@ -1,6 +1,6 @@
-"""RUN/guesses.jsonl: what a model in training predicts for some masked tokens of held-out text.
+"""RUN/guesses.jsonl: predictions during training for some masked tokens of held-out text.
 
-A line for each look, as report/training.py draws it:
+One line per evaluation, as report/training.py draws it:
 {"step", "examples": [{"text": [[text, kind, note], ...], "answer", "guesses": [[token, probability], ...]}]}
 """
 
@@ -26,7 +26,7 @@ EXAMPLES, TOP, AROUND = 6, 2, 10  # masked tokens looked at; predictions for eac
 
 @torch.no_grad()
 def look(model: Model, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Path) -> None:
-    """Predict some masked tokens of a corrupted batch with the model as it is, and append them to guesses.jsonl.
+    """Predicts some masked tokens of a corrupted batch, and appends the predictions to guesses.jsonl.
 
     Lines of later steps, which a resumed run repeats, are dropped. Does nothing for a model without a masked-LM head.
     """
@@ -66,9 +66,10 @@ def look(model: Model, batch: Batch, tokenizer: Tokenizer, *, step: int, run: Pa
 def masked_text(
     ids: list[int], targets: Mapping[int, int], window: range, place: int, tokenizer: Tokenizer
 ) -> list[list[str]]:
-    """The tokens of a window as [text, kind, note] with their spaces: `place` blank, other corrupted ones marked.
+    """Returns the tokens of a window as [text, kind, note] with spaces: `place` is blank, other corrupted ones are
+    marked.
 
-    The spaces are those of the original text: where each token's characters begin in it.
+    The spaces are those of the original text, from the offsets of the tokens.
     """
     places = [i for i in window if ids[i] not in (tokenizer.special_id("cls"), tokenizer.special_id("pad"))]
     originals = [targets.get(i, ids[i]) for i in places]
@@ -96,12 +97,12 @@ def masked_text(
 
 
 def _shared(a: str, b: str) -> int:
-    """How many characters two texts begin with in common."""
+    """Returns the length of the common prefix of two texts."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
 def guesses(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's guesses.jsonl; none without that file. Raises DataError for a line that is not JSON."""
+    """Returns the lines of a run's guesses.jsonl, or none without the file. Raises DataError for a damaged line."""
     path = run / GUESSES
     try:
         lines = [json.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []

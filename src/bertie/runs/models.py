@@ -1,9 +1,9 @@
-"""The model that a path names: of a model folder, of a run, finished or stopped, or of a checkpoint of one.
+"""The model of a path: of a model folder, of a run, finished or stopped, or of a checkpoint.
 
     RUN/model        of a finished run
-    RUN/outline      config.json, tokenizer and card of a run that is going on; a checkpoint has the weights to them
+    RUN/outline      config.json, tokenizer and card of an unfinished run; a checkpoint has the weights
 
-Nothing heavy is imported here until a checkpoint has to be opened: every command that takes a model comes by.
+Heavy modules are imported only when a checkpoint is opened, since every command that takes a model calls this.
 """
 
 import atexit
@@ -22,11 +22,11 @@ MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
 
 
 def model_folder(path: Path | str) -> Path:
-    """The folder of the model that `path` names; `path` itself where it is a model folder, a preset or nothing known.
+    """Returns the folder of the model in `path`; `path` itself for a model folder, a preset or an unknown path.
 
-    A run that has finished has its model in RUN/model. For one that has not, and for a checkpoint, a model folder is
-    written that lasts as long as this process, and a warning says of which step. Raises DataError: no whole
-    checkpoint, or a run begun by version 0.1; UsageError: a folder of several runs.
+    A finished run has its model in RUN/model. For an unfinished run, and for a checkpoint, a temporary model folder is
+    written, with a warning about its step. Raises DataError when no checkpoint is intact, or the run was started by
+    version 0.1; UsageError for a folder of several runs.
     """
     folder = Path(path)
     if (folder / CONFIG).is_file():
@@ -41,9 +41,9 @@ def model_folder(path: Path | str) -> Path:
 
 
 def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -> str:
-    """Write the model of a run's newest whole checkpoint, or of a checkpoint folder, as a model folder.
+    """Writes the model of a run's newest intact checkpoint, or of a checkpoint folder, as a model folder.
 
-    -> what it is: "step 4,000 of 10,000". Raises as `model_folder` does.
+    -> its progress: "step 4,000 of 10,000". Raises as `model_folder` does.
     """
     from bertie.folders import new_folder
     from bertie.models.folder import MODEL_FOLDER
@@ -55,7 +55,7 @@ def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -
 
 
 def at_step(found: "Checkpoint") -> str:
-    """How far the run of a checkpoint was: "step 4,000 of 10,000"."""
+    """Returns the progress of the run of a checkpoint: "step 4,000 of 10,000"."""
     from bertie import settings
 
     steps = settings.read_yaml(found.folder.parent / SETTINGS).get("train", {}).get("steps", 0)
@@ -78,7 +78,8 @@ def _opened(folder: Path) -> Path:
 
 @cache
 def _made(folder: Path, manifest: bytes) -> Path:
-    """A model folder of a checkpoint, deleted when this process ends. manifest: tells its content."""
+    """Returns a model folder of a checkpoint, which is deleted when this process ends. manifest: identifies its
+    content."""
     from bertie.train import checkpoint
 
     place = Path(tempfile.mkdtemp(prefix="bertie-"))
@@ -103,7 +104,7 @@ def _checkpoint(folder: Path) -> "Checkpoint":
 
 
 def _write(found: "Checkpoint", out: Path) -> None:
-    """Write the weights of a checkpoint under their public names, beside the other files of the run's model."""
+    """Writes the weights of a checkpoint under their public names, with the other files of the run's model."""
     from bertie import families
     from bertie.models.variant import read_public
     from bertie.models.weights import WEIGHTS, save_weights

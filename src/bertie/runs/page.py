@@ -1,7 +1,7 @@
-"""RUN/report.html of a pre-training run: what its folder holds, gathered for one self-contained page.
+"""RUN/report.html of a pre-training run: the content of its folder as one self-contained page.
 
-metrics.jsonl   losses, learning rate, speed      guesses.jsonl   masked tokens of held-out text, filled in
-run.yaml        the settings                      results.json    once it has finished
+metrics.jsonl losses, learning rate, speed guesses.jsonl predictions for masked tokens of held-out text run.yaml the
+settings results.json of a finished run
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,8 @@ REPLACE = (0.8, 0.1, 0.1)  # of masked-LM positions, by default: the mask, a ran
 
 
 def page(run: Path | str) -> Report:
-    """The report of a run, finished or not. Raises DataError: no run, no metrics yet; UsageError: no pre-training."""
+    """Returns the report of a run, finished or not. Raises DataError without a run or metrics, UsageError for other
+    runs."""
     run = Path(run)
     config = run_config(run)
     if not isinstance(config, PretrainConfig):
@@ -69,13 +70,13 @@ def page(run: Path | str) -> Report:
 
 
 def made(run: Path) -> str:
-    """When a run wrote its last metrics, or results, in UTC."""
+    """Returns when a run wrote its last metrics or results, in UTC."""
     path = next(path for path in (run / log.METRICS, run / RESULTS) if path.exists())
     return f"{datetime.fromtimestamp(path.stat().st_mtime, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _failed(train: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The banner's lines where the loss rose in place of falling."""
+    """Returns the banner of a run whose loss has risen."""
     first, last = train[0]["loss"], train[-1]["loss"]
     if len(train) < 2 or last <= first:
         return []
@@ -97,7 +98,7 @@ def _tiles(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]
 
 
 def _losses(train: Sequence[Mapping[str, Any]], valid: Sequence[Mapping[str, Any]]) -> list[Curve]:
-    """A chart for each part of the objective; of several corpora a line for each."""
+    """Adds a chart for each loss, with one line per corpus where there are several."""
     charts = []
     for key in [key for key in train[-1] if key.endswith("_loss")]:
         lines = [Line("training text", _steps(train), smooth([line[key] for line in train]))]
@@ -123,13 +124,13 @@ def _progress(train: Sequence[Mapping[str, Any]]) -> list[Curve]:
 
 
 def _last_phase(looks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The looks of the last phase, whose texts stay the same."""
+    """Returns the predictions of the last phase, whose texts are the same."""
     texts = [example["text"] for example in looks[-1]["examples"]] if looks else []
     return [line for line in looks if [example["text"] for example in line["examples"]] == texts]
 
 
 def _about_masks(config: PretrainConfig) -> str:
-    """What the corrupted positions of the run's masked language modelling show."""
+    """Returns a sentence on the corrupted positions of the run's masked language modeling."""
     options = config.objectives.get("mlm") or {}
     mask, random, same = options.get("replace", REPLACE)
     return (

@@ -1,4 +1,4 @@
-"""The phases of a pre-training run, from what its config says of them."""
+"""The phases of a pre-training run, from its config."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +10,7 @@ from bertie.settings import merge
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a run. first: the number of its first sample."""
+    """A phase of a run. first: the number of its first sample."""
 
     steps: int
     max_length: int
@@ -21,9 +21,9 @@ class Phase:
 
 
 def phases(config: PretrainConfig) -> list[Phase]:
-    """All phases of a run, which is one phase when it names none.
+    """Returns all phases of a run, which is one phase without `phases`.
 
-    Raises UsageError: steps that do not come to train.steps, an objective that is none of the run's.
+    Raises UsageError when the steps do not sum to train.steps, or an objective is not one of the run's.
     """
     train = config.train
     if not config.phases:
@@ -50,7 +50,7 @@ def phases(config: PretrainConfig) -> list[Phase]:
 
 
 def _steps(config: PretrainConfig) -> list[int]:
-    """The steps of each phase."""
+    """Returns the steps of each phase."""
     total = config.train.steps
     given = [phase.steps for phase in config.phases]
     known = [None if s is None else round(s * total) if s < 1 else round(s) for s in given]

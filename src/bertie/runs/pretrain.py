@@ -1,6 +1,6 @@
-"""A pre-training run: a corpus and a tokenizer in, a run folder with a model out.
+"""A pre-training run: from a corpus and a tokenizer to a run folder with a model.
 
-    corpus + tokenizer -> token shards -> PretrainingSource -> a look at examples, a plan -> fit -> RUN/model
+    corpus + tokenizer -> token shards -> PretrainingSource -> examples, a plan -> fit -> RUN/model
 
 Devlin et al. 2018, 3.1 and A.2.
 """
@@ -98,7 +98,7 @@ def _go(
     reference_run: Path | None,
     callback: Callable[[Model, int], None] | None,
 ) -> dict[str, Any]:
-    """Train, measure, save."""
+    """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path
     model = ready.model()
     planned = ready.plan(model)
@@ -161,9 +161,9 @@ def _go(
 
 
 def plan(config: PretrainConfig) -> dict[str, Any]:
-    """What a run would do and read, with everything checked that can be without training: the answer to --dry-run.
+    """Returns the plan of a run for --dry-run, after all checks that need no training.
 
-    The corpus is encoded for it, which the run then need not do.
+    The corpus is encoded for it, which the run then reuses.
     """
     ready = PreparedRun(config)
     planned = ready.plan(ready.model())
@@ -173,14 +173,14 @@ def plan(config: PretrainConfig) -> dict[str, Any]:
 
 
 def _show(ready: PreparedRun, planned: dict[str, Any]) -> None:
-    """What the model will read, and the plan, before hours are spent on it."""
+    """Prints examples of the input and the plan before the training."""
     console.say(summary({**planned, "examples": ready.examples()}), markup=True)
     for warning in planned["warnings"]:
         console.warn(warning)
 
 
 def summary(planned: dict[str, Any]) -> str:
-    """Examples, the plan in three lines, and one for each corpus and phase where there are several."""
+    """Returns examples, the plan in three lines, and one line per corpus and phase where there are several."""
     p, shown = planned, ""
     for number, example in enumerate(p["examples"], 1):
         short = example if len(example) <= EXAMPLE_CHARACTERS else example[:EXAMPLE_CHARACTERS] + " ..."

@@ -1,4 +1,4 @@
-"""What a pre-training run needs, made and checked before its folder is touched. Asked for in pretrain.py."""
+"""Everything that a pre-training run needs, made and checked before its folder is created. pretrain.py calls it."""
 
 from collections.abc import Container, Mapping
 from functools import cached_property
@@ -30,7 +30,7 @@ ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "bilm", "distil")  # parts of a lo
 
 
 class PreparedRun:
-    """Everything a run needs, made before its folder is touched, so that bad input leaves no trace there."""
+    """Everything that a run needs, made before its folder is created, so that bad input leaves no files."""
 
     def __init__(self, config: PretrainConfig) -> None:
         self.config, self.start = config, model_folder(config.model)
@@ -61,12 +61,13 @@ class PreparedRun:
 
     @cached_property
     def identity(self) -> dict[str, Any]:
-        """What must stay the same when the run is resumed: all settings; of what they name, the content."""
+        """The fingerprint of the run: all settings, and the content of the files in them."""
         return flatten(self.config.model_dump(mode="json")) | self.contents
 
     @cached_property
     def contents(self) -> dict[str, Any]:
-        """What the run reads, by setting: fingerprints of corpora, tokenizer, the model it goes on from, a teacher."""
+        """The inputs of the run by setting: hashes of corpora, tokenizer, the model that it continues from, a
+        teacher."""
         models = {
             name: fingerprint(model_folder(model))
             for name, model in models_named(self.config).items()
@@ -96,11 +97,11 @@ class PreparedRun:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the run goes on from a model folder."""
+        """Whether the run continues from a model folder."""
         return is_folder(self.start)
 
     def model(self) -> Model:
-        """Random weights of a preset, or those of a folder to go on from, with the objective's heads."""
+        """Returns the model with random weights of a preset, or those of a folder, and the objective's heads."""
         heads, seed = self.objective.heads, self.config.train.seed
         if self.is_folder:
             model, report = families.load(self.start, heads=heads, seed=seed)
@@ -118,22 +119,22 @@ class PreparedRun:
         return model
 
     def measured_start(self) -> Model | None:
-        """The model the run started from; None where its masked-LM head started fresh, which says nothing."""
+        """Returns the model that the run started from, or None where its masked-LM head was untrained."""
         _, report = families.load(self.start, heads=self.objective.heads, seed=self.config.train.seed)
         return None if any(name.startswith("heads.mlm.") for name in report.fresh) else self.model()
 
     def save(self, model: Model, run: Path) -> None:
-        """Write what is left of training: RUN/model, and what an objective keeps beside it."""
+        """Writes RUN/model, and other models of an objective."""
         for name, kept in self.objective.models_to_save(model).items():
             with new_folder(run / name, MODEL_FOLDER, keep_strangers=True) as made:
                 families.save(kept, made, tokenizer=self.tokenizer)
 
     def outline(self, model: Model, folder: Path) -> None:
-        """Write RUN/model but for its weights."""
+        """Writes RUN/model without its weights."""
         families.save(self.objective.models_to_save(model)[MODEL], folder, tokenizer=self.tokenizer, weights=False)
 
     def validate(self, model: Model, held: Mapping[str, list[Batch]]) -> dict[str, float]:
-        """The figures of the held-out documents, by corpus; of several corpora those of each, too."""
+        """Returns the metrics of the held-out documents, and of each corpus where there are several."""
         figures = measure(model, self.objective, [batch for batches in held.values() for batch in batches])
         if len(held) > 1:
             for name, batches in held.items():
@@ -141,8 +142,9 @@ class PreparedRun:
         return figures
 
     def plan(self, model: Model) -> dict[str, Any]:
-        """Sizes and costs. flops: of all steps, forward and backward, real tokens only; flops_beside: how many of them
-        are not the model's own.
+        """Returns sizes and costs.
+
+        flops: of all steps, forward and backward, without padding; flops_beside: those of other modules than the model.
         """
         config, data = self.config, self.data
         device = precision.choose_device(config.train.device)
@@ -176,7 +178,7 @@ class PreparedRun:
         return {**planned, "warnings": budget.warnings(planned, config, tokens)}
 
     def examples(self) -> list[str]:
-        """The first instances as the model will see them, with the answers."""
+        """Returns the first instances as input of the model, with the expected predictions."""
         return self.data.sources[0].examples(EXAMPLES)
 
     def _phase_plan(self, number: int) -> dict[str, Any]:
@@ -200,10 +202,10 @@ class PreparedRun:
 
 
 def read_with(preset: EncoderConfig, tokenizer: Tokenizer, *, said: Container[str]) -> dict[str, Any]:
-    """The fields of a preset that a tokenizer decides: rows, ids of special tokens, segments.
+    """Returns the fields of a preset that depend on the tokenizer: rows, ids of special tokens, segments.
 
-    said: the fields that the family's config.json says; no other is changed. Where positions are counted from the pad
-    token's id, there are as many of them after it as in the preset.
+    said: the fields in the family's config.json; no others are changed. Where positions are counted from the pad
+    token's id, the preset's number of positions after it is kept.
     """
     pad, sep, eos = (tokenizer.special_id(role) for role in ("pad", "sep", "eos"))
     pad = 0 if pad is None else pad  # the first GPT has none: what is padding nobody reads

@@ -1,4 +1,4 @@
-"""What a pre-training run reads: its corpora as token ids, and the batches each of its phases makes of them."""
+"""The data of a pre-training run: its corpora as token ids, and the batches of its phases."""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -26,7 +26,7 @@ from bertie.train.rendezvous import world_size
 
 
 class RunData:
-    """The corpora of a run and its phases. Raises DataError: a corpus that is missing, damaged or too small."""
+    """The corpora of a run and its phases. Raises DataError for a corpus that is missing, damaged or too small."""
 
     def __init__(self, config: PretrainConfig, tokenizer: Tokenizer) -> None:
         self.config, self.tokenizer = config, tokenizer
@@ -49,13 +49,13 @@ class RunData:
 
     @property
     def folders(self) -> dict[str, tuple[Path, Shards]]:
-        """Of each corpus the folder and the token ids."""
+        """The folder and the token ids of each corpus."""
         paths = [self.config.corpus] if self.config.corpus else [corpus.path for corpus in self.config.corpora]
         return {name: (Path(path), shards) for path, (name, shards) in zip(paths, self.shards.items(), strict=True)}
 
     @property
     def fingerprint(self) -> Any:
-        """Of the corpus, or of each of several with its share."""
+        """The hash of the corpus, or of several corpora with their fractions."""
         if len(self.shards) == 1:
             return next(iter(self.shards.values())).fingerprint
         return [f"{shards.fingerprint} {self.shares[name]:.5f}" for name, shards in self.shards.items()]
@@ -67,13 +67,13 @@ class RunData:
         return all(any(part.validates for part in phase) for phase in parts)
 
     def validation(self, step: int) -> dict[str, list[Batch]]:
-        """Batches to validate on after `step` steps, by corpus; empty where nothing is held out."""
+        """Returns validation batches after `step` steps by corpus, or none without held-out documents."""
         source = self.sources[self.source.phase(max(0, step - 1))]
         parts = source.sources if isinstance(source, Mixture) else {next(iter(self.shards)): source}
         return {name: batches for name, part in parts.items() if (batches := part.validation_batches())}
 
     def facts(self) -> list[dict[str, Any]]:
-        """Of each corpus: its name, share and size, and how often the run reads it."""
+        """Returns name, fraction, size and number of epochs of each corpus."""
         rows = []
         for name, shards in self.shards.items():
             instances = [self.share_of(source, name).instances_per_epoch for source in self.sources]
@@ -94,13 +94,13 @@ class RunData:
         return rows
 
     def sample(self, tokens: int) -> list[Batch]:
-        """A few sequences of the first phase, of about so many tokens: what a step reads, to be tried."""
+        """Returns a few sequences of the first phase, of about so many tokens, for the trial of the speed."""
         first = self.phases[0]
         size = max(1, min(first.batch_size, first.micro_batch_size or first.batch_size, tokens // first.max_length))
         return self._source(replace(first, batch_size=size, micro_batch_size=None)).batches(0)
 
     def share_of(self, source: PretrainingSource | Mixture, name: str) -> PretrainingSource:
-        """The part of a phase's source that reads one corpus."""
+        """Returns the part of a phase's source that reads one corpus."""
         return source.sources[name] if isinstance(source, Mixture) else source
 
     def _source(self, phase: Phase) -> PretrainingSource | Mixture:
@@ -137,18 +137,18 @@ class RunData:
 
 
 def models_named(config: PretrainConfig) -> dict[str, str]:
-    """The models a run names, by setting: the preset or folder it starts from, a teacher's folder."""
+    """Returns the models of a run by setting: the preset or folder that it starts from, a teacher's folder."""
     reads = objectives.build(config.objectives).reads
     return {"model": config.model, **{f"objectives.{option}": folder for option, folder in reads.items()}}
 
 
 def is_folder(model: str | Path) -> bool:
-    """Whether that names a model folder or a run, whose weights are a start, and no preset."""
+    """Returns whether a name is a model folder or a run, and not a preset."""
     return (model_folder(model) / CONFIG).is_file()
 
 
 def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
-    """The corpora by a short name: the folder's, or as much of the path as tells them apart."""
+    """Returns the corpora by a short name: that of the folder, or as much of the path as is unique."""
     if bool(config.corpus) == bool(config.corpora):
         raise UsageError("No corpus given. Pass --corpus FOLDER, or list several in `corpora`, but not both.")
     listed = config.corpora or (CorpusShare(path=config.corpus),)
@@ -161,7 +161,7 @@ def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
 
 
 def _encoded(folder: Path, tokenizer: Tokenizer) -> Shards:
-    """A corpus as token ids. Ranks take turns: the first makes them, the others find them made."""
+    """Returns a corpus as token ids. The first rank encodes it, and the others wait."""
     turn = FileLock(folder / ".encode.lock") if world_size() > 1 and folder.is_dir() else nullcontext()
     with turn:
         return tokens.encode(folder, tokenizer, workers=executors.cores())

@@ -1,4 +1,5 @@
-"""What tuning varies: choices and ranges by dotted keys of a run's settings; by default the published grid."""
+"""The search space of tuning: choices and ranges by dotted keys of a run's settings. The default is the published
+grid."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from bertie.settings import build, merge, nested, scalar
 
 @dataclass(frozen=True)
 class Range:
-    """Any number from low to high, whole if both are; on a logarithmic scale where low is above 0."""
+    """Any number from low to high, an integer if both are; on a logarithmic scale where low is above 0."""
 
     low: float
     high: float
@@ -25,7 +26,7 @@ PAPER: Space = {"train.batch_size": (16, 32), "optim.lr": (5e-5, 3e-5, 2e-5), "e
 
 
 def parse_space(varied: Sequence[str]) -> Space:
-    """ "optim.lr=5e-5,3e-5" and "optim.lr=1e-5..1e-4" as a space; of nothing, the published grid."""
+    """Parses "optim.lr=5e-5,3e-5" and "optim.lr=1e-5..1e-4" to a space; without items, the published grid."""
     space: dict[str, tuple[Any, ...] | Range] = {}
     for text in varied:
         name, equals, values = text.partition("=")
@@ -47,14 +48,14 @@ def parse_space(varied: Sequence[str]) -> Space:
 
 
 def grid(space: Space) -> list[dict[str, Any]] | None:
-    """Every point of a space of choices alone; None where there is a range."""
+    """Returns every point of a space of choices; None where there is a range."""
     if any(isinstance(values, Range) for values in space.values()):
         return None
     return [dict(zip(space, point, strict=True)) for point in itertools.product(*space.values())]  # type: ignore[arg-type]
 
 
 def varied(config: FinetuneConfig, values: Mapping[str, Any]) -> FinetuneConfig:
-    """The config with some dotted keys changed. Raises UsageError for a key it does not have, or a bad value."""
+    """Returns the config with some dotted keys changed. Raises UsageError for an unknown key or a bad value."""
     tree = config.model_dump()
     for dotted, value in values.items():
         merge(tree, nested(dotted, value))

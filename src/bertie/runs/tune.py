@@ -1,11 +1,11 @@
-"""Hyper-parameters of a fine-tuning run, tuned: the published grid, or a space of your own, on optuna.
+"""Hyperparameter search for fine-tuning: the published grid, or another search space, with optuna.
 
-    RUN/study.jsonl            every trial as it happened (optuna's journal), from which the search goes on
-    RUN/<settings>/            a fine-tuning run each; weights are kept of the best alone
+    RUN/study.jsonl            every trial (optuna's journal), from which the search resumes
+    RUN/<settings>/            a fine-tuning run each; weights are kept only for the best
     RUN/model/                 the best run's model
     RUN/results.json           all trials, best first; report.html shows them
 
-The published grid: batch 16 or 32, rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs (Devlin et al. 2018, A.3).
+The published grid: batch size 16 or 32, learning rate 5e-5, 3e-5 or 2e-5, 2 to 4 epochs (Devlin et al. 2018, A.3).
 """
 
 import json
@@ -47,7 +47,7 @@ RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is 
 
 
 class _GivenUp(Exception):
-    """A trial that lags behind the others."""
+    """A trial that is pruned."""
 
 
 def tune(
@@ -60,11 +60,12 @@ def tune(
     prune: bool = False,
     overwrite: bool = False,
 ) -> dict[str, Any]:
-    """Fine-tune with settings from `space` until all `trials` are done, and return what results.json holds.
+    """Fine-tunes with settings from `space` until all `trials` are finished, and returns the contents of results.json.
 
-    trials: by default every point of a grid; a space with a range needs it. hours: after them no further trial begins.
-    prune: give a trial up that at some look at dev is below the median of those before it. A search that was stopped
-    goes on where it was. Raises UsageError: a key that is none, another search's folder, no optuna; else as `finetune`.
+    trials: by default every point of a grid; required for a space with a range. hours: no further trial starts after
+    them. prune: whether to stop a trial whose dev score is below the median of earlier trials at the same step. A
+    search that was stopped resumes. Raises UsageError for an unknown key, another search's folder or a missing optuna;
+    otherwise as `finetune`.
     """
     library = _optuna()
     run, points = Path(run), grid(space)
@@ -109,7 +110,7 @@ def _try(
     metric: str,
     prune: bool,
 ) -> None:
-    """One run, told to the study. A run whose loss is not finite has failed; any other error is the caller's."""
+    """Runs one trial. A run with a loss that is not finite counts as failed; other errors are raised."""
     name = folder_name(values)
     trial.set_user_attr("folder", name)
     console.say(f"[bold]{escape(name)}[/]", markup=True)
@@ -136,7 +137,7 @@ def _try(
 
 
 def _looks_before(run: Path, metric: str) -> list[tuple[int, float]]:
-    """The looks at dev that a run's metrics tell of: step and figure."""
+    """Returns the evaluations on dev of a run: step and metric."""
     if not (run / log.METRICS).exists():
         return []
     data = (run / log.METRICS).read_bytes()
@@ -145,7 +146,7 @@ def _looks_before(run: Path, metric: str) -> list[tuple[int, float]]:
 
 
 def folder_name(values: Mapping[str, Any]) -> str:
-    """ "batch_size=16 lr=5e-05 epochs=2", which says what the run is."""
+    """Returns the name of a trial's folder: "batch_size=16 lr=5e-05 epochs=2"."""
     return " ".join(f"{name.rpartition('.')[2]}={value}".replace("/", "_") for name, value in values.items())
 
 
@@ -164,7 +165,7 @@ def _suggest(trial: "optuna.Trial", name: str, values: tuple[Any, ...] | Range) 
 
 
 def _keep_best(study: "optuna.Study", run: Path) -> None:
-    """Weights are kept of the best run alone."""
+    """Deletes the weights of all but the best run."""
     best = study.best_trial.user_attrs["folder"] if _complete(study) else None
     for trial in _done(study):
         folder = run / trial.user_attrs.get("folder", "")
@@ -192,7 +193,7 @@ def _optuna() -> Any:
 
 
 def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "optuna.Study":
-    """The study in a folder, new or as it was left; a trial that was interrupted is no longer one."""
+    """Returns the study of a folder, new or resumed, without interrupted trials."""
     storage = library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(run / STUDY)))
     study: optuna.Study = library.create_study(
         storage=storage,
@@ -220,10 +221,10 @@ def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "op
 
 
 def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, Any]] | None) -> "optuna.Trial":
-    """The next trial, chosen by the trials that have ended alone.
+    """Returns the next trial, which depends only on finished trials.
 
-    So a trial that was interrupted is chosen again, whose run folder goes on from its last checkpoint, and a search
-    that was killed ends with the trials of one that was not. points: of a grid, of which the next is taken.
+    An interrupted trial is therefore chosen again, and its run resumes from its last checkpoint. A search that was
+    killed has the same trials as an uninterrupted one. points: of a grid, whose next point is used.
     """
     done = _done(study)
     study.sampler = library.samplers.TPESampler(seed=(seed + len(done)) % 2**32)
@@ -236,7 +237,7 @@ def _ask(library: Any, study: "optuna.Study", seed: int, points: list[dict[str, 
 
 
 def _done(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
-    """Trials that ended, well or badly; not those that were interrupted, be it when their figures were in already."""
+    """Returns the trials that finished or failed, without interrupted ones."""
     ended = [trial for trial in study.get_trials(deepcopy=False) if "seconds" in trial.user_attrs]
     return [trial for trial in ended if trial.state.name != "FAIL" or "dev" not in trial.user_attrs]
 
@@ -246,7 +247,7 @@ def _complete(study: "optuna.Study") -> list["optuna.trial.FrozenTrial"]:
 
 
 def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[str, Any]:
-    """Write down what was found; the best model is put where every run has it."""
+    """Writes the results, and copies the best model to RUN/model."""
     done = _done(study)
     states = {"COMPLETE": "done", "PRUNED": "given up", "FAIL": "failed"}
     rows = [

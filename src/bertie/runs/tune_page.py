@@ -10,7 +10,7 @@ from bertie.report.values import duration, setting
 
 
 def page(results: Mapping[str, Any]) -> Report:
-    """All trials of a search, best first; how the best grew; what each value came to on the whole."""
+    """Returns a page of all trials, best first, the best value over time, and the mean of each setting."""
     metric, best, rows = results["metric"], results["best"], results["trials"]
     report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
     report.tiles(

@@ -1,4 +1,4 @@
-"""A folder that Bertie wrote, looked over: is it whole, does it fit together, can it be made again?"""
+"""Integrity check of a folder that Bertie wrote: are all files intact, consistent and reproducible?"""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ SHOWN = 5  # damaged files named in one message
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at, whether it is well, and what was found."""
+    """One check: its name, whether it passed, and what was found."""
 
     name: str
     ok: bool
@@ -45,10 +45,10 @@ class Check:
 
 
 def verify(folder: Path | str) -> dict[str, Any]:
-    """Check a folder that Bertie wrote: a run, runs with several seeds, trials, a corpus, a tokenizer, a model.
+    """Checks a folder that Bertie wrote: a run, runs with several seeds, trials, a corpus, a tokenizer, a model.
 
-    Every byte of every file is compared with what was written; of a run, that what it read is still the same, too.
-    -> {"run", "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when the folder is none of these.
+    Every byte of every file is compared with its checksum. For a run, its inputs must be unchanged too. -> {"run",
+    "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when the folder is none of these.
     """
     folder = Path(folder)
     checks = [_checked(name, look) for name, look in _looks(folder)]
@@ -56,7 +56,7 @@ def verify(folder: Path | str) -> dict[str, Any]:
 
 
 def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
-    """The config a run was made with. Raises DataError when there is none, or it is damaged."""
+    """Returns the config of a run. Raises DataError when it is missing or damaged."""
     try:
         tree = configs.read_yaml(run / CONFIG)
         if "objectives" in tree:
@@ -67,7 +67,7 @@ def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
 
 
 def run_identity(run: Path) -> dict[str, Any]:
-    """What a run says it is: of its results, or, where it has not finished, of its newest checkpoint."""
+    """Returns the fingerprint of a run: from its results, or from its newest checkpoint."""
     if (run / RESULTS).exists():
         results: dict[str, Any] = read_json(run / RESULTS)
         return dict(results.get("identity", {}))
@@ -79,7 +79,7 @@ Look = tuple[str, Callable[[], str]]
 
 
 def _looks(folder: Path) -> Iterator[Look]:
-    """What there is to look at: a name, and a function that says what it found or raises what is wrong."""
+    """Yields the checks: a name, and a function that returns a message or raises an error."""
     if (folder / CONFIG).is_file():
         yield from _run_looks(folder)
     elif seeds := sorted(path.parent for path in folder.glob(f"seed-*/{CONFIG}")):
@@ -115,7 +115,7 @@ def _run_looks(run: Path) -> Iterator[Look]:
 
 
 def _files(folder: Path) -> str:
-    """Compare every file with checksums.json; where there is none, say which files nothing vouches for."""
+    """Compares every file with checksums.json, and lists files without a checksum."""
     if (folder / checksums.CHECKSUMS).exists():
         found = checksums.check(folder, covered=covered)
         if found.damage:
@@ -148,7 +148,7 @@ def _opens(folder: Path) -> str:
 
 
 def _opened(folder: Path) -> tuple[Model, str]:
-    """Open a model as `bertie.load` does; the model and what was found."""
+    """Opens a model as `bertie.load` does, and returns it with a message."""
     model, report = families.load(folder)
     if report.fresh:
         raise DataError(f"Weights are missing in {folder}: {', '.join(sorted(report.fresh)[:3])} ...")
@@ -234,7 +234,7 @@ def _tokenizer(run: Path) -> str:
 
 
 def _corpus(run: Path) -> str:
-    """Every byte of the text and of its token ids, and that they are those the run read."""
+    """Checks every byte of the text and of its token ids, and that they are those of the run."""
     config, identity = run_config(run), run_identity(run)
     if not isinstance(config, PretrainConfig) or not identity:
         return "not recorded"
@@ -257,7 +257,7 @@ def _corpus(run: Path) -> str:
 
 
 def _models_read(run: Path) -> str:
-    """The model the run went on from, and a teacher: that their folders hold what the run read."""
+    """Checks that the folders of the start model and of a teacher are unchanged."""
     config, identity = run_config(run), run_identity(run)
     named = models_named(config) if isinstance(config, PretrainConfig) else {}
     read = {setting: folder for setting, folder in named.items() if identity.get(setting, folder) != folder}
@@ -268,7 +268,7 @@ def _models_read(run: Path) -> str:
 
 
 def shown(report: dict[str, Any]) -> str:
-    """A report of `verify` for people, one line a check."""
+    """Returns a report of `verify` for the terminal, one line per check."""
     width = max(len(check["name"]) for check in report["checks"])
     rows = [
         f"{'ok ' if check['ok'] else 'BAD'}  {check['name']:<{width}}  {check['found']}" for check in report["checks"]
@@ -277,7 +277,8 @@ def shown(report: dict[str, Any]) -> str:
 
 
 def same_data(run: Path, contents: dict[str, Any]) -> None:
-    """Raise DataError unless a run read what `contents` names: corpus, tokenizer, models, by their fingerprints."""
+    """Raises DataError unless the inputs of a run are those in `contents`: corpus, tokenizer, models, by their
+    fingerprints."""
     before = run_identity(run)
     for name, now in contents.items():
         if name in before and json.dumps(before[name]) != json.dumps(now):

@@ -1,11 +1,11 @@
-"""`NativeEncoder`: an encoder's weights laid out for the native library, and a call that runs packed sequences.
+"""`NativeEncoder`: an encoder's weights in the layout of the native library, and a call that runs packed sequences.
 
-    Linear (N, K) -> int8, bf16 or float32 -> panels of the processor's own width -> one call a chunk of sequences
+    Linear (N, K) -> int8, bf16 or float32 -> panels of the processor's vector width -> one call per chunk of sequences
 
-A chunk goes through all layers on one thread, so that its activations stay in that core's cache; chunks go to threads.
-NumPy and ctypes alone: ctypes lets go of the interpreter's lock while the library works.
+A chunk passes all layers on one thread, so that its activations stay in that core's cache. Chunks are distributed over
+threads. Only NumPy and ctypes are used: ctypes releases the interpreter's lock while the library runs.
 
-T tokens · B sequences · N, K output and input features · G groups of input features, each with scales of its own
+T tokens · B sequences · N, K output and input features · G groups of input features, each with its own scales
 """
 
 import ctypes as C
@@ -42,7 +42,7 @@ class FloatLinear:
     bias: Floats
 
     def to_nearest(self) -> "Int8Linear":
-        """The weights as the nearest of 255 values of each output feature, without calibration."""
+        """Returns the weights rounded to the nearest of 255 values of each output feature, without calibration."""
         return Int8Linear(Int8Weight.rows(self.weight), self.bias)
 
     def take(self, outputs: Order, inputs: Order) -> "FloatLinear":
@@ -52,7 +52,7 @@ class FloatLinear:
 
 @dataclass(frozen=True)
 class Int8Linear:
-    """A linear layer in whole numbers. bias (N,): for rows that are read without the weight's shift."""
+    """An int8 linear layer. bias (N,): for rows that are read without the weight's shift."""
 
     weight: Int8Weight
     bias: Floats
@@ -80,7 +80,8 @@ class LayerWeights:
     norms: tuple[Floats, Floats, Floats, Floats]
 
     def grouped(self, order: Order) -> "LayerWeights":
-        """The same layer with the hidden features in this order, and its inner ones in the order of their groups."""
+        """Returns the same layer with the hidden features in this order, and its inner ones in the order of their
+        groups."""
         inner = np.argsort(self.down.weight.group, kind="stable") if isinstance(self.down, Int8Linear) else ALL
         g1, b1, g2, b2 = (norm[order] for norm in self.norms)
         return LayerWeights(
@@ -94,9 +95,9 @@ class LayerWeights:
 
 @dataclass(frozen=True)
 class EncoderWeights:
-    """An encoder: embeddings (E wide), their norm, the projection to H where there is one, the layers in their order.
+    """An encoder: embeddings of size E, their norm, the projection to H where there is one, the layers in order.
 
-    layers: a layer that is passed again and again is the same object each time.
+    layers: a shared layer is the same object each time.
     """
 
     word: Floats
@@ -110,10 +111,10 @@ class EncoderWeights:
     eps: float
 
     def grouped(self) -> tuple["EncoderWeights", Order]:
-        """The same encoder with features in the order of their groups, which the library wants side by side.
+        """Returns the same encoder with features in the order of their groups, which the library needs.
 
-        Returns the order of the hidden features, too: feature i of what comes out is feature order[i] of the model.
-        Raises ValueError where layers disagree about the groups of the hidden features.
+        The second result is the order of the hidden features: output feature i is feature order[i] of the model. Raises
+        ValueError where layers have different groups of the hidden features.
         """
         readers = [
             linear for layer in self.layers for linear in (layer.qkv, layer.up) if isinstance(linear, Int8Linear)
@@ -162,9 +163,9 @@ class _Model(C.Structure):
 
 
 class NativeEncoder:
-    """An encoder in the native library. precision: of the linear layers that are not int8 already.
+    """An encoder in the native library. precision: of the linear layers that are not int8.
 
-    Raises OSError where the library cannot be had, ValueError where this processor lacks the precision.
+    Raises OSError where the library is not available, ValueError where this processor lacks the precision.
     """
 
     def __init__(self, weights: EncoderWeights, precision: Precision = "fp32", *, target: str | None = None) -> None:
@@ -221,7 +222,7 @@ class NativeEncoder:
         return out[:, self._back]
 
     def _keep(self, array: NDArray[Any]) -> int:
-        """The address of a copy that begins with a cache line and lives as long as this object."""
+        """Returns the address of a copy that is aligned to a cache line and lives as long as this object."""
         flat = np.ascontiguousarray(array, array.dtype if array.dtype == np.int8 else np.float32)
         raw = np.empty(flat.nbytes + 64, np.uint8)
         start = -raw.ctypes.data % 64
@@ -275,7 +276,8 @@ class NativeEncoder:
 
 
 def chunks(starts: NDArray[np.int32], most: int = CHUNK) -> list[tuple[int, int]]:
-    """Runs of sequences of at most `most` tokens, or one longer sequence. starts (B + 1,) -> first and end of each"""
+    """Yields groups of sequences of at most `most` tokens, or one longer sequence. starts (B + 1,) -> first and end of
+    each"""
     found, first = list[tuple[int, int]](), 0
     for end in range(1, len(starts)):
         if end > first + 1 and starts[end] - starts[first] > most:
@@ -299,7 +301,7 @@ def _features(linear: Linear) -> tuple[int, int]:
 
 
 def _bf16(x: Floats) -> NDArray[np.uint16]:
-    """Rounded to the nearest even bf16."""
+    """Rounds to the nearest bf16, ties to even."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 

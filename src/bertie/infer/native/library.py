@@ -1,7 +1,7 @@
-"""Builds and opens the native encoder: one shared library for the kind of processor this machine has.
+"""Builds and opens the native encoder: one shared library for the processor of this machine.
 
-Bertie works without it. A library made when the package was installed is used. Otherwise, where there is a C++
-compiler, one is compiled into the user's cache folder at first use, which takes seconds and happens once.
+Bertie works without it. A library made at installation is used. Otherwise, where there is a C++ compiler, the library
+is compiled into the user's cache folder at first use, which takes some seconds.
 """
 
 import ctypes
@@ -34,12 +34,12 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "neon-dotprod": (("asimddp",), ("-march=armv8.2-a+dotprod",)),
     "portable": ((), ()),
 }
-"""Target -> the processor's features it needs, and how it is compiled; the quickest first."""
+"""Target -> the required features of the processor, and the compiler flags; the fastest first."""
 
 
 @cache
 def features() -> frozenset[str]:
-    """What this processor can do, by the names of /proc/cpuinfo; empty where that is not told."""
+    """Returns the features of this processor, by their names in /proc/cpuinfo; empty where this file is missing."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -49,18 +49,18 @@ def features() -> frozenset[str]:
 
 
 def targets(known: Iterable[str] | None = None) -> list[str]:
-    """The targets this processor can run, the quickest first."""
+    """Returns the targets that this processor supports, the fastest first."""
     known = features() if known is None else frozenset(known)
     return [name for name, (needs, _) in TARGETS.items() if known.issuperset(needs)]
 
 
 def found_compiler() -> str | None:
-    """The C++ compiler that $CXX names, or the first one there is."""
+    """Returns the C++ compiler of $CXX, or the first one found."""
     return next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None)
 
 
 def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
-    """Compile the encoder for a target. Raises OSError: no compiler, or one that fails."""
+    """Compiles the encoder for a target. Raises OSError when there is no compiler, or it fails."""
     if (compiler := found_compiler()) is None:
         raise OSError("there is no C++ compiler (c++, g++ or clang++)")
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,17 +80,17 @@ def build(target: str, folder: Path, *, flags: Iterable[str] = ()) -> Path:
 
 @cache
 def source_hash() -> str:
-    """Changes with the sources, so that a library of other ones is not taken."""
+    """Returns a hash of the sources, so that only a matching library is used."""
     return xxhash.xxh3_64_hexdigest(b"".join(path.read_bytes() for path in SOURCES) + " ".join(FLAGS).encode())
 
 
 def cache_folder() -> Path:
-    """Where libraries compiled at first use are kept."""
+    """Returns the folder of libraries compiled at first use."""
     return user_cache() / "native" / f"{platform.machine()}-{source_hash()}"
 
 
 def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
-    """The native encoder, compiled if need be, and its target. Raises OSError where it cannot be had."""
+    """Returns the native encoder, compiled if necessary, and its target. Raises OSError where it is not available."""
     target = target or os.environ.get("BERTIE_NATIVE") or targets()[0]
     return _open(target), target
 
