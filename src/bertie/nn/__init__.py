@@ -1,1 +1,1 @@
-"""Tensors in, tensors out: layouts, attention, embeddings, layers. Knows no task."""
+"""Layers and functions on tensors: layouts, attention, embeddings. They are independent of tasks."""

@@ -1,7 +1,7 @@
-"""Multi-head self-attention: every sequence by itself, on the (B, S) rectangle; the projections on real tokens only.
+"""Multi-head self-attention of each sequence, on the padded (B, S) layout; the projections run on real tokens only.
 
-Three ways to the same numbers: `formula` (softmax(q k^T / sqrt(D) + bias) v, which also shows the probabilities),
-torch's fused SDPA, and, for training on a CPU, groups.py. Vaswani et al. 2017, section 3.2.
+Three implementations give the same numbers: `formula` (softmax(q k^T / sqrt(D) + bias) v, which also returns the
+probabilities), torch's fused SDPA, and, for training on a CPU, groups.py. Vaswani et al. 2017, section 3.2.
 
 B sequences · T real tokens · Q, K query and key positions (S of them) · N heads · D head size · H = N D hidden size
 """
@@ -24,12 +24,12 @@ from bertie.nn.linear import Linear
 def attention_bias(
     layout: Layout, dtype: torch.dtype, *, causal: bool = False, cache: Cache | None = None
 ) -> Tensor | None:
-    """What is added to the scores so that no query sees padding or, if causal, the future. -> (B or 1, 1, Q or 1, K)
+    """Returns the bias of scores that hides padding and, if causal, later tokens. -> (B or 1, 1, Q or 1, K)
 
-    With a cache (whose mask has the new tokens already) the keys are those before too.
+    With a cache (whose mask includes the new tokens), the keys include earlier tokens.
 
-    None where there is nothing to hide. The lowest finite number stands for minus infinity: a row without any token
-    then averages over its padding and stays finite.
+    None where there is nothing to hide. The lowest finite number is used instead of minus infinity: a row without
+    tokens then averages over its padding and stays finite.
     """
     hidden_BNQK = None
     mask_BK = layout.mask() if cache is None else cache.mask()
@@ -51,7 +51,7 @@ def lowest_where(hidden: Tensor, dtype: torch.dtype) -> Tensor:
 def formula(
     q_BNQD: Tensor, k_BNKD: Tensor, v_BNKD: Tensor, bias: Tensor | None, *, scaled: bool = True, dropout_p: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Attention as the paper writes it. -> context (B, N, Q, D), probabilities after dropout (B, N, Q, K)"""
+    """Attention as in the paper. -> context (B, N, Q, D), probabilities after dropout (B, N, Q, K)"""
     scores_BNQK = (q_BNQD / sqrt(q_BNQD.shape[-1]) if scaled else q_BNQD) @ k_BNKD.mT
     if bias is not None:
         scores_BNQK = scores_BNQK + bias
@@ -60,10 +60,10 @@ def formula(
 
 
 class MultiHeadAttention(nn.Module):
-    """What attention to oneself and to another sequence share: the projections, and the heads between them.
+    """The base of self-attention and cross-attention: the projections, and the attention between them.
 
-    head_size: None where the heads together are as wide as the hidden states. bias: of query, key and value. scaled:
-    whether scores are divided by the root of the head size.
+    head_size: None where the heads together have the hidden size. bias: of query, key and value. scaled: whether scores
+    are divided by the square root of the head size.
     """
 
     projections: ClassVar[Mapping[str, int]]  # name -> how many of query, key and value it makes, one upon the other
@@ -112,10 +112,10 @@ class SelfAttention(MultiHeadAttention):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for.
+        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) on request.
 
-        With a cache, hidden is what follows what the cache holds, and is added to it. Groups stand in for a bias where
-        attention is to go group by group; there is no cache and nothing is shown then.
+        With a cache, hidden follows the tokens in the cache, and is added to it. Groups replace a bias for grouped
+        attention, which has no cache and returns no probabilities.
         """
         if isinstance(bias, Groups):
             dropout_p = self.dropout_p if self.training else 0.0
@@ -127,7 +127,7 @@ class SelfAttention(MultiHeadAttention):
 
 
 class CrossAttention(MultiHeadAttention):
-    """Attention to another sequence, as a decoder's to what the encoder read. Vaswani et al. 2017, 3.2.3."""
+    """Attention to another sequence, as of a decoder to the encoder's output. Vaswani et al. 2017, 3.2.3."""
 
     projections: ClassVar = {"query": 1, "kv": 2}
     query: Linear
@@ -144,9 +144,9 @@ class CrossAttention(MultiHeadAttention):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, Q, H), memory (T', H) or (B, K, H) -> as hidden; probabilities (B, N, Q, K) when asked.
+        """hidden (T, H) or (B, Q, H), memory (T', H) or (B, K, H) -> as hidden; probabilities (B, N, Q, K) on request.
 
-        With a cache the memory is read once: its keys and values stay.
+        With a cache, the keys and values of the memory are computed once.
         """
         (q_BNQD,) = split_heads(layout.rectangle(self.query(hidden)), 1, self.num_heads)
         if cache is not None and cache.memory is not None:
@@ -159,7 +159,7 @@ class CrossAttention(MultiHeadAttention):
 
 
 def split_heads(fused_BSPH: Tensor, parts: int, num_heads: int) -> tuple[Tensor, ...]:
-    """What a fused projection of several parts gives, (B, S, parts * N * D) -> one (B, N, S, D) for each part."""
+    """Splits the output of a fused projection, (B, S, parts * N * D) -> one (B, N, S, D) for each part."""
     parts_BSPND = fused_BSPH.view(*fused_BSPH.shape[:2], parts, num_heads, -1)
     # one contiguous copy per part: ten times as fast on a CPU as permuting all at once
     return tuple(x_BSND.transpose(1, 2).contiguous() for x_BSND in parts_BSPND.unbind(2))
@@ -175,7 +175,7 @@ def attend(
     dropout_p: float = 0.0,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Attention by whichever way is quicker. -> context (B, N, Q, D), the probabilities (B, N, Q, K) when asked for"""
+    """Attention by the faster implementation. -> context (B, N, Q, D), the probabilities (B, N, Q, K) on request"""
     if output_attentions or _slow_fused(q_BNQD):
         context_BNQD, probs = formula(q_BNQD, k_BNKD, v_BNKD, bias, scaled=scaled, dropout_p=dropout_p)
         return context_BNQD, probs if output_attentions else None
@@ -184,5 +184,5 @@ def attend(
 
 
 def _slow_fused(q: Tensor) -> bool:
-    """On a CPU the backward of SDPA takes four to six times as long as the formula's, and it has no dropout."""
+    """On a CPU, the backward pass of SDPA takes four to six times as long as the formula's, and it has no dropout."""
     return q.device.type == "cpu" and q.requires_grad

@@ -1,4 +1,4 @@
-"""Two LSTMs with projections, one from left to right and one from right to left, run side by side.
+"""Two LSTMs with projections, forward and backward, computed together.
 
     cell  = forget * cell + input * tanh(new)      clipped
     state = W (output * tanh(cell))                clipped; narrower than the cell
@@ -17,7 +17,7 @@ from bertie.nn.linear import Linear
 
 
 class BiLSTM(nn.Module):
-    """One layer. Weights hold both directions, forward first; gates lie in torch's order: input, forget, new, output.
+    """One layer. Weights have both directions, forward first; gates are in torch's order: input, forget, new, output.
 
     clip: of cells and of states, 0 for none.
     """
@@ -30,7 +30,7 @@ class BiLSTM(nn.Module):
         self.down = Linear(cells, 2 * size, bias=False, parts=2)
 
     def forward(self, hidden: Tensor, layout: Layout, mirror_BS: Tensor) -> Tensor:
-        """hidden (T, 2 P) or (B, S, 2 P): what the left-to-right LSTM reads, then the other -> the same shape.
+        """hidden (T, 2 P) or (B, S, 2 P): the input of the forward LSTM, then of the backward LSTM -> the same shape.
 
         mirror_BS: `mirror(layout)`.
         """
@@ -42,7 +42,7 @@ class BiLSTM(nn.Module):
         return layout.flat(torch.cat([forward_BSP, turn(backward_BSP, mirror_BS)], -1))
 
     def _run(self, gates_S2BG: Tensor) -> Tensor:
-        """What the inputs say of the gates at every step, (S, 2, B, 4 C) -> states (S, 2, B, P)"""
+        """The inputs' part of the gates at every step, (S, 2, B, 4 C) -> states (S, 2, B, P)"""
         dtype, (steps, _, batch, _) = gates_S2BG.dtype, gates_S2BG.shape
         state_2PG = self.state.weight.to(dtype).unflatten(0, (2, -1)).mT  # type: ignore[no-untyped-call]
         down_2CP = self.down.weight.to(dtype).unflatten(0, (2, -1)).mT  # type: ignore[no-untyped-call]
@@ -64,12 +64,12 @@ def _clip(x: Tensor, limit: float) -> Tensor:
 
 
 def mirror(layout: Layout) -> Tensor:
-    """Where each place of a rectangle is when every sequence is turned around; padding stays. -> (B, S) int64"""
+    """Returns the index of each position when every sequence is reversed; padding stays in place. -> (B, S) int64"""
     mask_BS = layout.mask()
     places_BS = torch.arange(mask_BS.shape[1], device=mask_BS.device).expand(mask_BS.shape)
     return torch.where(mask_BS, mask_BS.sum(1, keepdim=True) - 1 - places_BS, places_BS)
 
 
 def turn(x_BSX: Tensor, mirror_BS: Tensor) -> Tensor:
-    """Every sequence from its end to its start."""
+    """Reverses every sequence."""
     return x_BSX.gather(1, mirror_BS[:, :, None].expand(x_BSX.shape))

@@ -1,7 +1,8 @@
-"""Block-sparse attention: each block of tokens sees its neighbours, the first and the last, and a few at random.
+"""Block-sparse attention: each block of tokens attends to its neighbors, the first and the last, and a few random
+blocks.
 
-Zaheer et al. 2020, section 2, internal construction (ITC): first and last block are global, they see all and all see
-them; no tokens are added for it.
+Zaheer et al. 2020, section 2, internal construction (ITC): the first and the last block are global, they attend to all
+blocks and all blocks attend to them. No tokens are added.
 
     block   0 1 2 3 4 5 6 7 8
       0     # # # # # # # # #     global
@@ -9,8 +10,8 @@ them; no tokens are added for it.
       2     # # # # . . ? . #
       3     # ? # # # . . . #     time and memory grow with the length, not with its square
 
-B sequences · S longest sequence, as whole blocks · N heads · D head size · C blocks of b tokens · R random blocks
-M blocks that are not global (C - 2) · P places of a block's list of blocks to look at (5 + R)
+B sequences · S longest sequence, as whole blocks · N heads · D head size · C blocks of b tokens · R random blocks M
+blocks that are not global (C - 2) · P entries of a block's list of blocks (5 + R)
 """
 
 from collections.abc import Sequence
@@ -32,11 +33,11 @@ PAPER_LENGTHS = (1024, 3072, 4096)  # for these the release draws as in its expe
 
 
 class BlockSparseAttention(SelfAttention):
-    """Window, random and global blocks; full attention where the sequences are too short for that to be less.
+    """Window, random and global blocks; full attention for short sequences, where this would not save anything.
 
-    As in `transformers`: random blocks are drawn from `seed`, the layer's number, in training; in evaluation they all
-    are the first block, which then counts so many times more. Sparse attention has no dropout. Which blocks there are,
-    and which is last, follows the longest sequence of the batch.
+    As in `transformers`, random blocks are drawn from `seed`, the layer's number, in training. In evaluation, all of
+    them are the first block, which then counts several times. Sparse attention has no dropout. The number of blocks,
+    and which one is the last, depend on the longest sequence of the batch.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class BlockSparseAttention(SelfAttention):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for.
+        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities (B, N, Q, K) on request.
 
-        Raises UsageError for a cache that grows longer than what is attended to in full: which blocks there are, and
-        which is the last, would be others with each token.
+        Raises UsageError for a cache that is longer than the limit of full attention, since the blocks would change
+        with each token.
         """
         shortest = (5 + 2 * self.num_random) * self.block_size
         if cache is not None and bias is not None and bias.shape[-1] > shortest:
@@ -116,8 +117,8 @@ def block_sparse_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """mask_BS bool, real tokens; random_NMR int64, random blocks of every block but the global two; C is at least 5.
 
-    -> context (B, N, S, D), and the probabilities (B, N, Q, K) when asked for. A block that is listed twice, at random
-    and by its place, counts twice; its probability is shown once, as in `transformers`.
+    -> context (B, N, S, D), and the probabilities (B, N, Q, K) on request. A block that is listed twice, at random and
+    by its position, counts twice; its probability is returned once, as in `transformers`.
     """
     batch, heads, length, size = q_BNSD.shape
     blocks = random_NMR.shape[1] + 2
@@ -160,9 +161,10 @@ def block_sparse_attention(
 
 
 def _lists(random_NMR: Tensor) -> tuple[Tensor, Tensor]:
-    """The blocks every block but the global two looks at. -> their numbers (N, M, P), which of them count (M, P)
+    """Returns the blocks that every block but the global two attends to: their numbers (N, M, P), which of them count
+    (M, P).
 
-    First, its window, last, random ones; a block beside a global one has that in its window already.
+    First, its window, last, random ones; a block next to a global one has it in its window already.
     """
     heads, middle, num_random = random_NMR.shape
     at_M1 = torch.arange(1, middle + 1, device=random_NMR.device)[:, None]
@@ -176,10 +178,10 @@ def _lists(random_NMR: Tensor) -> tuple[Tensor, Tensor]:
 def random_blocks(
     num_blocks: int, num_random: int, num_heads: int, *, block_size: int, max_length: int, seed: int | None
 ) -> NDArray[np.int64]:
-    """The blocks that every block but the first and the last sees at random, for each head. -> (N, M, R)
+    """Returns the random blocks of every block but the first and the last, for each head. -> (N, M, R)
 
-    The same numbers as `transformers` (modeling_big_bird.py) draws from numpy's global generator, here from one of its
-    own. seed None: all zeros, what evaluation uses. max_length: positions of the model.
+    They are the numbers that `transformers` (modeling_big_bird.py) draws from numpy's global generator, here from a
+    separate one. seed None: all zeros, as in evaluation. max_length: positions of the model.
     """
     if seed is None:
         return np.zeros((num_heads, num_blocks - 2, num_random), np.int64)
@@ -201,7 +203,8 @@ def random_blocks(
 
 
 def _allowed_in_paper(row: int, num_blocks: int, last: int) -> NDArray[np.int64]:
-    """The blocks of the first 1,024 tokens a block draws from; that it sees some of them anyway is the release's."""
+    """Returns the candidates among the blocks of the first 1,024 tokens. As in BigBird's code, some are in the window
+    anyway."""
     inner = np.arange(1, num_blocks - 1)
     if row <= 2:
         return inner[row + 1 : last]
@@ -213,7 +216,7 @@ def _allowed_in_paper(row: int, num_blocks: int, last: int) -> NDArray[np.int64]
 
 
 def _seen(row: int, among: int) -> set[int]:
-    """Of the first so many blocks those a block does not draw: the ends, its neighbours, what sees it anyway."""
+    """Returns the blocks among the first ones that a block does not draw: the ends, its neighbors, its window."""
     across = {1: {among - 2}, among - 2: {1}}.get(row, set())
     return {0, row - 1, row, row + 1, among - 1} | across
 

@@ -22,9 +22,9 @@ Activation = Callable[[Tensor], Tensor]
 
 
 class BottleneckLayer(nn.Module):
-    """As nn/layer.py's Layer, but attention and several feed-forward networks run `bottleneck_size` wide.
+    """As nn/layer.py's Layer, but attention and several feed-forward networks have the size `bottleneck_size`.
 
-    narrow_attention: all that attention reads has passed the bottleneck, values too (the paper's tiny model).
+    narrow_attention: whether all inputs of attention pass the bottleneck, including values (the paper's tiny model).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class BottleneckLayer(nn.Module):
     def forward(
         self, hidden: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities when asked for."""
+        """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities on request."""
         narrow = self.input_norm(self.input(hidden))
         if self.narrow_attention:
             seeking, given = narrow, narrow
@@ -81,7 +81,7 @@ class BottleneckLayer(nn.Module):
 
 
 class BottleneckAttention(nn.Module):
-    """Self-attention whose queries and keys are made from one vector, its values from another."""
+    """Self-attention with queries and keys from one vector, and values from another."""
 
     def __init__(self, size: int, value_size: int, num_heads: int, *, dropout_p: float = 0.0) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class BottleneckAttention(nn.Module):
     def forward(
         self, seeking: Tensor, given: Tensor, layout: Layout, bias: Tensor | None, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """seeking (..., b), given (..., b or H) -> (..., b), and the probabilities (B, N, Q, K) when asked for."""
+        """seeking (..., b), given (..., b or H) -> (..., b), and the probabilities (B, N, Q, K) on request."""
         fused = torch.cat([self.qk(seeking), self.value(given)], -1)
         q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(fused), 3, self.num_heads)
         dropout_p = self.dropout_p if self.training else 0.0

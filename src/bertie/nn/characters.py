@@ -1,10 +1,10 @@
-"""Words as characters, and a vector from these: convolutions of several widths, the largest of each, highway layers.
+"""Word vectors from characters: convolutions of several widths, max pooling, highway layers.
 
-    w-o-r-d -> 50 character vectors -> filters of 1 to 7 characters -> max over places -> highway -> projection
+    w-o-r-d -> 50 character vectors -> filters of 1 to 7 characters -> max over positions -> highway -> projection
 
 Kim et al. 2016; Peters et al. 2018 (ELMo), section 4.
 
-T words · C characters a word · F filters in all · P size of a word's vector
+T words · C characters per word · F filters in total · P size of a word's vector
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,7 +22,8 @@ SENTENCE = {"<S>": SENTENCE_START, "</S>": SENTENCE_END}  # words of one charact
 
 
 def character_ids(words: Iterable[str], *, length: int = 50) -> Tensor:
-    """Words spelled in bytes, between marks of their start and end. -> (T, length) int64; longer ones are cut."""
+    """Returns the bytes of words, with markers of their start and end. -> (T, length) int64; longer words are
+    truncated."""
     rows = []
     for word in words:
         spelled = (
@@ -34,7 +35,7 @@ def character_ids(words: Iterable[str], *, length: int = 50) -> Tensor:
 
 
 class CharacterCNN(nn.Module):
-    """filters: (width, how many) of each kind. A word that stands several times in a batch is read once."""
+    """filters: (width, number) of each kind. A word that occurs several times in a batch is computed once."""
 
     def __init__(
         self, size: int, *, characters: int, character_size: int, filters: Sequence[tuple[int, int]], highways: int
@@ -65,7 +66,7 @@ class CharacterCNN(nn.Module):
 
 
 class _Convolution(nn.Conv1d):
-    """In x's dtype, as Linear."""
+    """In x's dtype, as `Linear`."""
 
     def forward(self, x: Tensor) -> Tensor:
         bias = None if self.bias is None else self.bias.to(x.dtype)

@@ -1,7 +1,7 @@
 """Dropout; probability 0 and evaluation cost nothing.
 
-torch's own draws one float per element on one core: at BERT-BASE it takes longer than the matrix products around it.
-On a CPU 16 random bits per element are enough, which numpy makes about ten times as fast (docs/LOG.md).
+torch's dropout draws one float per element on one core. For BERT-base, this takes longer than the surrounding matrix
+products. On a CPU, 16 random bits per element are enough, which numpy draws about ten times as fast (docs/LOG.md).
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,15 @@ from torch import Tensor
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
-    """Zero each element with probability p and scale the rest by 1 / (1 - p), in training only. (...) -> (...)"""
+    """Sets each element to zero with probability p and scales the rest by 1 / (1 - p), in training only. (...) ->
+    (...)"""
     if not training or p == 0:
         return x
     return x * keep_mask(x, p) if _quick(x) else F.dropout(x, p)
 
 
 def add_dropout(residual: Tensor, x: Tensor, p: float, training: bool) -> Tensor:
-    """residual + dropout(x), in one pass over memory. (...), (...) -> (...)"""
+    """Returns residual + dropout(x), in one pass over memory. (...), (...) -> (...)"""
     if not training or p == 0:
         return residual + x
     if not _quick(x):
@@ -36,7 +37,7 @@ def _quick(x: Tensor) -> bool:
 
 
 class _AddKept(torch.autograd.Function):
-    """addcmul, whose own backward reads the mask twice."""
+    """addcmul with a backward pass that reads the mask once instead of twice."""
 
     @staticmethod
     def forward(ctx: Any, residual: Tensor, x: Tensor, mask: Tensor) -> Tensor:
@@ -50,16 +51,16 @@ class _AddKept(torch.autograd.Function):
 
 
 def keep_mask(x: Tensor, p: float) -> Tensor:
-    """0 with probability p, else 1 / (1 - p), in x's shape and dtype; p is kept to 1 / 65,536."""
+    """Returns 0 with probability p, else 1 / (1 - p), in x's shape and dtype; p is exact to 1 / 65,536."""
     keep = DropoutMask(p)
     return keep.draw(x.shape, x.dtype, keep.scale)
 
 
 class DropoutMask:
-    """Which elements dropout keeps, drawn a tensor at a time, each with probability 1 - p.
+    """The elements that dropout keeps, drawn one tensor at a time, each with probability 1 - p.
 
-    The seed of its numpy generator is drawn from torch's default one, so that torch.manual_seed decides. scale: what
-    those that are kept are to be multiplied by.
+    The seed of its numpy generator is drawn from torch's default one, so that torch.manual_seed determines it. scale:
+    the factor of kept elements.
     """
 
     def __init__(self, p: float) -> None:
@@ -68,10 +69,10 @@ class DropoutMask:
         self.generator = np.random.Generator(np.random.SFC64(int(torch.randint(2**63 - 1, ()))))
 
     def draw(self, shape: Sequence[int], dtype: torch.dtype, kept: float = 1.0) -> Tensor:
-        """A tensor that is `kept` where an element is kept, else 0.
+        """Returns a tensor that is `kept` where an element is kept, else 0.
 
-        The random bits turn into it where they lie, by arithmetic on 16-bit integers: a comparison that writes bf16
-        makes a tensor of bool first, and takes three times as long.
+        The random bits are converted in place by arithmetic on 16-bit integers. A comparison that writes bf16 first
+        makes a tensor of bool, and takes three times as long.
         """
         count = prod(shape)
         words = self.generator.integers(0, 2**64 - 1, -(-count // 4), dtype=np.uint64, endpoint=True)

@@ -13,11 +13,11 @@ from bertie.nn.positions import sines
 
 
 class Embeddings(nn.Module):
-    """The sum of a token's, its position's and its segment's vector, then norm and dropout.
+    """The sum of the vectors of a token, its position and its segment, then norm and dropout.
 
-    With `embedding_size` below `hidden_size` the sum is projected up (factorized embeddings, Lan et al. 2019, 3.1);
-    with `project` also where they are equal. With `trigram` it is the token's vector that is projected, together with
-    its neighbours' (Sun et al. 2020, 3.1). rescale: token vectors times the root of the size.
+    With `embedding_size` below `hidden_size`, the sum is projected up (factorized embeddings, Lan et al. 2019, 3.1);
+    with `project` also where they are equal. With `trigram`, the token's vector is projected together with its
+    neighbors' (Sun et al. 2020, 3.1). rescale: whether token vectors are multiplied by the square root of the size.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Embeddings(nn.Module):
 
 
 def with_neighbours(x: Tensor, layout: Layout) -> Tensor:
-    """Beside each token's vector the next and the previous one; zeros where the sequence ends. (..., E) -> (..., 3 E)
+    """Concatenates each token's vector with the next and the previous one; zeros at the ends. (..., E) -> (..., 3 E)
 
-    Padding counts as the end, so that a sequence is read in a batch as it is alone.
+    Padding counts as the end, so that a sequence in a batch gives the same result as alone.
     """
     x_BSE = layout.rectangle(x) * layout.mask()[..., None]
     following, previous = F.pad(x_BSE[:, 1:], (0, 0, 0, 1)), F.pad(x_BSE[:, :-1], (0, 0, 1, 0))
@@ -83,7 +83,7 @@ def with_neighbours(x: Tensor, layout: Layout) -> Tensor:
 
 
 def positions_after_pad(input_ids: Tensor, layout: Layout, pad_token_id: int) -> Tensor:
-    """Positions pad_token_id + 1, + 2 ... of every sequence; a pad token in a text stays at its id and is not counted.
+    """Returns positions pad_token_id + 1, + 2 ...; a pad token in a text has its id as position and is not counted.
 
     input_ids (T,) packed or (B, S) padded -> the same shape. Liu et al. 2019; fairseq's utils.make_positions.
     """

@@ -1,10 +1,10 @@
-"""Attention for training on a CPU: sequences of like length share a rectangle as wide as they need.
+"""Attention for training on a CPU: sequences of similar length form a padded group of the smallest possible width.
 
-    packed rows -> one copy -> cells of all groups -> attention, a group at a time -> cells -> one copy -> packed rows
+    packed rows -> one copy -> cells of all groups -> attention, group by group -> cells -> one copy -> packed rows
 
-A group's width is a multiple of 32, what a vector register holds in bf16: the softmax of a row of 56 takes three times
-as long as that of one of 64, and few widths mean few shapes that kernels must be made for (docs/LOG.md). The plain twin
-is `attention.formula` on the (B, S) rectangle (tests/twins/test_grouped_attention.py).
+A group's width is a multiple of 32, the size of a vector register in bf16. The softmax of a row of 56 takes three times
+as long as that of one of 64, and few widths mean few compiled kernels (docs/LOG.md). The reference implementation is
+`attention.formula` on the padded (B, S) layout (tests/twins/test_grouped_attention.py).
 
 T tokens · R rows, T or some more · B sequences · b of them in a group, S its width · N heads · D head size
 """
@@ -28,7 +28,7 @@ SCORES = 1 << 22  # scores worked on at a time: 8 MiB in bf16
 
 @dataclass(frozen=True)
 class Group:
-    """b sequences in a rectangle of width S. first: cells of the groups before. bias (b, 1, 1, S): hides padding."""
+    """b sequences, padded to width S. first: cells of the groups before. bias (b, 1, 1, S): hides padding."""
 
     first: int
     size: int
@@ -38,7 +38,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a packed layout; and which cell or row everything comes from, of head size D each, int32.
+    """The groups of a packed layout, and the origin of each cell and row, of head size D each, int32.
 
     A cell of queries, keys and values is at (group, which of the three, b, N, S), one of context at (group, b, N, S).
     """
@@ -55,7 +55,7 @@ class Groups:
 
     @classmethod
     def of(cls, layout: Packed, num_heads: int, dtype: torch.dtype) -> "Groups":
-        """Widths ascending; within a width the order of the batch. dtype: of the scores"""
+        """Returns groups by increasing width; within a width in the order of the batch. dtype: of the scores"""
         lengths_B, starts_B = layout.lengths.numpy(), layout.cu_seqlens[:-1].numpy().astype(np.int64)
         widths_B = -(-lengths_B // WIDTH) * WIDTH
         heads_N1 = np.arange(num_heads)[:, None]
@@ -99,12 +99,12 @@ class Groups:
 
     @property
     def scores(self) -> int:
-        """How many there are, all groups."""
+        """The number of cells of all groups."""
         return self.num_heads * sum(group.size * group.width**2 for group in self.groups)
 
     @property
     def largest(self) -> int:
-        """How many there are in the largest group."""
+        """The number of cells of the largest group."""
         return self.num_heads * max(group.size * group.width**2 for group in self.groups)
 
 
@@ -113,7 +113,7 @@ def _index(numbers: NDArray[np.int64]) -> Tensor:
 
 
 def grouped(layout: Layout, hidden: Tensor, num_heads: int) -> Groups | None:
-    """The groups of a layout where attention by groups is the quickest way: packed, on a CPU, with gradients."""
+    """Returns the groups of a layout where grouped attention is the fastest: packed, on a CPU, with gradients."""
     quick = hidden.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling()
     if not (quick and isinstance(layout, Packed) and layout.num_tokens):
         return None
@@ -121,7 +121,7 @@ def grouped(layout: Layout, hidden: Tensor, num_heads: int) -> Groups | None:
 
 
 def grouped_attention(qkv: Tensor, groups: Groups, *, scaled: bool = True, dropout_p: float = 0.0) -> Tensor:
-    """Self-attention of every sequence by itself. qkv (R, 3 N D) -> context (R, N D), zeros behind the last token"""
+    """Self-attention of each sequence. qkv (R, 3 N D) -> context (R, N D), zeros after the last token"""
     size = qkv.shape[1] // (3 * groups.num_heads)
     context: Tensor = _GroupedAttention.apply(qkv, groups, 1 / sqrt(size) if scaled else 1.0, dropout_p)  # type: ignore[no-untyped-call]
     return context
@@ -202,7 +202,7 @@ def _qkv(x: Tensor, group: Group, heads: int) -> tuple[Tensor, ...]:
 
 
 def _to_rows(cells: Tensor, index: Tensor, layout: Packed) -> Tensor:
-    """(cells, D) -> the pieces of R rows, zeros behind the last token's"""
+    """(cells, D) -> the parts of R rows, zeros after the last token's"""
     real = len(index)
     rows = cells.new_empty(real // layout.num_tokens * layout.num_rows, cells.shape[1])
     torch.index_select(cells, 0, index, out=rows[:real])

@@ -1,4 +1,4 @@
-"""One function initializes a model; until then its modules may be shapes without values."""
+"""Initialization of a model. Until then, its modules may be shapes without values."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -27,10 +27,10 @@ class _Undrawn(TorchFunctionMode):
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Make modules on the meta device: shapes without memory, whose values are set later.
+    """Context in which modules are made on the meta device: shapes without memory, whose values are set later.
 
-    Torch's modules draw random values when they are made. On the meta device that computes nothing, yet the first draw
-    imports torch's compiler, which takes longer than all else that a small prediction does.
+    Torch's modules draw random values when they are made. On the meta device this computes nothing, but the first draw
+    imports torch's compiler, which takes longer than all other parts of a small prediction.
     """
     with torch.device("meta"), _Undrawn():
         yield
@@ -39,14 +39,14 @@ def shapes_only() -> Iterator[None]:
 def initialize(
     module: nn.Module, *, std: float = 0.02, seed: int = 0, only: set[str] | None = None, stds: Stds | None = None
 ) -> None:
-    """Give every parameter of `module` (or those named in `only`) its first value, as BERT's release does.
+    """Initializes every parameter of `module` (or those named in `only`), as google-research/bert does.
 
-    Matrices: normal with standard deviation `std` (0.02), cut at two of them (modeling.py, create_initializer), so
-    that what comes out deviates by 0.88 `std`. Biases 0, norm weights 1. Each parameter draws from a generator of
-    (seed, its name): the same seed gives the same encoder, whatever heads stand beside it.
+    Matrices: normal with standard deviation `std` (0.02), truncated at two of them (modeling.py, create_initializer),
+    so that the result deviates by 0.88 `std`. Biases 0, norm weights 1. Each parameter draws from a generator of (seed,
+    its name): the same seed gives the same encoder, whatever its heads.
 
-    stds: pattern -> the deviation of a normal that is not cut, or one for each matrix fused in a parameter, where a
-    family was published with other first values; the first pattern found in a name counts.
+    stds: pattern -> the deviation of a normal that is not truncated, or one for each matrix fused in a parameter, for
+    families with another initialization; the first pattern found in a name counts.
     """
     for name, parameter in module.named_parameters():
         if only is not None and name not in only:

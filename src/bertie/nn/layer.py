@@ -29,8 +29,9 @@ ACTIVATIONS |= GATES  # where there is no gate, as in a head: the gate's own
 class Layer(nn.Module):
     """A transformer encoder layer. norm "post": norm(x + f(x)), as BERT; "pre": x + f(norm(x)).
 
-    attention: which tokens see which (attention.py, window.py, blocks.py), which reads `seen`. dropout_inside: between
-    the feed-forward network's two matrices too.
+    attention: full, windowed or block-sparse (attention.py, window.py, blocks.py), with the mask `seen`.
+    dropout_inside:
+    whether dropout is also applied between the feed-forward network's two matrices.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Layer(nn.Module):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities when asked for."""
+        """hidden (T, H) or (B, S, H) -> the same shape, and the attention probabilities on request."""
         hidden, probs = self.attend(hidden, layout, seen, cache=cache, output_attentions=output_attentions)
         return self.feed_forward(hidden), probs
 
@@ -104,7 +105,7 @@ class Layer(nn.Module):
 
 
 class DecoderLayer(Layer):
-    """A layer that attends, between its halves, to what an encoder read (its memory). Pre-norm. Raffel et al. 2020."""
+    """A layer that attends to an encoder's output (its memory) between its halves. Pre-norm. Raffel et al. 2020."""
 
     def __init__(self, hidden_size: int, intermediate_size: int, *, cross_attention: nn.Module, **options: Any) -> None:
         super().__init__(hidden_size, intermediate_size, **options)
@@ -123,7 +124,7 @@ class DecoderLayer(Layer):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """As `forward`, with the memory (B, K, H); the probabilities of both attentions when asked for."""
+        """As `forward`, with the memory (B, K, H); the probabilities of both attentions on request."""
         hidden, probs = self.attend(hidden, layout, bias, cache=cache, output_attentions=output_attentions)
         x, cross_probs = self.cross_attention(
             self.cross_norm(hidden),

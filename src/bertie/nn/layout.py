@@ -1,10 +1,10 @@
-"""How the sequences of a batch lie in memory: `Packed` end to end, or `Padded` in a rectangle.
+"""The layout of the sequences of a batch in memory: `Packed`, concatenated, or `Padded`, one per row.
 
-Only attention looks at a layout's shape; every token-wise layer runs on whatever leading dimensions the hidden states
-have: (T, H) when packed, (B, S, H) when padded.
+Only attention depends on the layout. Every token-wise layer runs on any leading dimensions of the hidden states:
+(T, H) when packed, (B, S, H) when padded.
 
-A packed batch has another T every time, and libraries of matrix products compile, tune or plan anew for each shape they
-have not met. So the encoder runs on T rounded up to one of few sizes: `rounded` says which, `Packed.roomy` makes room.
+A packed batch has another T each time, and libraries of matrix products compile or tune again for each new shape. So
+the encoder runs on T rounded up to one of few sizes: `rounded` computes it, and `Packed.roomy` adds the rows.
 
 B sequences · T real tokens of the batch · S longest sequence · H hidden size
 """
@@ -22,7 +22,8 @@ from bertie.errors import UsageError
 
 
 def rounded(rows: int) -> int:
-    """The next of 16 sizes from each power of two to the next: at most a sixteenth more, a fortieth on average."""
+    """Returns the next of 16 sizes from each power of two to the next: at most a sixteenth more, a fortieth on
+    average."""
     step = 1 << max(0, rows.bit_length() - 5)
     return -(-rows // step) * step
 
@@ -33,16 +34,16 @@ def with_rows(x: Tensor, rows: int) -> Tensor:
 
 
 def where(mask: Tensor, device: torch.device) -> Tensor:
-    """Where a mask in main memory is true, as places in it flattened, on `device`. -> (N,) int64
+    """Returns the flattened positions where a mask in main memory is true, on `device`. -> (N,) int64
 
-    Indexing with a mask that lies on an accelerator would wait for it, to know N.
+    Indexing with a mask on an accelerator would wait for it, to know N.
     """
     return mask.flatten().nonzero()[:, 0].to(device, non_blocking=True)
 
 
 @dataclass(frozen=True)
 class Padded:
-    """A rectangle of B rows. attention_mask (B, S) bool, true on real tokens, which stand first in their row."""
+    """A padded layout of B rows. attention_mask (B, S) bool, true for real tokens, which are first in their row."""
 
     attention_mask: Tensor
 
@@ -52,10 +53,10 @@ class Padded:
 
     @classmethod
     def of(cls, input_ids: Tensor, attention_mask: Tensor | None) -> "Padded":
-        """The layout of a user's batch; without a mask (B, S) all tokens are real.
+        """Returns the layout of a user's batch; without a mask (B, S), all tokens are real.
 
-        Raises UsageError for padding before a token. On an accelerator that is looked up outside of training alone,
-        where nobody waits for the answer.
+        Raises UsageError for padding before a token. On an accelerator, this is checked outside of training only, where
+        waiting for the result does no harm.
         """
         layout = cls(input_ids.new_ones(input_ids.shape[:2]) if attention_mask is None else attention_mask)
         if attention_mask is not None and attention_mask.device.type != "cpu" and not torch.is_grad_enabled():
@@ -74,28 +75,28 @@ class Padded:
 
     @property
     def max_seqlen(self) -> int:
-        """S, the width of the rectangle."""
+        """The width S of the rows."""
         return self.attention_mask.shape[1]
 
     @cached_property
     def full(self) -> bool:
-        """Whether no row has padding; not looked up on an accelerator, where the answer would cost a wait."""
+        """Whether no row has padding. On an accelerator it is not checked, since that would wait for the result."""
         return self.attention_mask.device.type == "cpu" and bool(self.attention_mask.all())
 
     def to(self, device: torch.device | str) -> "Padded":
-        """The same layout on another device."""
+        """Returns the same layout on another device."""
         return Padded(self.attention_mask.to(device, non_blocking=True))
 
     def position_ids(self) -> Tensor:
-        """Positions 0, 1, 2 ... of every row. -> (1, S) int64"""
+        """Returns positions 0, 1, 2 ... of every row. -> (1, S) int64"""
         return torch.arange(self.attention_mask.shape[1], device=self.attention_mask.device)[None]
 
     def roomy(self) -> "Padded":
-        """The layout an encoder runs on: a rectangle is left as it is."""
+        """Returns the layout that an encoder runs on, which is this one."""
         return self
 
     def fill(self, tokens: Tensor) -> Tensor:
-        """tokens as they are: there are no rows behind a rectangle's."""
+        """Returns tokens unchanged, since there are no additional rows."""
         return tokens
 
     def real(self, tokens: Tensor) -> Tensor:
@@ -103,20 +104,20 @@ class Padded:
         return tokens
 
     def first(self, hidden: Tensor) -> Tensor:
-        """The hidden state of each sequence's first token, [CLS]. hidden (B, S, H) -> (B, H)"""
+        """Returns the hidden state of each sequence's first token, [CLS]. hidden (B, S, H) -> (B, H)"""
         return hidden[:, 0]
 
     def last(self, hidden: Tensor) -> Tensor:
-        """The hidden state of each sequence's last token. hidden (B, S, H) -> (B, H)"""
+        """Returns the hidden state of each sequence's last token. hidden (B, S, H) -> (B, H)"""
         ends = self.mask().sum(1) - 1
         return hidden[torch.arange(len(ends), device=ends.device), ends]
 
     def mask(self) -> Tensor:
-        """(B, S) bool, true on real tokens."""
+        """Returns the mask (B, S) bool, true for real tokens."""
         return self.attention_mask.bool()
 
     def rectangle(self, tokens: Tensor) -> Tensor:
-        """tokens (B, S, ...) -> (B, S, ...): a padded batch is one already."""
+        """tokens (B, S, ...) -> (B, S, ...): a padded batch does not change."""
         return tokens
 
     def flat(self, rectangle: Tensor) -> Tensor:
@@ -126,10 +127,10 @@ class Padded:
 
 @dataclass(frozen=True)
 class Packed:
-    """B sequences end to end without padding. cu_seqlens (B + 1,) int32, starts and the end T; max_seqlen = S.
+    """B sequences, concatenated without padding. cu_seqlens (B + 1,) int32, starts and the end T; max_seqlen = S.
 
-    num_rows: rows a tensor of tokens has, T or, of a roomy layout, more; those behind T belong to no sequence, meet no
-    other token and have no gradient.
+    num_rows: rows of a tensor of tokens, T or more. Rows after T belong to no sequence, interact with no other token
+    and have no gradient.
     """
 
     cu_seqlens: Tensor
@@ -145,20 +146,20 @@ class Packed:
 
     @classmethod
     def from_lengths(cls, lengths: Tensor) -> "Packed":
-        """lengths (B,) int -> the layout of sequences of those lengths."""
+        """lengths (B,) int -> the layout of sequences of these lengths."""
         ends = torch.cumsum(lengths, 0, dtype=torch.int32)
         return cls(torch.cat([ends.new_zeros(1), ends]), int(lengths.max()) if len(lengths) else 0)
 
     def to(self, device: torch.device | str) -> "Packed":
-        """The same layout on another device."""
+        """Returns the same layout on another device."""
         return replace(self, cu_seqlens=self.cu_seqlens.to(device, non_blocking=True))
 
     def roomy(self) -> "Packed":
-        """The layout an encoder runs on: as many rows as the next of few sizes has."""
+        """Returns the layout that an encoder runs on, with the next of few numbers of rows."""
         return replace(self, num_rows=rounded(self.num_tokens))
 
     def fill(self, tokens: Tensor) -> Tensor:
-        """tokens (T, ...) -> (num_rows, ...), zeros behind them."""
+        """tokens (T, ...) -> (num_rows, ...), zeros after them."""
         return with_rows(tokens, self.num_rows)
 
     def real(self, tokens: Tensor) -> Tensor:
@@ -167,12 +168,12 @@ class Packed:
 
     @property
     def full(self) -> bool:
-        """Whether all sequences are equally long, so that the rectangle has no padding."""
+        """Whether all sequences have the same length, so that the padded layout has no padding."""
         return self.num_tokens == (len(self.cu_seqlens) - 1) * self.max_seqlen
 
     @cached_property
     def lengths(self) -> Tensor:
-        """(B,) int64 tokens of each sequence."""
+        """The number of tokens of each sequence (B,) int64."""
         return self.cu_seqlens.diff().long()
 
     @cached_property
@@ -186,7 +187,7 @@ class Packed:
 
     @cached_property
     def _cell(self) -> Tensor:
-        """(T,) where each token lies in the flattened (B, S) rectangle."""
+        """The index of each token in the flattened padded layout (B, S). -> (T,)"""
         return self._row * self.max_seqlen + self._position
 
     @cached_property
@@ -194,23 +195,24 @@ class Packed:
         return torch.arange(self.max_seqlen, device=self.cu_seqlens.device)[None] < self.lengths[:, None]
 
     def position_ids(self) -> Tensor:
-        """Positions 0, 1, 2 ... of every sequence. -> (num_rows,) int64"""
+        """Returns positions 0, 1, 2 ... of every sequence. -> (num_rows,) int64"""
         return self.fill(self._position)
 
     def first(self, hidden: Tensor) -> Tensor:
-        """The hidden state of each sequence's first token, [CLS]. hidden (T, H) -> (B, H)"""
+        """Returns the hidden state of each sequence's first token, [CLS]. hidden (T, H) -> (B, H)"""
         return hidden[self.cu_seqlens[:-1].long()]
 
     def last(self, hidden: Tensor) -> Tensor:
-        """The hidden state of each sequence's last token. hidden (T, H) -> (B, H)"""
+        """Returns the hidden state of each sequence's last token. hidden (T, H) -> (B, H)"""
         return hidden[self.cu_seqlens[1:].long() - 1]
 
     def mask(self) -> Tensor:
-        """(B, S) bool, true on real tokens."""
+        """Returns the mask (B, S) bool, true for real tokens."""
         return self._mask
 
     def rectangle(self, tokens: Tensor) -> Tensor:
-        """tokens (num_rows, ...) -> (B, S, ...), zeros where a sequence has ended; a view where none ends early."""
+        """tokens (num_rows, ...) -> (B, S, ...), zeros after the end of a sequence; a view where all have the same
+        length."""
         shape = (len(self.cu_seqlens) - 1, self.max_seqlen, *tokens.shape[1:])
         tokens = self.real(tokens)
         if self.full:
@@ -228,7 +230,8 @@ class Packed:
 
 
 class _Take(torch.autograd.Function):
-    """cells[index], and zeros up to `rows`. The index has no repeats: the gradient is a copy, torch's own would add."""
+    """cells[index], and zeros up to `rows`. The index has no repeats, so the gradient is a copy; torch's own would
+    add."""
 
     @staticmethod
     def forward(ctx: Any, cells: Tensor, index: Tensor, rows: int) -> Tensor:

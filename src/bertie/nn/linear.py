@@ -1,7 +1,7 @@
-"""Linear and norms that keep float32 master weights and compute in the dtype of what they are given.
+"""Linear layers and norms with float32 weights that compute in the dtype of their input.
 
-So a model runs in bf16 from end to end as soon as its embeddings are cast, while the optimizer sees float32 parameters
-and gradients. torch.autocast would keep the residual stream and the norms in float32, twice the memory traffic.
+A model thus runs in bf16 from end to end when its embeddings are cast, while the optimizer has float32 parameters and
+gradients. torch.autocast would keep the residual stream and the norms in float32, twice the memory traffic.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,8 @@ from torch import Tensor, nn, ones, zeros
 class Linear(nn.Linear):
     """y = x W^T + b in x's dtype. x (..., in_features) -> (..., out_features)
 
-    parts: how many matrices stand on top of each other in the weight, for who looks at whole matrices (train/optim.py).
+    parts: the number of matrices that are fused in the weight, for optimizers that need entire matrices
+    (train/optim.py).
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, parts: int = 1) -> None:
@@ -22,7 +23,7 @@ class Linear(nn.Linear):
         self.parts = parts
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """x (..., in_features) -> (..., out_features)"""
         return F.linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
 
 
@@ -30,12 +31,12 @@ class LayerNorm(nn.LayerNorm):
     """Layer normalization in x's dtype; the statistics inside the kernel are float32. (..., H) -> (..., H)"""
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """(..., H) -> (..., H)"""
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
 class Affine(nn.Module):
-    """A scale and a shift of each feature, where a norm would be: nothing to add up, so quicker on a phone.
+    """A scale and a shift of each feature instead of a norm: without sums, so faster on a phone.
 
     (..., H) -> (..., H). Sun et al. 2020, 3.4 (NoNorm).
     """
@@ -46,12 +47,12 @@ class Affine(nn.Module):
         self.bias = nn.Parameter(zeros(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """(..., H) -> (..., H)"""
         return x * self.weight.to(x.dtype) + self.bias.to(x.dtype)
 
 
 class RMSNorm(nn.Module):
-    """Divide by the root mean square, then scale; nothing is subtracted or added. Zhang and Sennrich 2019.
+    """Divides by the root mean square, then scales; no mean is subtracted. Zhang and Sennrich 2019.
 
     (..., H) -> (..., H) in x's dtype.
     """
@@ -62,7 +63,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(ones(size))
 
     def forward(self, x: Tensor) -> Tensor:
-        """See the class."""
+        """(..., H) -> (..., H)"""
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 

@@ -1,7 +1,7 @@
-"""Cross-entropy over a vocabulary without ever holding all the logits.
+"""Cross-entropy over a vocabulary without storing all logits.
 
-N predictions (and a few rows more, so that products have one of few shapes) · C of them at a time · V vocabulary ·
-H hidden size
+N predictions (and a few rows more, so that products have one of few shapes) · C of them at a time · V vocabulary · H
+hidden size
 """
 
 from typing import Any
@@ -16,12 +16,12 @@ SMALLEST = 1e-38  # probability a target is taken to have at least: a loss of at
 
 
 def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Summed cross-entropy of softmax(hidden weight^T + bias), and how many predictions were right.
+    """Returns the summed cross-entropy of softmax(hidden weight^T + bias), and the number of correct predictions.
 
     hidden (N, H) in the compute dtype, weight (V, H), bias (V,), targets (N,) int64 -> sum in nats, float32 scalar;
-    correct, int64 scalar: the target alone was the likeliest. Rows of hidden behind the last target count for nothing.
-    The softmax is the gradient but for one entry a row, so the gradients are made in the forward pass, a chunk of
-    predictions at a time, and no logits are kept.
+    correct, int64 scalar: only the target has the highest logit. Rows of hidden after the last target do not count. The
+    gradient is the softmax except for one entry per row, so it is computed in the forward pass, a chunk of predictions
+    at a time, and no logits are stored.
     """
     hidden = with_rows(hidden, rounded(len(hidden)))
     total, correct = _LinearCrossEntropy.apply(hidden, weight, bias, targets)  # type: ignore[no-untyped-call]
@@ -69,7 +69,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 
 def right(logits: Tensor, targets: Tensor) -> Tensor:
-    """Whether the target's logit lies above all others, as a tie is no answer. (..., L), (...) int64 -> (...) bool"""
+    """Returns whether the target's logit is above all others; a tie is not correct. (..., L), (...) int64 -> (...)
+    bool"""
     target = logits.gather(-1, targets[..., None])
     return (logits >= target).sum(-1) == 1
 

@@ -1,7 +1,7 @@
-"""What this machine multiplies quickest in, found out by doing it once.
+"""The speed of matrix products in each dtype on this machine, measured once.
 
-No list of processors tells. bfloat16 is six times as fast as float32 where a processor has AMX, twice where AVX-512
-BF16 is done well, half as fast where it is not, and a hundredth where it is emulated (docs/LOG.md).
+It cannot be known from the processor's name. bfloat16 is six times as fast as float32 with AMX, twice as fast with a
+good AVX-512 BF16, half as fast with a poor one, and a hundred times slower where it is emulated (docs/LOG.md).
 """
 
 import os
@@ -27,14 +27,14 @@ LIMITS = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "
 
 @dataclass(frozen=True)
 class Rates:
-    """Billions of floating-point operations a second of one small matrix product in each dtype."""
+    """Billions of floating-point operations per second of one small matrix product in each dtype."""
 
     fp32: float
     bf16: float
 
     @property
     def quicker(self) -> torch.dtype:
-        """bfloat16 where it clearly is quicker, else float32."""
+        """The faster dtype: bfloat16 where it is clearly faster, else float32."""
         return torch.bfloat16 if self.bf16 >= WORTHWHILE * self.fp32 else torch.float32
 
     def __str__(self) -> str:
@@ -43,7 +43,8 @@ class Rates:
 
 @cache
 def cpu_rates() -> Rates:
-    """This processor's rates: from the user's cache folder, else measured in some milliseconds and kept there."""
+    """Returns this processor's rates: from the user's cache folder, or measured in some milliseconds and stored
+    there."""
     path, name = user_cache() / "processors.json", _processor()
     known = _known(path)
     if name in known:
@@ -58,13 +59,13 @@ def cpu_rates() -> Rates:
 
 
 def _processor() -> str:
-    """What the rates depend on: the processor, torch, and what the environment forbids both."""
+    """Returns what the rates depend on: the processor, torch, and environment variables of both."""
     limits = [f"{name}={os.environ[name]}" for name in LIMITS if name in os.environ]
     return ", ".join([_model(), torch.backends.cpu.get_cpu_capability(), f"torch {torch.__version__}", *limits])
 
 
 def _model() -> str:
-    """The processor's name, and its instructions, which a virtual machine may hide."""
+    """Returns the processor's name and instruction sets, which a virtual machine may hide."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
@@ -78,7 +79,7 @@ def _model() -> str:
 
 
 def _known(path: Path) -> dict[str, Rates]:
-    """What was measured before; nothing where the file is missing or damaged."""
+    """Returns earlier measurements, or nothing where the file is missing or damaged."""
     try:
         rates = {name: Rates(float(row["fp32"]), float(row["bf16"])) for name, row in read_json(path).items()}
     except (BertieError, OSError, AttributeError, KeyError, TypeError, ValueError):
@@ -88,7 +89,7 @@ def _known(path: Path) -> dict[str, Rates]:
 
 @torch.no_grad()
 def _measured() -> Rates:
-    """On one thread and by its processor time, which a busy neighbour hardly moves; the two in turns."""
+    """Measures CPU time on one thread, alternating both dtypes, so that other processes have little influence."""
     exact = time.get_clock_info("thread_time").resolution < 1e-5  # not on every system
     clock = time.thread_time if exact else time.perf_counter
     pairs = [(torch.ones(SIZE, SIZE, dtype=dtype), torch.ones(SIZE, SIZE, dtype=dtype)) for dtype in DTYPES]

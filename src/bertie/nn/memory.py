@@ -1,4 +1,4 @@
-"""Memory that is used step after step stays with the process."""
+"""Keeps memory of one step for the next."""
 
 import ctypes
 import sys
@@ -8,11 +8,11 @@ TOP_PAD_BYTES = 64 << 20  # how much more the heap grows at a time than was aske
 
 
 def keep_memory() -> bool:
-    """Let glibc keep freed memory for the next step instead of giving it back; -> whether it could be asked to.
+    """Makes glibc keep freed memory for the next step; -> whether this is possible.
 
-    By default it returns every block above 32 MiB to the system at once, so that each step has its activations, logits
-    and gradients cleared and mapped anew, page by page: a fifth of a training step of BERT-BASE on a CPU
-    (docs/LOG.md). Peak memory stays what it was; the process holds it until it ends.
+    By default, glibc returns every block above 32 MiB to the system, so that the activations, logits and gradients of
+    each step are cleared and mapped again, page by page: a fifth of a training step of BERT-base on a CPU
+    (docs/LOG.md). The peak memory does not change; the process keeps it until it ends.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,6 +1,7 @@
-"""Positions without a table: sines, and a bias to the attention scores by distance (Raffel et al. 2020, 2.1).
+"""Positions without a table: sines, and a bias of attention scores by distance (Raffel et al. 2020, 2.1).
 
-Near distances have a bucket each, farther ones share wider and wider buckets, all beyond the last share one:
+Each small distance has its own bucket, larger distances share increasingly wide buckets, and the last bucket has all
+others:
 
     distance   0  1  2 ... 7 | 8-11 | 12-15 | 16-22 | ... | 91 and more
 
@@ -24,7 +25,7 @@ def sines(positions: Tensor, size: int) -> Tensor:
 def relative_buckets(distance: Tensor, *, both_sides: bool, num_buckets: int, max_distance: int) -> Tensor:
     """Key position minus query position, int64 -> bucket, the same shape.
 
-    both_sides: half of the buckets are for keys to the right; else these share the bucket of distance 0.
+    both_sides: whether half of the buckets are for keys on the right; otherwise these have the bucket of distance 0.
     """
     right = torch.zeros_like(distance)
     if both_sides:

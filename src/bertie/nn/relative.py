@@ -1,12 +1,12 @@
-"""Attention that knows no positions, only distances: each query asks for content, for a distance and for a segment.
+"""Relative attention: each query attends by content, by distance and by segment.
 
     score(i, j) = [(q_i + u) k_j  +  (q_i + v) r(i - j)  +  (q_i + w) s(same segment?)] / sqrt(D)
 
-r is made from sines of the distance by a projection of the layer's own; u, v, w, s are learned. Dai et al. 2019
+r is a projection of sines of the distance, with its own weights per layer; u, v, w, s are learned. Dai et al. 2019
 (Transformer-XL), 3.3; Yang et al. 2019 (XLNet), 2.5.
 
-Queries may be more than keys: behind the S tokens of a row may stand others that look at them and are seen by nobody
-(XLNet's query stream), each with a position of its own.
+There may be more queries than keys: after the S tokens of a row, there may be others that attend to them and that
+nothing attends to (XLNet's query stream), each with its own position.
 
 B sequences · T real tokens · K tokens (keys) · Q queries, K or more · N heads · D head size · H = N D · R distances
 """
@@ -26,11 +26,11 @@ from bertie.nn.positions import sines
 
 @dataclass(frozen=True)
 class Relations:
-    """How the queries of a batch stand to its keys; the same in all layers.
+    """The relations of the queries of a batch to its keys; the same in all layers.
 
-    bias: what is added to the scores, (B or 1, 1, Q or 1, K); distances: the sines of each distance, (R, H);
-    which: the row of these for every query and key, (B or 1, 1, Q, K); other_segment: whether the two are of different
-    segments, (B, 1, Q, K), None where there is one.
+    bias: added to the scores, (B or 1, 1, Q or 1, K); distances: the sines of each distance, (R, H); which: the row of
+    these for every query and key, (B or 1, 1, Q, K); other_segment: whether the two have different segments, (B, 1, Q,
+    K), None where there is one segment.
     """
 
     bias: Tensor | None
@@ -40,7 +40,7 @@ class Relations:
 
     @property
     def keys(self) -> int:
-        """K"""
+        """The number of keys, K."""
         return self.which.shape[-1]
 
 
@@ -53,7 +53,8 @@ def relations(
     size: int,
     dtype: torch.dtype,
 ) -> Relations:
-    """What stands behind what: hidden_BQK, keys a query does not see; positions and segments of the queries.
+    """Returns relations from hidden_BQK, keys that a query does not attend to, and the positions and segments of the
+    queries.
 
     The first K queries are the keys. size: H.
     """
@@ -65,7 +66,8 @@ def relations(
 
 
 class RelativeAttention(nn.Module):
-    """Self-attention by content, distance and segment. The projections lie as published, (H, N, D), without biases."""
+    """Self-attention by content, distance and segment. The projections are stored as published, (H, N, D), without
+    biases."""
 
     biases: ClassVar = ("ask_content", "ask_distance", "ask_segment")  # added to every query (train/optim.py)
 
@@ -81,7 +83,7 @@ class RelativeAttention(nn.Module):
     def forward(
         self, hidden: Tensor, layout: Layout, seen: Relations, *, output_attentions: bool = False
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden (T, H) or (B, Q, H) -> the same shape, and the probabilities (B, N, Q, K) when asked for."""
+        """hidden (T, H) or (B, Q, H) -> the same shape, and the probabilities (B, N, Q, K) on request."""
         tokens = hidden if hidden.ndim == 2 else hidden[:, : seen.keys]
         q_BNQD = layout.rectangle(self._project(hidden, self.query)).transpose(1, 2) / sqrt(self.query.shape[2])
         k_BNKD = layout.rectangle(self._project(tokens, self.key)).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""Cross-entropy against another model's probabilities, without ever holding all the logits of either.
+"""Cross-entropy against another model's probabilities, without storing all logits of either.
 
 N positions · C of them at a time · V vocabulary · H hidden size of the student · G of the teacher
 """
@@ -11,15 +11,16 @@ from torch import Tensor
 from bertie.nn.loss import CHUNK_LOGITS, right
 
 Decoder = tuple[Tensor, Tensor, Tensor]
-"""What logits are made of: hidden states (N, H), weight (V, H), bias (V,)."""
+"""The operands of logits: hidden states (N, H), weight (V, H), bias (V,)."""
 
 
 def soft_targets_loss(student: Decoder, teacher: Decoder, *, temperature: float) -> tuple[Tensor, Tensor]:
-    """Summed KL(teacher || student) of the probabilities at a temperature, and where both are surest of the same entry.
+    """Returns the summed KL(teacher || student) of the probabilities at a temperature, and how often both have the same
+    maximum.
 
-    Times temperature^2, so that gradients are as large at any (Hinton et al. 2015, 2). -> sum in nats, float32 scalar;
-    count, int64 scalar. Gradients reach the student alone, and are made in the forward pass, a chunk of positions at a
-    time.
+    Multiplied by temperature^2, so that gradients have the same size at any temperature (Hinton et al. 2015, 2). -> sum
+    in nats, float32 scalar; count, int64 scalar. Only the student has gradients, which are computed in the forward
+    pass, a chunk of positions at a time.
     """
     total, agreed = _SoftTargets.apply(*student, *(x.detach() for x in teacher), temperature)  # type: ignore[no-untyped-call]
     return total, agreed

@@ -1,14 +1,14 @@
-"""Attention to a window around each token, and to a few tokens that all see and that see all. Beltagy et al. 2020, 3.1.
+"""Attention to a window around each token, and to and from a few global tokens. Beltagy et al. 2020, 3.1.
 
-The sequence is cut into chunks as long as the window's radius w; a chunk's queries meet the keys of three chunks, of
-which a band is let through. So time and memory grow with S w, not with S^2:
+The sequence is split into chunks as long as the window's radius w. A chunk's queries are multiplied with the keys of
+three chunks, and a band of the products is used. Time and memory grow with S w, not with S^2:
 
-    keys       . . . . | c c c c | . . . .          query 0 of the chunk sees  - - - - # - - - -
-    band w=4   # # # # | # . . .                    one dilated by 2 sees every other token: the same band over
-                 # # # | # # . .    and so on       the even tokens by themselves, and over the odd ones
+    keys       . . . . | c c c c | . . . .          query 0 of the chunk      - - - - # - - - -
+    band w=4   # # # # | # . . .                    a window dilated by 2 has every other token: the same band over
+                 # # # | # # . .    and so on       the even tokens, and over the odd ones
 
-B sequences · S longest sequence · N heads · D head size · H = N D · G global tokens, of the sequence that has most
-C chunks of w tokens · W = 2 w + 1 the window
+B sequences · S longest sequence · N heads · D head size · H = N D · G global tokens, of the sequence that has most C
+chunks of w tokens · W = 2 w + 1 the window
 """
 
 from dataclasses import dataclass
@@ -27,10 +27,11 @@ from bertie.nn.linear import Linear
 
 @dataclass(frozen=True)
 class WindowMask:
-    """Which tokens there are, and which of them are global.
+    """Mask of real and of global tokens for windowed attention.
 
-    mask_BS bool: real tokens. global_BS bool: those of them that are global. at_BG int64: positions of global tokens
-    where is_BG bool is true, else of others. G = 0 where there is no global token. causal: none sees what follows it.
+    mask_BS bool: real tokens. global_BS bool: global tokens. at_BG int64: positions of global tokens where is_BG bool
+    is true, else of others. G = 0 where there is no global token. causal: whether a token attends to earlier tokens
+    only.
     """
 
     mask_BS: Tensor
@@ -43,10 +44,10 @@ class WindowMask:
 def window_mask(
     layout: Layout, global_attention_mask: Tensor | None, *, causal: bool = False, cache: Cache | None = None
 ) -> WindowMask:
-    """global_attention_mask: as input_ids, true or 1 on global tokens; None: there are none.
+    """global_attention_mask: same shape as input_ids, true or 1 for global tokens; None: there are none.
 
-    With a cache (whose mask has the new tokens already) S are the tokens before too. Raises UsageError for global
-    tokens in what is read after a cache.
+    With a cache (whose mask includes the new tokens), S includes earlier tokens. Raises UsageError for global tokens
+    together with a cache.
     """
     mask_BS = layout.mask() if cache is None else cache.mask()
     if global_attention_mask is None:
@@ -61,10 +62,10 @@ def window_mask(
 
 
 class WindowProbs(NamedTuple):
-    """What a layer attended to, as Longformer's public code shows it.
+    """The attention probabilities of a layer, in the format of Longformer's public code.
 
     window (B, N, S, G + W): each token's attention to the global tokens, then to its window from left to right; zeros
-    where it is global itself. of_global (B, N, S, G): how much each global token attends to each token.
+    for global tokens. of_global (B, N, S, G): the attention of each global token to each token.
     """
 
     window: Tensor
@@ -72,9 +73,9 @@ class WindowProbs(NamedTuple):
 
 
 class WindowAttention(SelfAttention):
-    """Sliding-window attention with global tokens, which have projections of their own.
+    """Sliding-window attention with global tokens, which have separate projections.
 
-    radius: tokens seen to each side; dilation: every how manieth token of those.
+    radius: tokens on each side of the window; dilation: the distance between two of them.
     """
 
     def __init__(
@@ -100,9 +101,9 @@ class WindowAttention(SelfAttention):
         cache: LayerCache | None = None,
         output_attentions: bool = False,
     ) -> tuple[Tensor, WindowProbs | None]:
-        """hidden (T, H) or (B, S, H) -> the same shape, and what was attended to when asked for.
+        """hidden (T, H) or (B, S, H) -> the same shape, and the probabilities on request.
 
-        With a cache, hidden is what follows what the cache holds; the probabilities are then (B, N, Q, K).
+        With a cache, hidden follows the tokens in the cache; the probabilities are then (B, N, Q, K).
         """
         q_BNSD, k_BNSD, v_BNSD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         dropout_p = self.dropout_p if self.training else 0.0
@@ -132,7 +133,7 @@ class WindowAttention(SelfAttention):
         return self.output(layout.flat(context_BSH)), shown
 
     def _near(self, seen: WindowMask, queries: int) -> Tensor:
-        """Which of all tokens the last `queries` of a row see: the window as a mask. -> (B, 1, Q, K) bool"""
+        """Returns the tokens that the last `queries` of a row attend to: the window as a mask. -> (B, 1, Q, K) bool"""
         place_BK = seen.mask_BS.cumsum(1)
         ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]
         near = (ahead_BQK.abs() <= self.radius * self.dilation) & (ahead_BQK % self.dilation == 0)
@@ -142,7 +143,8 @@ class WindowAttention(SelfAttention):
     def _put_global(
         self, context_BSH: Tensor, hidden: Tensor, layout: Layout, seen: WindowMask, dropout_p: float, show: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """What the global tokens see in place of what stands at them, and the probabilities (B, N, G, S)."""
+        """Replaces the context of the global tokens by their own attention, and returns its probabilities (B, N, G,
+        S)."""
         size = context_BSH.shape[-1]
         weight = self.qkv_global.weight.to(hidden.dtype)
         bias = None if self.qkv_global.bias is None else self.qkv_global.bias.to(hidden.dtype)
@@ -178,10 +180,10 @@ def window_attention(
     dropout_p: float = 0.0,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Each token's attention to its window and to the global tokens, in one softmax. -> context (B, N, S, D)
+    """Attention of each token to its window and to the global tokens, in one softmax. -> context (B, N, S, D)
 
-    And the probabilities (B, N, S, G + W) when asked for. A global token stands among the global ones alone, not in
-    windows again. Rows of padding and of global tokens mean nothing.
+    And the probabilities (B, N, S, G + W) on request. A global token is counted only among the global ones, not in
+    windows. Rows of padding and of global tokens have no meaning.
     """
     batch, heads, length, _ = q_BNSD.shape
     w = min(radius, max(1, -(-length // dilation) - 1))  # what reaches beyond the sequence need not be computed

@@ -1,6 +1,8 @@
 """RUN/report.html of a fine-tuning run: the content of its folder as one self-contained page.
 
-run.yaml the settings metrics.jsonl losses and dev metrics results.json, findings.json of a finished run
+    run.yaml        the settings
+    metrics.jsonl   losses and dev metrics
+    results.json    of a finished run; findings.json: its worst predictions and subgroups
 
 For several seeds, a page over all of them, with links to their pages.
 """

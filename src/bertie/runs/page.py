@@ -1,7 +1,9 @@
 """RUN/report.html of a pre-training run: the content of its folder as one self-contained page.
 
-metrics.jsonl losses, learning rate, speed guesses.jsonl predictions for masked tokens of held-out text run.yaml the
-settings results.json of a finished run
+run.yaml        the settings
+metrics.jsonl   losses, learning rate, speed
+guesses.jsonl   predictions for masked tokens of held-out text
+results.json    of a finished run
 """
 
 from collections.abc import Mapping, Sequence

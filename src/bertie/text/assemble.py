@@ -1,7 +1,7 @@
-"""An engine from the files a family is published in: the format's row (formats.py) says how.
+"""Makes a tokenizer from the files that a family is published in, by the row of its format (formats.py).
 
 vocab.txt                     WordPiece, as BERT
-vocab.json and merges.txt     pieces of bytes, as GPT-2 and RoBERTa
+vocab.json and merges.txt     byte-level BPE, as GPT-2 and RoBERTa
 spiece.model ...              SentencePiece, as ALBERT, XLM-R, T5
 """
 
@@ -32,9 +32,9 @@ FLAGS = ("lstrip", "rstrip", "normalized", "single_word")  # of an added token
 
 
 def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format, list[str]]:
-    """The engine of a folder without tokenizer.json, its format, and the files it came from that cannot be remade.
+    """Returns the tokenizer of a folder without tokenizer.json, its format, and the files that cannot be made again.
 
-    Raises DataError: no vocabulary there, one that is damaged, or nothing that says which family it is of.
+    Raises DataError when the vocabulary is missing or damaged, or its family is unknown.
     """
     there = [name for name in (row.files if row else (VOCABULARY, BYTE_VOCABULARY)) if (folder / name).is_file()]
     if not there:
@@ -67,8 +67,8 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
 
 
 def _byte_level(folder: Path, settings: Settings, row: Format | None) -> tuple[tokenizers.Tokenizer, Format]:
-    """vocab.json and merges.txt: pieces of bytes, each written as a printable character (GPT-2's release), or of
-    characters and the ends of words (the first GPT's)."""
+    """Returns the tokenizer of vocab.json and merges.txt: tokens of bytes as printable characters (GPT-2), or of
+    characters and word ends (the first GPT)."""
     vocabulary, merges = read_json(folder / BYTE_VOCABULARY), folder / MERGES
     if not isinstance(vocabulary, dict) or not all(
         isinstance(i, int) and 0 <= i < 1 << 28 for i in vocabulary.values()
@@ -134,7 +134,7 @@ def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -
 
 
 def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: Settings, row: Format) -> None:
-    """Mark the special tokens; append what was added to the vocabulary later, at the ids it was given."""
+    """Marks the special tokens, and adds tokens that were added to the vocabulary later, with their ids."""
     already = _add_later(engine, folder, settings)
     for role, content in names(settings, row, engine.get_vocab()).items():
         if content not in already:
@@ -145,7 +145,7 @@ def _add_tokens(engine: tokenizers.Tokenizer, folder: Path, settings: Settings, 
 
 
 def _add_later(engine: tokenizers.Tokenizer, folder: Path, settings: Settings) -> set[str]:
-    """Append the tokens that have ids of their own."""
+    """Adds the tokens that have their own ids."""
     added = _added(folder, settings)
     for i, token in sorted(added.items()):
         engine.add_special_tokens([token]) if token.special else engine.add_tokens([token])
@@ -172,7 +172,8 @@ def _token(named: object, content: str, *, lstrip: bool) -> AddedToken:
 
 
 def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
-    """Tokens with ids of their own: tokenizer_config.json's added_tokens_decoder, or the older added_tokens.json."""
+    """Returns tokens with their own ids: tokenizer_config.json's added_tokens_decoder, or the older
+    added_tokens.json."""
     rows = settings.get("added_tokens_decoder")
     if isinstance(rows, dict):
         try:
@@ -190,7 +191,7 @@ def _added(folder: Path, settings: Settings) -> dict[int, AddedToken]:
 
 
 def set_template(engine: tokenizers.Tokenizer, settings: Settings, row: Format) -> None:
-    """Write where the family's special tokens stand around one text and two."""
+    """Sets the positions of the family's special tokens around one text and two."""
     ids = engine.get_vocab()
     called = names(settings, row, ids)
     if row.template is None and "cls" in called and "sep" in called:
@@ -216,7 +217,7 @@ def _renamed(template: str, usual: Mapping[str, str], called: Mapping[str, str])
 
 
 def byte_files(engine: tokenizers.Tokenizer) -> dict[str, bytes]:
-    """vocab.json and merges.txt of a byte-level engine, as the family publishes them."""
+    """Returns vocab.json and merges.txt of a byte-level tokenizer, as the family publishes them."""
     model = json.loads(engine.to_str())["model"]
     pairs = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
     return {

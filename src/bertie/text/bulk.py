@@ -1,8 +1,8 @@
-"""Ids of whole corpora, fast: the same ids as the engine's, by one of three ways.
+"""Fast tokenization of whole corpora: the same ids as the `tokenizers` library, by one of three methods.
 
-`nanotoken` when it is installed, knows the tokenizer's rules and agrees with the engine on a probe; else, for BERT's
-rules, a memory of whitespace-separated chunks, each of which is tokenized once (text is Zipfian, and BERT never joins
-across white space); else the engine itself. Texts in which an added token may stand are always the engine's.
+`nanotoken`, when it is installed, supports the tokenizer's rules and agrees on a sample text. Otherwise, for BERT's
+rules, a cache of whitespace-separated chunks, each tokenized once (words repeat, and BERT never joins across white
+space). Otherwise the library itself, which also reads all texts that may contain an added token.
 """
 
 import json
@@ -33,7 +33,7 @@ _PROBE = (
 
 
 class BulkEncoder:
-    """Ids of many texts as an engine gives them, with no special tokens around."""
+    """Returns the ids of many texts without special tokens."""
 
     def __init__(self, engine: tokenizers.Tokenizer) -> None:
         self._engine = engine
@@ -50,14 +50,14 @@ class BulkEncoder:
         self._fast = None if found_elsewhere else self._nanotoken()
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """One list of ids for each text."""
+        """Returns one list of ids per text."""
         try:
             return self._ids(texts)
         except (UnicodeEncodeError, TypeError):  # half a surrogate pair is no text; anything else fails again
             return self._ids([SURROGATE.sub("\ufffd", text) for text in texts])
 
     def flat(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """The ids of all texts on end, (total,), and each text's start and the last end, (len(texts) + 1,)."""
+        """Returns the ids of all texts, concatenated (total,), and the bounds of the texts (len(texts) + 1,)."""
         if self._fast is not None and not self._marked(texts):
             try:
                 found = self._fast.encode_batch(texts, add_special_tokens=False)
@@ -78,7 +78,7 @@ class BulkEncoder:
         return self._cached(texts) if self._by_chunk else self._exact(texts)
 
     def _marked(self, texts: Sequence[str]) -> list[int]:
-        """The numbers of the texts in which an added token may stand."""
+        """Returns the numbers of the texts that may contain an added token."""
         whole = "\n".join(texts)
         marks = [mark for mark in self._marks if mark in whole]
         return [i for i, text in enumerate(texts) if any(mark in text for mark in marks)] if marks else []
@@ -96,7 +96,8 @@ class BulkEncoder:
         return [[i for chunk in row for i in cache[chunk]] for row in rows]
 
     def _nanotoken(self) -> Any:
-        """nanotoken's tokenizer, or None when it is not there, does not know these rules, or gives other ids."""
+        """Returns nanotoken's tokenizer, or None when it is missing, does not support these rules, or returns other
+        ids."""
         try:
             from nanotoken import Tokenizer, UnsupportedTokenizerError
         except ImportError:

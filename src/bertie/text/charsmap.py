@@ -1,8 +1,8 @@
-"""The compiled normalization rules of a SentencePiece model ("charsmap"), checked before the engine reads them.
+"""The compiled normalization rules of a SentencePiece model ("charsmap"), checked before the library reads them.
 
-The engine trusts them: a damaged one sends it beyond the end of an array, which ends the process. Four bytes say how
-many follow that hold a trie of byte strings (a double array, 32 bits a unit); the replacements come after it, each
-ended by a zero byte. google/sentencepiece, src/normalizer.cc; the engine's reader is the crate spm_precompiled.
+The library does not check them: damaged rules make it read beyond the end of an array, which ends the process. Four
+bytes contain the size of a trie of byte strings (a double array, 32 bits per unit). The replacements follow, each ended
+by a zero byte. google/sentencepiece, src/normalizer.cc; the library's reader is the crate spm_precompiled.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ BYTES = np.arange(1, 256)
 
 
 def check_charsmap(data: bytes) -> None:
-    """Raise ValueError unless every place that any text can lead to is inside the rules."""
+    """Raises ValueError unless all positions that a text can lead to are inside the rules."""
     size = int.from_bytes(data[:4], "little")
     if len(data) < 4 or not 0 < size <= len(data) - 4 or size % 4:
         raise ValueError(f"its charsmap of {len(data):,} bytes is truncated")
@@ -35,6 +35,6 @@ def check_charsmap(data: bytes) -> None:
 
 
 def _begin(starts: np.ndarray, text: bytes) -> bool:
-    """Whether a character, or the end, stands at each of these places of a text in UTF-8."""
+    """Returns whether a character, or the end, begins at each of these positions of a UTF-8 text."""
     heads = np.append((np.frombuffer(text, np.uint8) & 0xC0) != 0x80, True)
     return bool(starts.max() <= len(text)) and bool(heads[starts].all())

@@ -1,4 +1,4 @@
-"""One example as the model reads it: pieces with their places in the text, what is cut away, special tokens around."""
+"""One example as token ids, with the offsets of tokens in the text, truncation, and special tokens."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ from bertie.errors import DataError, UsageError
 from bertie.text.frame import Frame
 
 Truncation = Literal["longest_first", "only_first", "only_second", "error"]
-"""What gives way when texts are too long: the longer of the two piece by piece, one of them, or nothing (DataError)."""
+"""What is truncated when texts are too long: the longer one token by token, one of them, or nothing (DataError)."""
 
 # Characters that only ever continue the one before: marks, and the vowels and finals of decomposed Hangul.
 _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
@@ -18,10 +18,10 @@ _JAMO = re.compile("[\u1160-\u11ff\ud7b0-\ud7ff]")
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One example as the model reads it, [CLS] and [SEP] included: plain lists of one length.
+    """One encoded example, including [CLS] and [SEP]: plain lists of equal length.
 
-    `text[start:end]` of a piece's offsets is what the user wrote for it. Special tokens have offsets (0, 0) and None
-    for the word and the sequence (0: first text, 1: second) they belong to. `overflow` counts the pieces cut away.
+    `text[start:end]` with the offsets of a token is its text. Special tokens have offsets (0, 0), and None as their
+    word and sequence (0: first text, 1: second). `overflow` counts the truncated tokens.
     """
 
     ids: list[int]
@@ -38,7 +38,7 @@ class Encoding:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The pieces of one text, without special tokens; offsets as an `Encoding` has them."""
+    """The tokens of one text without special tokens; offsets as in `Encoding`."""
 
     ids: list[int]
     tokens: list[str]
@@ -50,7 +50,7 @@ class Tokens:
 
 
 def framed(parts: Sequence[Tokens], frame: Frame, token: Callable[[int], str], overflow: int = 0) -> Encoding:
-    """The pieces of one text or two with the special tokens around them; `token` is the text of a special one's id."""
+    """Returns the tokens of one text or two with special tokens; `token` returns the text of an id."""
     special = [[token(i) for i in gap] for gap in frame.gaps]
     places = [[(0, 0)] * len(gap) for gap in frame.gaps]
     none: list[list[int | None]] = [[None] * len(gap) for gap in frame.gaps]
@@ -66,9 +66,10 @@ def framed(parts: Sequence[Tokens], frame: Frame, token: Callable[[int], str], o
 
 
 def kept(a: int, b: int, special: int, max_length: int | None, truncation: Truncation) -> tuple[int, int]:
-    """How many of a and b pieces are kept of two texts (b: 0 for one) beside `special` special tokens.
+    """Returns how many of a and b tokens of two texts (b: 0 for one) are kept in addition to `special` special tokens.
 
-    Raises DataError: too long under "error", or the text that gives way has too few; UsageError: no room for any.
+    Raises DataError when the text is too long under "error", or the text to truncate is too short; UsageError when
+    there is no space for any token.
     """
     excess = 0 if max_length is None else a + b + special - max_length
     if excess <= 0:
@@ -92,9 +93,11 @@ def kept(a: int, b: int, special: int, max_length: int | None, truncation: Trunc
 
 
 def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
-    """Lengths after dropping the last piece of the longer text, of the second on a tie, until both fit in `room`.
+    """Returns lengths after dropping the last token of the longer text, of the second on a tie, until both fit in
+    `room`.
 
-    The closed form of `_truncate_seq_pair` in BERT's release. `transformers` leaves an odd piece to the second text.
+    The closed form of `_truncate_seq_pair` in google-research/bert. `transformers` gives an odd token to the second
+    text.
     """
     half_a, half_b = room - room // 2, room // 2
     if a <= half_a:
@@ -103,9 +106,9 @@ def longest_first(a: int, b: int, room: int) -> tuple[int, int]:
 
 
 def whole_characters(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Offsets whose ends take in the marks and jamo that were composed into a piece's last character.
+    """Returns offsets whose ends include the diacritics and jamo that were composed into a token's last character.
 
-    The engine gives a composed character the place of its first part alone: 각 written as three jamo, the first.
+    The library gives a composed character only the position of its first part: for 각 written as three jamo, the first.
     """
     result = []
     for number, (start, end) in enumerate(offsets):

@@ -1,7 +1,7 @@
-"""Engines of the `tokenizers` library: built from a published vocabulary, read from a file, checked, described.
+"""Tokenizers of the `tokenizers` library: built from a published vocabulary, read from a file, checked, described.
 
-An engine holds the normalizer, the splitting, the model and the decoder. What is read may be damaged or hostile, so
-every failure of the library, its panics too, becomes a DataError that names the file.
+Such a tokenizer has the normalizer, the pre-tokenizer, the model and the decoder. Files may be damaged or hostile, so
+every failure of the library, including its panics, becomes a DataError with the name of the file.
 """
 
 import base64
@@ -25,7 +25,8 @@ MAX_PIECES = 2_000_000  # the largest published vocabulary has 901,629: XLM-V
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:
-    """vocab.txt: one piece a line, its id the line number from 0. Raises DataError when it is not UTF-8 or too big."""
+    """Reads vocab.txt: one token per line, its id the line number from 0. Raises DataError for non-UTF-8 or large
+    files."""
     try:
         text = read_small(path, most=MAX_FILE_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -42,9 +43,9 @@ def read_vocabulary(path: Path) -> dict[str, int]:
 
 
 def bert_engine(vocabulary: dict[str, int], settings: Mapping[str, Any], source: Path | str) -> tokenizers.Tokenizer:
-    """The engine of a published BERT vocabulary: BERT's own normalization, exactly, and greedy WordPiece.
+    """Returns the tokenizer of a published BERT vocabulary: exactly BERT's normalization, and greedy WordPiece.
 
-    When the settings do not say `do_lower_case`, a vocabulary with a capital letter in it is a cased one.
+    Without a setting `do_lower_case`, a vocabulary with a capital letter is cased.
     """
     flags = {name: settings.get(name) for name in ("do_lower_case", "strip_accents", "tokenize_chinese_chars")}
     for name, value in flags.items():
@@ -62,7 +63,8 @@ def bert_engine(vocabulary: dict[str, int], settings: Mapping[str, Any], source:
 def wordpiece_engine(
     vocabulary: dict[str, int], normalizer: Normalizer, special: Sequence[str]
 ) -> tokenizers.Tokenizer:
-    """A WordPiece engine as `transformers` builds it; `special` are the pad, unk, cls, sep and mask tokens."""
+    """Returns a WordPiece tokenizer as `transformers` builds it; `special` are the pad, unk, cls, sep and mask
+    tokens."""
     _, unk, cls, sep, _ = special
     engine = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk, max_input_chars_per_word=100))
     engine.normalizer = normalizer.engine()
@@ -74,7 +76,7 @@ def wordpiece_engine(
 def with_special_tokens(
     engine: tokenizers.Tokenizer, special: Sequence[str], cls: str, sep: str
 ) -> tokenizers.Tokenizer:
-    """Mark the special tokens, and write BERT's layout of one and two texts for others who read the file."""
+    """Marks the special tokens, and writes BERT's layout of one and two texts for other programs."""
     engine.add_special_tokens([tokenizers.AddedToken(token, normalized=False, special=True) for token in special])
     if cls in special and sep in special:
         template = processors.TemplateProcessing(
@@ -88,7 +90,7 @@ def with_special_tokens(
 
 
 def read_engine(path: Path) -> tokenizers.Tokenizer:
-    """The engine of a tokenizer.json. Raises DataError when it is damaged, too large or no tokenizer."""
+    """Returns the tokenizer of a tokenizer.json. Raises DataError when it is damaged, too large or not a tokenizer."""
     data = read_small(path, most=MAX_FILE_BYTES)
     tree = parse_json(data, path)  # refuses what is no JSON or nested too deep, before the engine sees it
     with guarded(path):
@@ -98,7 +100,7 @@ def read_engine(path: Path) -> tokenizers.Tokenizer:
 
 
 def _charsmaps(normalizer: Any) -> Iterator[str]:
-    """The compiled rules in a normalizer of tokenizer.json, as they are written there."""
+    """Yields the compiled rules in a normalizer of tokenizer.json."""
     if isinstance(normalizer, dict):
         if normalizer.get("type") == "Precompiled":
             yield normalizer["precompiled_charsmap"]
@@ -108,7 +110,7 @@ def _charsmaps(normalizer: Any) -> Iterator[str]:
 
 @contextmanager
 def guarded(path: Path) -> Iterator[None]:
-    """Turn whatever the engine raises over what a file holds into a DataError that names the file."""
+    """Context that turns errors of the library about a file into a DataError with its name."""
     try:
         yield
     except Exception as error:
@@ -120,7 +122,8 @@ def guarded(path: Path) -> Iterator[None]:
 
 
 def check_same(vocabulary: dict[str, int], engine: tokenizers.Tokenizer, folder: Path) -> None:
-    """vocab.txt beside tokenizer.json must say the same; a piece added later may stand in tokenizer.json alone."""
+    """Raises DataError unless vocab.txt agrees with tokenizer.json. Tokens added later may be only in
+    tokenizer.json."""
     ids = engine.get_vocab()
     for piece, i in vocabulary.items():
         if ids.get(piece) != i:
@@ -139,7 +142,7 @@ def special_token(settings: Mapping[str, Any], name: str, default: str) -> str: 
 @overload
 def special_token(settings: Mapping[str, Any], name: str, default: str | None) -> str | None: ...
 def special_token(settings: Mapping[str, Any], name: str, default: str | None = "") -> str | None:
-    """What tokenizer_config.json calls the pad, unk, cls ... token; when it does not say, `default` or BERT's name."""
+    """Returns the pad, unk, cls ... token in tokenizer_config.json; otherwise `default` or BERT's name."""
     value = settings.get(f"{name}_token")
     if isinstance(value, dict):  # as transformers writes added tokens
         value = value.get("content")
@@ -149,10 +152,10 @@ def special_token(settings: Mapping[str, Any], name: str, default: str | None = 
 
 
 def public_settings(engine: tokenizers.Tokenizer) -> dict[str, Any]:
-    """What tokenizer_config.json says for `transformers`.
+    """Returns tokenizer_config.json for `transformers`.
 
-    Its BertTokenizer builds BERT's own normalization anew, whatever tokenizer.json says, so a tokenizer that composes
-    (NFC) names the class that reads tokenizer.json; who takes BertTokenizer all the same should not break Hangul.
+    Its BertTokenizer always builds BERT's own normalization, so a tokenizer that composes (NFC) names the class that
+    reads tokenizer.json. The settings also keep BertTokenizer from breaking Hangul.
     """
     parts = state(engine.normalizer) if engine.normalizer else {}
     bert: dict[str, Any] = next((p for p in parts.get("normalizers", [parts]) if p.get("type") == "BertNormalizer"), {})
@@ -167,21 +170,21 @@ def public_settings(engine: tokenizers.Tokenizer) -> dict[str, Any]:
 
 
 def state(part: Any) -> dict[str, Any]:
-    """The settings of a part of the engine, as tokenizer.json has them."""
+    """Returns the settings of a part of the tokenizer, as in tokenizer.json."""
     found: dict[str, Any] = json.loads(part.__getstate__())
     return found
 
 
 def without_added_tokens(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """A copy that sees no special tokens in a text and adds none: its pieces are those of the vocabulary alone."""
+    """Returns a copy without special tokens, which only uses the tokens of the vocabulary."""
     tree = json.loads(engine.to_str())
     return tokenizers.Tokenizer.from_str(json.dumps({**tree, "added_tokens": [], "post_processor": None}))
 
 
 def spelled_out(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """A copy that cuts a special token written in a text into ordinary pieces; other added words it knows as before.
+    """Returns a copy that splits special tokens in a text into ordinary tokens. Other added words do not change.
 
-    Only a Unigram vocabulary could choose the special pieces all the same; they are given names that no text has.
+    Only a Unigram vocabulary could choose the special tokens anyway, so they get names that no text contains.
     """
     tree: dict[str, Any] = json.loads(engine.to_str())
     if tree["model"]["type"] == "Unigram":

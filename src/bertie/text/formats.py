@@ -1,7 +1,7 @@
-"""The tokenizers of the families: which files they come in, what stands around a text, how text is normalized.
+"""The tokenizer formats of the families: their files, special tokens, layout of texts, and normalization.
 
 A folder describes itself: tokenizer.json, tokenizer_config.json and special_tokens_map.json name the special tokens and
-where they stand. A row, its family's convention, applies where the files do not say, and to vocabularies made here.
+their positions. A row has the defaults of a family, for folders without these settings and for new vocabularies.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -17,7 +17,7 @@ from bertie.text.engine import SPECIAL_TOKENS, special_token
 
 Settings = Mapping[str, Any]
 Normalize = Callable[[Settings, bytes], normalizers.Normalizer | None]
-"""(tokenizer_config.json, a SentencePiece model's compiled rules) -> what text passes first."""
+"""(tokenizer_config.json, a SentencePiece model's compiled rules) -> the first normalizer."""
 
 Algorithm = Literal["wordpiece", "bpe", "character-bpe", "unigram"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
@@ -31,8 +31,8 @@ TOKENIZER_FILES = ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES) 
 class Format:
     """A family's tokenizer as a value.
 
-    special: role -> token; a role that is not in it does not exist. template: where they stand around one text and
-    two, in the engine's words; None: as BERT has them or, with a byte vocabulary, RoBERTa.
+    special: role -> token, without roles that do not exist. template: the positions of special tokens around one text
+    and two, in the library's format; None: BERT's or, with a byte-level vocabulary, RoBERTa's.
     """
 
     classes: tuple[str, ...]  # of `transformers`; the first is written
@@ -61,7 +61,7 @@ def _precompiled(charsmap: bytes) -> normalizers.Normalizer | None:
 
 
 def _quotes_and_accents(lowercase: bool) -> Normalize:
-    """ALBERT's and XLNet's preprocess_text: two ways to write a quotation mark, accents, case."""
+    """ALBERT's and XLNet's preprocess_text: quotation marks, accents, case."""
 
     def normalize(settings: Settings, charsmap: bytes) -> normalizers.Normalizer:
         steps: list[normalizers.Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
@@ -188,7 +188,7 @@ FORMATS = (BERT, ROBERTA, OPENAI_GPT, GPT2, XLMR, CAMEMBERT, ALBERT, BIGBIRD, T5
 
 
 def of(model_type: str) -> Format:
-    """The format of a family, by its model_type. Raises UsageError for one that has none here."""
+    """Returns the format of a family, by its model_type. Raises UsageError for an unknown one."""
     for row in FORMATS:
         if model_type in row.model_types:
             return row
@@ -197,9 +197,9 @@ def of(model_type: str) -> Format:
 
 
 def find(folder: Path, settings: Settings) -> Format | None:
-    """The format a folder names: by what made it here, by its tokenizer's class, or by its model's family.
+    """Returns the format of a folder: from Bertie's own entry, its tokenizer class, or its model's family.
 
-    None when nothing says. Raises DataError for a class that is not known where no tokenizer.json says all of it.
+    None when there is no information. Raises DataError for an unknown class without a complete tokenizer.json.
     """
     facts = settings.get("bertie")
     family = facts.get("family") if isinstance(facts, dict) else None
@@ -223,7 +223,7 @@ def find(folder: Path, settings: Settings) -> Format | None:
 
 
 def guess(vocabulary: Container[str]) -> Format:
-    """The format of a vocabulary by its special tokens, where nothing else tells."""
+    """Returns the format of a vocabulary from its special tokens, when there is no other information."""
     if "[CLS]" in vocabulary:
         return BERT if "<pad>" not in vocabulary else ALBERT
     if "<s>" in vocabulary and "<mask>" in vocabulary:
@@ -232,10 +232,10 @@ def guess(vocabulary: Container[str]) -> Format:
 
 
 def names(settings: Settings, row: Format, vocabulary: Container[str]) -> dict[str, str]:
-    """What each special token is called: role -> token.
+    """Returns the special tokens: role -> token.
 
-    As tokenizer_config.json says; of roles it leaves out, those whose usual token is in the vocabulary. Where it names
-    none at all, the family's, in the vocabulary or not.
+    They are those of tokenizer_config.json. For missing roles, the usual token is used if the vocabulary has it.
+    Without any special tokens there, the family's are used.
     """
     said = {role: token for role in ROLES if (token := special_token(settings, role, None)) is not None}
     usual = {role: token for role, token in row.special.items() if not said or token in vocabulary}

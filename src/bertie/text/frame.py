@@ -1,4 +1,4 @@
-"""Where the special tokens stand around one text or two: [CLS] A [SEP] B [SEP], or <s> A </s></s> B </s>."""
+"""The positions of special tokens around one text or two: [CLS] A [SEP] B [SEP], or <s> A </s></s> B </s>."""
 
 import itertools
 import json
@@ -16,7 +16,7 @@ MAX_PARTS, MAX_SEGMENTS = 64, 256  # of a template; the published ones have up t
 
 @dataclass(frozen=True)
 class Frame:
-    """Special tokens before, between and after the texts, and the segment of each of those and of each text.
+    """Special tokens before, between and after the texts, their segments, and the segment of each text.
 
     [CLS] A [SEP] B [SEP] is gaps ((cls,), (sep,), (sep,)), gap_types ((0,), (0,), (1,)), text_types (0, 1).
     """
@@ -27,29 +27,29 @@ class Frame:
 
     @property
     def size(self) -> int:
-        """How many special tokens there are."""
+        """The number of special tokens."""
         return sum(map(len, self.gaps))
 
     def around(self, gaps: Sequence[Sequence[T]], texts: Sequence[Sequence[T]]) -> list[T]:
-        """What belongs to the gaps (ids, types, None ...) and what belongs to the texts, in the order they stand."""
+        """Returns values of the gaps (ids, types, None ...) and values of the texts, in the order of the sequence."""
         joined = list(gaps[0])
         for text, gap in zip(texts, gaps[1:], strict=True):
             joined += [*text, *gap]
         return joined
 
     def ids(self, texts: Sequence[Sequence[int]]) -> list[int]:
-        """The whole sequence of some texts' ids."""
+        """Returns the whole sequence of some texts' ids."""
         return self.around(self.gaps, texts)
 
     def types(self, lengths: Sequence[int]) -> list[int]:
-        """The segment of each token of a sequence whose texts have these lengths."""
+        """Returns the segment of each token of a sequence with texts of these lengths."""
         return self.around(self.gap_types, [[t] * n for t, n in zip(self.text_types, lengths, strict=True)])
 
 
 def frames(engine: tokenizers.Tokenizer, cls: int | None, sep: int | None) -> tuple[Frame, Frame]:
-    """The frames of one and of two texts, as an engine's post-processor says; where it says nothing, BERT's.
+    """Returns the frames of one and of two texts from the library's post-processor; without one, BERT's.
 
-    Raises DataError for one that no model could read.
+    Raises DataError for a frame that no model could read.
     """
     one, two = found = _frames(engine, cls, sep)
     for frame, texts in ((one, 1), (two, 2)):

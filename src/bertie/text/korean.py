@@ -1,8 +1,8 @@
 """Korean morphemes as an optional step before tokenization: 학교에서 is read as 학교 에서.
 
-Borders come from Kiwi; nothing is rewritten, only spaces are put in, so every piece still points into the original
-text. A border inside one syllable (했 = 하 + 었) is passed over. The choice is stored with the tokenizer; other
-software that opens the folder does not take this step and gets other ids.
+Kiwi finds the boundaries. Only spaces are inserted, so that offsets refer to the original text. A boundary inside one
+syllable (했 = 하 + 었) is ignored. The choice is stored with the tokenizer. Other programs that open the folder omit
+this step and return other ids.
 """
 
 import numpy as np
@@ -12,13 +12,14 @@ from bertie.text.sentences import load_kiwi
 
 
 class Morphemes:
-    """Puts a space at every border of two morphemes. Raises UsageError when kiwipiepy is not installed."""
+    """Inserts a space at every boundary of two morphemes. Raises UsageError when kiwipiepy is not installed."""
 
     def __init__(self) -> None:
         self._kiwi = load_kiwi()
 
     def __call__(self, text: str) -> tuple[str, NDArray[np.intp]]:
-        """The text with spaces put in, and for each of its characters the place it had, or now precedes, in `text`."""
+        """Returns the text with spaces, and for each of its characters the position in `text` that it had, or now
+        precedes."""
         parts, origins, last = [], [], 0
         for border in sorted({token.start for token in self._kiwi.tokenize(text)}):
             if 0 < border < len(text) and _hangul(text[border - 1]) and _hangul(text[border]):

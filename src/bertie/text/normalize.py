@@ -1,9 +1,9 @@
-"""Normalization: what text becomes before it is split into pieces, and how raw text is cleaned for a corpus.
+"""Normalization of text before tokenization, and cleaning of raw text for a corpus.
 
-BERT strips accents by decomposing (NFD) and dropping marks (Mn), which leaves every Hangul syllable in two or three
-jamo. Composing again (NFC) after the marks are gone puts the syllables back together and leaves the accents off; it
-also makes one text of 한 written as one character and as three. Compatibility and half-width jamo (ㅋㅋ, ﾡ) have no
-canonical decomposition and stay as they were written.
+BERT removes accents by decomposition (NFD) and removal of nonspacing marks (Mn), which splits every Hangul syllable
+into two or three jamo. Composition (NFC) afterwards restores the syllables without the accents. It also makes 한 the
+same text when it is written as one character or as three. Compatibility and half-width jamo (ㅋㅋ, ﾡ) have no canonical
+decomposition and do not change.
 """
 
 import re
@@ -15,9 +15,9 @@ from tokenizers import normalizers
 
 @dataclass(frozen=True)
 class Normalizer:
-    """How a tokenizer normalizes: BERT's rules (clean, space out CJK, lower, strip accents), then NFC.
+    """The normalization of a tokenizer: BERT's rules (clean, space out CJK, lower, strip accents), then NFC.
 
-    `nfc=False` is BERT exactly as published, which breaks Hangul when accents are stripped.
+    `nfc=False` is exactly BERT's, which breaks Hangul when accents are stripped.
     """
 
     lowercase: bool = False
@@ -26,7 +26,7 @@ class Normalizer:
     nfc: bool = True
 
     def engine(self) -> normalizers.Normalizer:
-        """The same as a normalizer of the `tokenizers` engine, which keeps track of character offsets."""
+        """Returns the same as a normalizer of the `tokenizers` library, which tracks character offsets."""
         bert = normalizers.BertNormalizer(
             clean_text=True,
             handle_chinese_chars=self.chinese_chars,
@@ -36,7 +36,7 @@ class Normalizer:
         return normalizers.Sequence([bert, normalizers.NFC()]) if self.nfc else bert
 
     def __call__(self, text: str) -> str:
-        """The normalized text."""
+        """Returns the normalized text."""
         return str(self.engine().normalize_str(text))
 
 
@@ -51,9 +51,10 @@ _BLANK_LINES = re.compile(r"\n{3,}")
 
 
 def clean(text: str) -> str:
-    """Text for a corpus: NFC, no control characters, single spaces, "\\n" line ends, at most one blank line in a row.
+    """Cleans text for a corpus: NFC, no control characters, single spaces, "\\n" line ends, at most one blank line in a
+    row.
 
-    Case and accents stay. `clean(clean(text)) == clean(text)`.
+    Case and accents do not change. `clean(clean(text)) == clean(text)`.
     """
     for end, replacement in _LINE_ENDS.items():
         text = text.replace(end, replacement)

@@ -1,7 +1,7 @@
-"""What a tokenizer does to a text: pieces per word, unknown words, what comes back, by script.
+"""Measures a tokenizer on a text: tokens per word (fertility), unknown words, round-trip rate, by script.
 
-A word is what the tokenizer splits first: between spaces, and for BERT's rules around punctuation. Fertility and the
-share of continued words are those of Rust et al. 2021, "How Good is Your Tokenizer?".
+A word is the unit that the tokenizer splits first: between spaces, and for BERT's rules also at punctuation. Fertility
+and the fraction of continued words are those of Rust et al. 2021, "How Good is Your Tokenizer?".
 """
 
 import unicodedata
@@ -23,7 +23,7 @@ BATCH = 1000
 
 @dataclass
 class ScriptCounts:
-    """What was counted over the words of one script."""
+    """Counts over the words of one script."""
 
     words: int = 0
     pieces: int = 0
@@ -34,11 +34,11 @@ class ScriptCounts:
 
     @property
     def fertility(self) -> float:
-        """Pieces per word."""
+        """Tokens per word."""
         return self.pieces / max(1, self.words)
 
     def rates(self) -> dict[str, float]:
-        """The counts as the shares a reader compares."""
+        """Returns the counts as fractions."""
         words, characters = max(1, self.words), max(1, self.characters)
         return {
             "words": self.words,
@@ -52,7 +52,7 @@ class ScriptCounts:
 
 @dataclass
 class TokenizerReport:
-    """Counts by script, and over the whole text how much of it can be had back from the ids."""
+    """Counts by script, and the round-trip rate over the whole text."""
 
     vocab_size: int
     scripts: dict[str, ScriptCounts] = field(default_factory=dict)
@@ -63,12 +63,12 @@ class TokenizerReport:
     unknown: Counter[str] = field(default_factory=Counter)
 
     def total(self) -> ScriptCounts:
-        """All scripts together."""
+        """Returns the counts of all scripts together."""
         names = ScriptCounts.__dataclass_fields__
         return ScriptCounts(**{name: sum(getattr(row, name) for row in self.scripts.values()) for name in names})
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain values, for JSON and for other reports."""
+        """Returns everything as plain values, for JSON and for other reports."""
         total = self.total()
         return {
             "vocab_size": self.vocab_size,
@@ -84,7 +84,7 @@ class TokenizerReport:
         }
 
     def table(self) -> "Table":
-        """The report for people."""
+        """Returns the report as a table for the terminal."""
         from rich.table import Table
 
         facts = self.to_dict()
@@ -112,7 +112,7 @@ class TokenizerReport:
 
 
 def report(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
-    """Tokenize the texts and count. A text comes back whole when its pieces spell it again but for spaces."""
+    """Tokenizes the texts and counts. A text is restored when its tokens spell it again except for spaces."""
     result = TokenizerReport(tokenizer.vocab_size)
     used: set[int] = set()
     texts = iter(texts)
@@ -129,13 +129,13 @@ def report(tokenizer: Tokenizer, texts: Iterable[str]) -> TokenizerReport:
 
 
 def _spell(tokenizer: Tokenizer, text: str) -> str:
-    """What should come back: the text as the tokenizer normalizes it, without spaces."""
+    """Returns the text to restore: as the tokenizer normalizes it, without spaces."""
     normalizer = tokenizer.engine.normalizer
     return "".join((normalizer.normalize_str(text) if normalizer else text).split())
 
 
 def _words(text: str, encoding: Encoding) -> Iterator[tuple[str, list[int]]]:
-    """Each word with the ids of its pieces."""
+    """Yields each word with the ids of its tokens."""
     for word, group in groupby(range(1, len(encoding) - 1), key=lambda position: encoding.word_ids[position]):
         if word is not None:
             places = list(group)
@@ -156,7 +156,7 @@ def _count(result: TokenizerReport, word: str, ids: list[int], unk_id: int) -> N
 
 
 def script(word: str) -> str:
-    """The script of a word's first letter (Latin, Hangul, Han ...), "number", or "symbol"."""
+    """Returns the script of a word's first letter (Latin, Hangul, Han ...), "number", or "symbol"."""
     return next((found for found in map(_script, word) if found not in ("number", "symbol")), _script(word[:1]))
 
 

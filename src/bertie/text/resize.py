@@ -1,7 +1,6 @@
-"""A tokenizer with more pieces, for the words of a domain, or with fewer, for the texts of one language.
+"""Extends a tokenizer by the words of a domain, or trims it to the tokens of some texts.
 
-Each result says for every new id which old ids its row of a weight matrix starts as the mean of, so that a model
-follows (models/surgery.py).
+Each result has for every new id the old ids whose mean initializes its row of a weight matrix (models/surgery.py).
 """
 
 import itertools
@@ -24,7 +23,7 @@ CHUNK = 4096  # texts read at once
 
 @dataclass(frozen=True)
 class Resized:
-    """A new tokenizer; rows: the old ids of each new id; left_out: words that got no piece, and why."""
+    """A new tokenizer; rows: the old ids of each new id; left_out: words that were not added, with the reason."""
 
     tokenizer: Tokenizer
     rows: tuple[tuple[int, ...], ...]
@@ -32,10 +31,11 @@ class Resized:
 
 
 def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
-    """A tokenizer in which each of the words is one piece, at the end of the vocabulary; old ids stay.
+    """Returns a tokenizer with each of the words as one token, at the end of the vocabulary. Old ids do not change.
 
-    A word that is one piece already, or several words to this tokenizer, is left out, with the reason. In BPE the steps
-    to a word become pieces too (chemo, chemother, chemotherapy). Other words that begin alike may be cut anew.
+    A word that is one token already, or several words for this tokenizer, is skipped with the reason. In BPE, the
+    intermediate merges become tokens too (chemo, chemother, chemotherapy), so other words with the same beginning may
+    have other tokens.
     """
     tree = json.loads(tokenizer.engine.to_str())
     model = tree["model"]
@@ -83,10 +83,10 @@ def extend(tokenizer: Tokenizer, words: Iterable[str]) -> Resized:
 
 
 def trim(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collection[int] = ()) -> Resized:
-    """A tokenizer of the pieces these texts are made of, the special tokens and the ids to `keep`, in their old order.
+    """Returns a tokenizer with the tokens of these texts, the special tokens and the ids to `keep`, in their old order.
 
-    These texts are cut as before, if the vocabulary knew all their words; bytes stay, so nothing becomes unreadable
-    where it was readable by bytes.
+    The tokens of these texts do not change, if the vocabulary knew all their words. Byte tokens are kept, so no text
+    becomes unreadable.
     """
     tree = json.loads(tokenizer.engine.to_str())
     kept = {*tokenizer.special_ids, *(token["id"] for token in tree["added_tokens"]), *keep} | _bytes(tokenizer)
@@ -102,7 +102,7 @@ def trim(tokenizer: Tokenizer, texts: Iterable[str], *, keep: Collection[int] = 
 
 
 def _parts(tokenizer: Tokenizer, word: str) -> list[str]:
-    """What a word in the middle of a text is cut into before it is cut into pieces."""
+    """Returns the words that a text is split into before tokens."""
     engine = tokenizer.engine
     text = engine.normalizer.normalize_str(word) if engine.normalizer else word
     if isinstance(engine.pre_tokenizer, pre_tokenizers.ByteLevel) or "ByteLevel" in str(engine.pre_tokenizer):
@@ -112,7 +112,7 @@ def _parts(tokenizer: Tokenizer, word: str) -> list[str]:
 
 
 def _bytes(tokenizer: Tokenizer) -> set[int]:
-    """The pieces that are one byte, by which everything can be read."""
+    """Returns the tokens of one byte."""
     vocabulary = tokenizer.engine.get_vocab()
     model = state(tokenizer.engine.model)
     found = {vocabulary.get(f"<0x{byte:02X}>") for byte in range(256)} if model.get("byte_fallback") else set()
@@ -122,7 +122,7 @@ def _bytes(tokenizer: Tokenizer) -> set[int]:
 
 
 def _steps(model: Mapping[str, Any], kept: set[int]) -> set[int]:
-    """The pieces BPE must join on its way to the kept ones."""
+    """Returns the intermediate tokens that BPE needs for the kept ones."""
     ways: dict[str, list[tuple[str, str]]] = {}
     for left, right in model["merges"]:
         ways.setdefault(left + right, []).append((left, right))
@@ -138,7 +138,7 @@ def _steps(model: Mapping[str, Any], kept: set[int]) -> set[int]:
 
 
 def _renumber(tree: dict[str, Any], new: Mapping[int, int]) -> None:
-    """Leave out of a tokenizer.json all ids that are not in `new`, and give the others their new ones."""
+    """Removes all ids of a tokenizer.json that are not in `new`, and renumbers the others."""
     model = tree["model"]
     if model["type"] == "Unigram":
         model["vocab"] = [row for i, row in enumerate(model["vocab"]) if i in new]
@@ -160,7 +160,7 @@ def _renumber(tree: dict[str, Any], new: Mapping[int, int]) -> None:
 
 
 def _remade(tokenizer: Tokenizer, tree: Mapping[str, Any]) -> Tokenizer:
-    """The same tokenizer with another tokenizer.json; what told the old ids is left out."""
+    """Returns the tokenizer with another tokenizer.json, without settings that contain old ids."""
     settings = {key: value for key, value in tokenizer.settings.items() if key != "added_tokens_decoder"}
     engine = tokenizers.Tokenizer.from_str(json.dumps(tree))
     return Tokenizer(engine, settings=settings, format=tokenizer.format)

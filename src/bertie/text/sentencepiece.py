@@ -1,7 +1,7 @@
-"""SentencePiece models (spiece.model, sentencepiece.bpe.model), read without the library that writes them.
+"""Reader of SentencePiece models (spiece.model, sentencepiece.bpe.model) without the SentencePiece library.
 
-The file is a protocol buffer: fields of (number, kind, value). Four of its messages' fields decide how text is cut;
-all others are skipped. google/sentencepiece, src/sentencepiece_model.proto.
+The file is a protocol buffer: fields of (number, kind, value). Four fields determine the tokenization, and all others
+are skipped. google/sentencepiece, src/sentencepiece_model.proto.
 """
 
 import struct
@@ -38,7 +38,7 @@ class SentencePieceModel:
     byte_fallback: bool
 
     def merges(self) -> list[tuple[str, str]]:
-        """The pairs BPE joins, first those whose result comes first: the model holds results alone."""
+        """Returns the pairs that BPE merges, ordered by the id of the result, since the model contains only results."""
         ids = {piece: i for i, piece in enumerate(self.pieces)}
         found = []
         for piece, i in ids.items():
@@ -50,7 +50,7 @@ class SentencePieceModel:
 
 
 def read_model(path: Path) -> SentencePieceModel:
-    """Read a model. Raises DataError: not one, damaged, or of an algorithm other than Unigram and BPE."""
+    """Reads a model. Raises DataError for another or damaged file, or an algorithm other than Unigram and BPE."""
     data = read_small(path, most=MAX_BYTES)
     try:
         return _model(data)
@@ -109,7 +109,7 @@ def _message(value: Value) -> bytes:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
-    """Each field's number and value: an integer, or bytes that are a text, a message or a packed number."""
+    """Yields each field's number and value: an integer, or bytes that are a text, a message or a packed number."""
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -131,7 +131,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at a place, seven bits a byte and the lowest first, and the place after it."""
+    """Returns the number at a position, seven bits per byte and the lowest first, and the position after it."""
     value = 0
     for place, byte in enumerate(data[at : at + 10]):
         value |= (byte & 127) << 7 * place

@@ -1,7 +1,7 @@
-"""Sentence boundaries: a fast rule-based splitter for any language, and the careful ones of pysbd and Kiwi.
+"""Sentence splitters: a fast rule-based one for any language, and the slower ones of pysbd and Kiwi.
 
-The rules are one regular expression that starts at every full stop, question mark, exclamation mark, East Asian stop
-or line break and looks both ways. docs/tokenization.md says how often they agree with people and with the others.
+The rules are one regular expression that starts at every full stop, question mark, exclamation mark, East Asian stop or
+line break, and looks at the text on both sides. docs/tokenization.md has its agreement with people and with the others.
 """
 
 import re
@@ -17,7 +17,8 @@ Splitter = Callable[[str], list[str]]
 
 
 def rules(text: str) -> list[str]:
-    """Sentences of `text`, stripped, none empty. A line break ends a sentence unless the lines were wrapped to fit."""
+    """Returns the sentences of `text`, stripped, none empty. A line break ends a sentence unless the lines were
+    wrapped."""
     if "\n" in text:
         text = unwrap(text)
     ends = [match.end() for match in _BOUNDARY.finditer(text)]
@@ -26,7 +27,7 @@ def rules(text: str) -> list[str]:
 
 
 def _words(names: str) -> str:
-    """A lookbehind that fails after any of these words and a full stop; one for each length, as `re` wants it."""
+    """Returns lookbehinds that fail after any of these words and a full stop; one per length, as `re` requires."""
     by_length: dict[int, list[str]] = {}
     for name in names.split():
         by_length.setdefault(len(name), []).append(re.escape(name))
@@ -84,9 +85,9 @@ WRAPPED_WIDTH = (50, 120)  # characters a hard-wrapped line has room for
 
 
 def unwrap(text: str) -> str:
-    """Join the lines of paragraphs that were wrapped to a width, and leave every other line break alone.
+    """Joins the lines of paragraphs that were wrapped to a width. Other line breaks do not change.
 
-    A paragraph was wrapped when no line had room left for the first word of the next one.
+    A paragraph was wrapped when no line had space for the first word of the next one.
     """
     return "\n\n".join(map(_unwrap, _PARAGRAPH_BREAK.split(text)))
 
@@ -105,18 +106,18 @@ def _unwrap(paragraph: str) -> str:
 
 
 def lines(text: str) -> list[str]:
-    """One sentence a line, as the text already has it."""
+    """Returns one sentence per line."""
     return [line for line in map(str.strip, text.split("\n")) if line]
 
 
 def pysbd(text: str) -> list[str]:
-    """Sentences by pysbd's golden rules for English (Sadvilkar and Neumann 2020); careful, some 0.2 MB/s."""
+    """Returns sentences by pysbd's rules for English (Sadvilkar and Neumann 2020), at about 0.2 MB/s."""
     found: list[str] = _pysbd().segment(text)
     return [piece for piece in map(str.strip, found) if piece]
 
 
 def kiwi(text: str) -> list[str]:
-    """Korean sentences by Kiwi's morphological analysis; finds ends without punctuation, some 0.1 MB/s.
+    """Returns Korean sentences by Kiwi's morphological analysis, also without punctuation, at about 0.1 MB/s.
 
     Raises UsageError when kiwipiepy is not installed.
     """
@@ -132,7 +133,7 @@ def _pysbd() -> Any:
 
 @cache
 def load_kiwi() -> Any:
-    """Kiwi, loaded once. Raises UsageError with the pip command when kiwipiepy is not installed."""
+    """Returns Kiwi, loaded once. Raises UsageError with the pip command when kiwipiepy is not installed."""
     try:
         from kiwipiepy import Kiwi
     except ImportError:
@@ -149,7 +150,7 @@ SPLITTERS: Registry[Splitter] = Registry(
 
 
 def splitter(name: str) -> Splitter:
-    """The splitter of that name. Raises UsageError naming the choices, or the package that is missing."""
+    """Returns the splitter of that name. Raises UsageError with the choices, or the missing package."""
     if name == "kiwi":
         load_kiwi()  # say now, not after an hour, that it is missing
     return SPLITTERS[name]
