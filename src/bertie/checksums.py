@@ -32,10 +32,20 @@ def entry(path: Path) -> dict[str, Any]:
     return {"size": path.stat().st_size, "xxh3_128": file_hash(path)}
 
 
-def write(folder: Path, kind: str, *, covered: Callable[[str], bool] = lambda name: False) -> None:
-    """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest)."""
+def write(
+    folder: Path,
+    kind: str,
+    *,
+    covered: Callable[[str], bool] = lambda name: False,
+    made: Mapping[str, Any] | None = None,
+) -> None:
+    """Write checksums.json for all files of a folder but those `covered` elsewhere (by name, as of a manifest).
+
+    made: how the folder was made, where there is more to say than its kind.
+    """
     found = [name for name in names(folder) if not covered(name)]
     listing: dict[str, Any] = {"format": 1, "kind": kind, "files": {name: entry(folder / name) for name in found}}
+    listing |= {"made": made} if made else {}
     write_json(folder / CHECKSUMS, {**listing, "seal": seal(listing)})
 
 
@@ -98,6 +108,19 @@ def problem(path: Path, expected: Mapping[str, Any]) -> str:
     if file_hash(path) != expected["xxh3_128"]:
         return f"{path} is damaged: its hash differs."
     return ""
+
+
+def content(path: Path) -> Any:
+    """Hashes of what a file or folder holds, as a JSON value; the path itself where there is neither.
+
+    The manifest.json of a corpus or checkpoint represents its folder.
+    """
+    if path.is_dir():
+        manifest = path / "manifest.json"
+        if manifest.is_file():
+            return file_hash(manifest)
+        return {name: file_hash(path / name) for name in names(path) if (path / name).is_file()}
+    return file_hash(path) if path.is_file() else str(path)
 
 
 def _check_inner(folder: Path) -> FolderCheck:

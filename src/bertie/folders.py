@@ -2,6 +2,7 @@
 
     new_folder     of a command that writes once (tokenizer train, convert, grow, RUN/model): written beside under a
                    temporary name with its checksums.json, renamed when whole
+    made_once      the same, and nothing to do where the same command has made the folder of the same inputs before
     held           of a command that goes on where it was stopped (pretrain, finetune, tune, corpus): locked, and swept
                    of what a killed process left
 
@@ -11,14 +12,15 @@ stands, nothing is touched. A symbolic link stays: what it leads to is written o
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
-from bertie import checksums
-from bertie.errors import UsageError
+from bertie import checksums, console
+from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, is_leftover, sync_folder
 
 SHOWN = 5  # files that stand in the way, named in an error
@@ -181,19 +183,55 @@ def _sweep(folder: Path, kind: Kind) -> None:
                 _delete(path)
 
 
+Facts = dict[str, Any]
+
+
+def made_once(path: Path, kind: Kind, by: str, write: Callable[[Path], Facts], *, overwrite: bool = False) -> Facts:
+    """Make a folder with `write`, unless it was made `by` the same before -> what `write` returned, now or then.
+
+    by: hash of the command, its settings and the contents of its inputs; "" where they cannot be told. The facts are
+    JSON values. Raises UsageError as `check` does, and where a file was changed after it was made.
+    """
+    found = None if overwrite or not by else _made_by(path, by)
+    if found is not None:
+        console.say(f"{path} was made by this command before; nothing to do. --overwrite makes it again.")
+        return found
+    made: Facts = {"by": by}
+    with new_folder(path, kind, overwrite=overwrite, made=made) as folder:
+        made["facts"] = write(folder)
+    facts: Facts = made["facts"]
+    return facts
+
+
+def _made_by(path: Path, by: str) -> Facts | None:
+    try:
+        made = checksums.read(path).get("made", {})
+    except DataError:
+        return None
+    if made.get("by") != by:
+        return None
+    if damage := checksums.check(path).damage:
+        raise UsageError(f"{path} was made by this command, but: {damage[0]} Pass --overwrite to make it again.")
+    facts: Facts = made["facts"]
+    return facts
+
+
 @contextmanager
-def new_folder(path: Path, kind: Kind, *, overwrite: bool = False, keep_strangers: bool = False) -> Iterator[Path]:
+def new_folder(
+    path: Path, kind: Kind, *, overwrite: bool = False, keep_strangers: bool = False, made: Facts | None = None
+) -> Iterator[Path]:
     """A folder to write to, which takes the place of `path` when the block ends well, with its checksums.json.
 
     A process that is killed leaves `path` as it was, and beside it a hidden folder that the next call clears away.
     keep_strangers: what Bertie did not write is taken over instead of refused: inside a run that is gone on with.
-    Raises UsageError as `check` does.
+    made: kept in checksums.json, as it is at the end of the block. Raises UsageError as `check` does.
     """
     path = path.resolve()  # a link stays, and what it leads to is replaced
     temporary, old = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
     if old.exists():  # a process was killed between two renames, or after them
         _delete(old) if path.exists() else old.rename(path)
     check(path, kind, overwrite=overwrite and not keep_strangers, new=not keep_strangers)
+    above = [parent for parent in path.parents if not parent.exists()]
     temporary.mkdir(parents=True, exist_ok=True)
     with locked(temporary / LOCK, _busy(path)):
         for leftover in temporary.iterdir():
@@ -203,10 +241,13 @@ def new_folder(path: Path, kind: Kind, *, overwrite: bool = False, keep_stranger
             yield temporary
             if keep_strangers and path.exists():
                 _take_over(path, temporary, strangers(path, kind))
-            checksums.write(temporary, kind.name)
+            checksums.write(temporary, kind.name, made=made)
             _sync(temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
+            with suppress(OSError):  # another process may have put something there
+                for parent in above:
+                    parent.rmdir()
             raise
         if path.exists():
             path.rename(old)

@@ -117,6 +117,25 @@ ConfigFile = Annotated[
 ]
 
 
+STDIN = Path("-")
+OF_THE_CALL = {"out", "output", "overwrite", "quiet", "verbose", "json", "json_"}  # change nothing of what is written
+
+
+def asked(ctx: typer.Context) -> str:
+    """Hash of a command, its settings and what its input files hold, for folders.made_once; "" for standard input."""
+    from bertie.checksums import content
+    from bertie.files import seal
+
+    inputs: dict[str, Any] = {}
+    for name, value in ctx.params.items():
+        paths = value if isinstance(value, list) else [value]
+        if STDIN in paths:
+            return ""
+        if name not in OF_THE_CALL:
+            inputs[name] = [content(path) if isinstance(path, Path) else path for path in paths]
+    return seal({"command": ctx.command.name, **inputs})
+
+
 def emit(value: Any) -> None:
     """Prints one JSON value on one line of stdout: the result of a command under --json."""
     print(json.dumps(value, ensure_ascii=False), flush=True)

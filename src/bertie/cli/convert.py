@@ -7,7 +7,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
 
 EXAMPLES = """Examples:\n
 [bold]bertie convert downloads/bert-base -o models/bert-base-bf16 --precision bfloat16[/]\n
@@ -17,6 +17,7 @@ EXAMPLES = """Examples:\n
 
 @app.command(epilog=EXAMPLES)
 def convert(
+    ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16. Default: as stored.")] = "float32",
@@ -48,6 +49,7 @@ def convert(
         shard_bytes=None if shard_size is None else shard_size * 1_000_000,
         unsafe=unsafe,
         overwrite=overwrite,
+        by=asked(ctx),
     )
     if console.verbosity.json:
         emit({"output": str(out), **asdict(done)})

@@ -1,5 +1,6 @@
 """`bertie grow`, `bertie shrink` and `bertie vocabulary extend|trim`: a trained model in another size."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,12 +8,14 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
+Changed = tuple["Model", dict[str, Any]]  # and what else the command prints under --json
+SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
 Folder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)]
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = typer.Typer(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
@@ -21,6 +24,7 @@ app.add_typer(vocabulary, name="vocabulary")
 
 @app.command(epilog="Example: [bold]bertie grow models/base -o models/deeper --layers 24 --how stack[/]")
 def grow(
+    ctx: typer.Context,
     folder: Folder,
     out: Out,
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers of the new model.")] = None,
@@ -41,22 +45,26 @@ def grow(
     from bertie.models.surgery import deeper, with_positions
     from bertie.models.widen import wider
 
-    model = _load(folder)
     if layers is None and positions is None and times == 1 and intermediate is None:
         raise UsageError("No new size given. Pass --layers, --times, --intermediate or --positions.")
-    if layers is not None:
-        model = deeper(model, layers, how=how)  # type: ignore[arg-type]  # deeper answers unknown ones
-    if times > 1 or intermediate is not None:
-        model = wider(model, times=times, intermediate_size=intermediate)
-    if positions is not None:
-        model = with_positions(model, positions, fill=fill)  # type: ignore[arg-type]
-    _save(model, out, overwrite, {})
+
+    def grown(model: "Model") -> Changed:
+        if layers is not None:
+            model = deeper(model, layers, how=how)  # type: ignore[arg-type]  # deeper answers unknown ones
+        if times > 1 or intermediate is not None:
+            model = wider(model, times=times, intermediate_size=intermediate)
+        if positions is not None:
+            model = with_positions(model, positions, fill=fill)  # type: ignore[arg-type]
+        return model, {}
+
+    _make(ctx, folder, out, overwrite, grown)
 
 
 @app.command(
     epilog="Example: [bold]bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert[/]"
 )
 def shrink(
+    ctx: typer.Context,
     folder: Folder,
     out: Out,
     layers: Annotated[str, typer.Option(help="Layers to take, counted from 0. Default: every second layer.")] = "",
@@ -73,19 +81,24 @@ def shrink(
     from bertie.families import VARIANTS
     from bertie.models.surgery import take_layers
 
-    model = _load(folder)
     try:
-        chosen = [int(layer) for layer in layers.split(",")] if layers else range(0, model.config.num_hidden_layers, 2)
+        chosen = [int(layer) for layer in layers.split(",")] if layers else None
     except ValueError:
         raise UsageError(
             f"--layers is {layers!r}; it must be a comma-separated list of layer numbers, for example 0,2,4."
         ) from None
-    taken = take_layers(model, chosen, variant=VARIANTS[family] if family else None)
-    _save(taken, out, overwrite, {"taken": list(chosen)})
+    variant = VARIANTS[family] if family else None
+
+    def shrunk(model: "Model") -> Changed:
+        kept = list(range(0, model.config.num_hidden_layers, 2)) if chosen is None else chosen
+        return take_layers(model, kept, variant=variant), {"taken": kept}
+
+    _make(ctx, folder, out, overwrite, shrunk)
 
 
 @vocabulary.command(epilog="Example: [bold]bertie vocabulary extend models/base words.txt -o models/medical[/]")
 def extend(
+    ctx: typer.Context,
     folder: Folder,
     words: Annotated[Path, typer.Argument(help="File of words, one per line.")],
     out: Out,
@@ -101,16 +114,19 @@ def extend(
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 
-    model = _load(folder)
-    assert model.tokenizer is not None
-    resized = resize.extend(model.tokenizer, filter(None, map(str.strip, _lines([words]))))
-    for word, why in resized.left_out.items():
-        console.warn(f"{word!r} {why}: skipped")
-    _save(with_vocabulary(model, resized), out, overwrite, {"left_out": dict(resized.left_out)})
+    def extended(model: "Model") -> Changed:
+        assert model.tokenizer is not None
+        resized = resize.extend(model.tokenizer, filter(None, map(str.strip, _lines([words]))))
+        for word, why in resized.left_out.items():
+            console.warn(f"{word!r} {why}: skipped")
+        return with_vocabulary(model, resized), {"left_out": dict(resized.left_out)}
+
+    _make(ctx, folder, out, overwrite, extended)
 
 
 @vocabulary.command(epilog="Example: [bold]bertie vocabulary trim models/multilingual korean.txt -o models/korean[/]")
 def trim(
+    ctx: typer.Context,
     folder: Folder,
     texts: Annotated[list[Path], typer.Argument(help="Text files whose tokens are kept.")],
     out: Out,
@@ -126,18 +142,11 @@ def trim(
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
 
-    model = _load(folder)
-    assert model.tokenizer is not None
-    _save(with_vocabulary(model, resize.trim(model.tokenizer, _lines(texts))), out, overwrite, {})
+    def trimmed(model: "Model") -> Changed:
+        assert model.tokenizer is not None
+        return with_vocabulary(model, resize.trim(model.tokenizer, _lines(texts))), {}
 
-
-def _load(folder: Path) -> "Model":
-    import bertie
-
-    model = bertie.load(folder)
-    if model.tokenizer is None:
-        raise UsageError(f"{folder} has no tokenizer. Copy the tokenizer files of the model into it.")
-    return model
+    _make(ctx, folder, out, overwrite, trimmed)
 
 
 def _lines(paths: list[Path]) -> Any:
@@ -151,22 +160,31 @@ def _lines(paths: list[Path]) -> Any:
             raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from None
 
 
-def _save(model: "Model", out: Path, overwrite: bool, more: dict[str, Any]) -> None:
-    from bertie.folders import new_folder
+def _make(ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: Callable[["Model"], Changed]) -> None:
+    """Write the changed model, unless it is there already, and print its sizes."""
+    from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER
 
-    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+    def write(made: Path) -> dict[str, Any]:
+        import bertie
+
+        model = bertie.load(folder)
+        if model.tokenizer is None:
+            raise UsageError(f"{folder} has no tokenizer. Copy the tokenizer files of the model into it.")
+        model, more = change(model)
         model.save_pretrained(made)
-    facts = {
-        "output": str(out),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "layers": model.config.num_hidden_layers,
-        "hidden_size": model.config.hidden_size,
-        "vocab_size": model.config.vocab_size,
-        "max_length": model.config.max_length,
-    }
+        return {
+            "parameters": sum(parameter.numel() for parameter in model.parameters()),
+            "layers": model.config.num_hidden_layers,
+            "hidden_size": model.config.hidden_size,
+            "vocab_size": model.config.vocab_size,
+            "max_length": model.config.max_length,
+            **more,
+        }
+
+    facts = made_once(out, MODEL_FOLDER, asked(ctx), write, overwrite=overwrite)
     if console.verbosity.json:
-        emit({**facts, **more})
+        emit({"output": str(out), **facts})
     else:
-        sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in list(facts.items())[1:])
+        sizes = ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in facts.items() if name in SIZES)
         console.show(f"{out}: {sizes}")

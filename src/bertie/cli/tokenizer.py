@@ -4,25 +4,26 @@ import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bertie import console
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import STDIN, Json, Overwrite, Quiet, Verbose, app, asked, emit
 from bertie.cli.tables import Encoding
 
 group = typer.Typer(help="Train and inspect tokenizers.", no_args_is_help=True)
 app.add_typer(group, name="tokenizer")
 
 Sources = Annotated[
-    list[str], typer.Argument(help="A folder of `bertie corpus`, text files (also .gz, .xz, .zst), or -.")
+    list[Path], typer.Argument(help="A folder of `bertie corpus`, text files (also .gz, .xz, .zst), or -.")
 ]
 Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
 
 
 @group.command(epilog="Example: [bold]bertie tokenizer train corpora/wiki -o tokenizers/wiki --size 30522[/]")
 def train(
+    ctx: typer.Context,
     sources: Sources,
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     size: Annotated[int, typer.Option(min=16, help="Vocabulary size, including special tokens.")] = 30522,
@@ -63,37 +64,40 @@ def train(
     Writes a folder with tokenizer.json and vocab.txt.
     """
     from bertie import families
-    from bertie.folders import check, new_folder
+    from bertie.folders import made_once
     from bertie.text import formats, vocabulary
     from bertie.text.normalize import Normalizer
 
     model_type = family if family in families.VARIANTS else families.family(family).model_type
-    format, asked = formats.of(model_type), lowercase or strip_accents is not None
-    check(out, vocabulary.TOKENIZER_FOLDER, overwrite=overwrite, new=True)  # refuse now, not after the work
-    words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
-    console.say(
-        f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; training the tokenizer ..."
-    )
-    tokenizer = vocabulary.train(
-        words,
-        size=size,
-        algorithm=algorithm,  # type: ignore[arg-type]  # train answers unknown names
-        family=format,
-        normalizer=Normalizer(lowercase=lowercase, strip_accents=strip_accents) if asked else None,
-        min_frequency=min_frequency,
-        limit_alphabet=limit_alphabet,
-        unused=unused,
-        morphemes=morphemes,
-    )
-    if split_special_tokens:
-        tokenizer.settings["split_special_tokens"] = True
-    with new_folder(out, vocabulary.TOKENIZER_FOLDER, overwrite=overwrite) as made:
+    format, normalized = formats.of(model_type), lowercase or strip_accents is not None
+
+    def write(made: Path) -> dict[str, Any]:
+        words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
+        console.say(
+            f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; training the tokenizer ..."
+        )
+        tokenizer = vocabulary.train(
+            words,
+            size=size,
+            algorithm=algorithm,  # type: ignore[arg-type]  # train answers unknown names
+            family=format,
+            normalizer=Normalizer(lowercase=lowercase, strip_accents=strip_accents) if normalized else None,
+            min_frequency=min_frequency,
+            limit_alphabet=limit_alphabet,
+            unused=unused,
+            morphemes=morphemes,
+        )
+        if split_special_tokens:
+            tokenizer.settings["split_special_tokens"] = True
         tokenizer.save(made)
-    facts = {"folder": str(out), "vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}
+        facts = {"vocab_size": tokenizer.vocab_size, **tokenizer.settings["bertie"]}
+        return {**facts, "fingerprint": tokenizer.fingerprint}
+
+    facts = made_once(out, vocabulary.TOKENIZER_FOLDER, asked(ctx), write, overwrite=overwrite)
     if console.verbosity.json:
-        emit({**facts, "fingerprint": tokenizer.fingerprint})
+        emit({"folder": str(out), **facts})
     else:
-        console.show(f"{out}: {tokenizer.vocab_size:,} tokens; {facts['trained_by']}")
+        console.show(f"{out}: {facts['vocab_size']:,} tokens; {facts['trained_by']}")
 
 
 @group.command(epilog="Example: [bold]bertie tokenizer report tokenizers/wiki ratings.txt --json[/]")
@@ -119,7 +123,7 @@ def report(
     tokenizer = Tokenizer.load(folder)
     found = judge(tokenizer, _progress(islice(_lines(sources, encoding), limit), "reading"))
     if not found.scripts:
-        raise DataError(f"{', '.join(sources)} contains no words.")
+        raise DataError(f"{', '.join(map(str, sources))} contains no words.")
     if console.verbosity.json:
         emit(found.to_dict())
     else:
@@ -169,24 +173,23 @@ def _progress(lines: Iterator[str], what: str) -> Iterator[str]:
             yield line
 
 
-def _lines(sources: list[str], encoding: str) -> Iterator[str]:
+def _lines(sources: list[Path], encoding: str) -> Iterator[str]:
     """Yields the sentences of corpus folders and the lines of files. Undecodable lines are counted and skipped."""
     from bertie.data.lines import InvalidRow, decoded
     from bertie.data.streams import opened
     from bertie.errors import DataError
 
     for source in sources:
-        path = Path(source)
-        if path.is_dir():
+        if source.is_dir():
             from bertie.data import corpus
 
-            yield from corpus.texts(path)
+            yield from corpus.texts(source)
             continue
-        if source != "-" and not path.exists():
+        if source != STDIN and not source.exists():
             raise DataError(f"{source} does not exist. Pass a corpus folder, a text file, or - for standard input.")
         bad = 0
-        with nullcontext(sys.stdin.buffer) if source == "-" else opened(path) as file:
-            for _, line in decoded(file, encoding, source):
+        with nullcontext(sys.stdin.buffer) if source == STDIN else opened(source) as file:
+            for _, line in decoded(file, encoding, str(source)):
                 if isinstance(line, InvalidRow):
                     bad += 1
                 else:

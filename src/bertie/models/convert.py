@@ -8,9 +8,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,7 +22,7 @@ from torch import Tensor
 from bertie.checksums import CHECKSUMS
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import LOCK, atomic_write, is_leftover, read_json, write_json
-from bertie.folders import new_folder
+from bertie.folders import made_once
 from bertie.models.folder import MODEL_FOLDER
 from bertie.models.variant import CONFIG, Variant, read_public
 from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights
@@ -40,7 +40,7 @@ class Converted:
     bytes: int
     files: int
     precision: Precision
-    copied: tuple[str, ...]
+    copied: Sequence[str]
 
 
 def convert(
@@ -52,10 +52,12 @@ def convert(
     shard_bytes: int | None = None,
     unsafe: bool = False,
     overwrite: bool = False,
+    by: str = "",
 ) -> Converted:
     """Writes `source` to the folder `out`. `shard_bytes`: maximum size of a file; `unsafe`: whether to open a pickle.
 
-    Raises DataError for a damaged folder or numbers too large for float16, UsageError when `out` is not empty.
+    by: as for folders.made_once. Raises DataError for a damaged folder or numbers too large for float16, UsageError
+    when `out` is not empty.
     """
     if precision not in get_args(Precision):
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, get_args(Precision))}")
@@ -65,26 +67,35 @@ def convert(
         raise UsageError(
             f"{out} is the folder to convert. Write to another folder, so that the original remains intact."
         )
+
+    def write(made: Path) -> dict[str, Any]:
+        return asdict(_written(variant, source, made, precision, shard_bytes, unsafe))
+
+    return Converted(**made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite))
+
+
+def _written(
+    variant: Variant, source: Path, made: Path, precision: Precision, shard_bytes: int | None, unsafe: bool
+) -> Converted:
     public = read_public(source)
-    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
-        with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
-            base = "" if variant.based(public) else variant.table.base
-            names = {name: name.removeprefix(base) for name in weights.stored}
-            if variant.heads(public) == () and not all(name.startswith(base) for name in names):
-                names = {name: name for name in names}  # it has more than its class says: then all names are whole
-            sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
-            shards = _shards(sizes, shard_bytes)
-            files = _file_names(len(shards))
-            for file, shard in zip(files, shards, strict=True):
-                state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
-                with atomic_write(made / file) as temporary:
-                    save_file(state, temporary.name, metadata={"format": "pt"})
-            if len(files) > 1:
-                where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
-                index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
-                write_json(made / INDEX, index)
-        copied = _copy_rest(source, made)
-        write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
+    with _opened(source, unsafe) as folder, WeightsFolder(folder, variant.table) as weights:
+        base = "" if variant.based(public) else variant.table.base
+        names = {name: name.removeprefix(base) for name in weights.stored}
+        if variant.heads(public) == () and not all(name.startswith(base) for name in names):
+            names = {name: name for name in names}  # it has more than its class says: then all names are whole
+        sizes = {name: prod(weights.shape(name)) * _dtype(precision).itemsize for name in weights.stored}
+        shards = _shards(sizes, shard_bytes)
+        files = _file_names(len(shards))
+        for file, shard in zip(files, shards, strict=True):
+            state = {names[name]: _cast(weights.stored_as(name), precision, folder, name) for name in shard}
+            with atomic_write(made / file) as temporary:
+                save_file(state, temporary.name, metadata={"format": "pt"})
+        if len(files) > 1:
+            where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
+            index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
+            write_json(made / INDEX, index)
+    copied = _copy_rest(source, made)
+    write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
     return Converted(len(sizes), sum(sizes.values()), len(files), precision, copied)
 
 
