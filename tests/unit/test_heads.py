@@ -7,6 +7,7 @@ import torch
 
 from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.files import read_json, write_json
 from bertie.models.encoder import EncoderOutput
 from bertie.models.flat import UNIONS
 from bertie.models.head_config import HeadConfigs
@@ -14,6 +15,8 @@ from bertie.models.heads import HEADS
 from bertie.models.model import Model
 from bertie.models.pooling import pool
 from bertie.nn.layout import Packed, Padded
+
+transformers = pytest.importorskip("transformers")
 
 PLACES = [  # preset, head, dropout before the head's dense layer, before its last layer (transformers' own classes)
     ("bert-base", "pair", 0.0, 0.0),
@@ -122,6 +125,42 @@ def test_what_a_left_to_right_model_says_of_a_text_depends_on_all_of_it(preset, 
     behind = ids.clone()
     behind[1, 4:] = 9
     torch.testing.assert_close(model(behind, mask)[name], logits, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sequence", "pair", "choice"])
+def test_a_left_to_right_berts_classifier_opens_here_alone(tmp_path, name):
+    """The public classes would read its first token, whose state is the same for every text."""
+    model = causal("bert-base-ltr", name).eval()
+    model.save_pretrained(tmp_path / "ours")
+    public = read_json(tmp_path / "ours" / "config.json")
+    assert (public["model_type"], public["bertie"]) == ("bertie-bert", {"causal": True})
+    assert "causal=True" in (tmp_path / "ours" / "README.md").read_text()
+    with pytest.raises(ValueError, match="bertie-bert"):
+        transformers.AutoModel.from_pretrained(tmp_path / "ours")
+    ids = torch.tensor([[5, 6, 7, 8]])
+    again, _ = families.load(tmp_path / "ours")
+    assert torch.equal(again(ids)[name], model(ids)[name])
+    again.save_pretrained(tmp_path / "again")
+    assert read_json(tmp_path / "again" / "config.json") == public
+
+    write_json(tmp_path / "ours" / "config.json", {**public, "model_type": "bert", "is_decoder": True, "bertie": {}})
+    with pytest.raises(DataError, match="trained on the first token"):
+        families.load(tmp_path / "ours")
+    heads = lambda config: {name: HEADS[name](config, 3)}  # noqa: E731
+    fresh, _ = families.load(tmp_path / "ours", heads=heads, fresh_heads=True)
+    assert fresh.config.causal
+
+
+def test_without_a_classifier_it_opens_everywhere(tmp_path):
+    model = causal("bert-base-ltr", "lm").eval()
+    model.save_pretrained(tmp_path / "lm")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "lm").eval()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    torch.testing.assert_close(theirs(ids).logits, model(ids)["lm"], rtol=0, atol=1e-5)
+    tuned, _ = families.load(tmp_path / "lm", heads=lambda config: {"sequence": HEADS["sequence"](config, 3)})
+    tuned.save_pretrained(tmp_path / "tuned")
+    bare, _ = families.load(tmp_path / "tuned", heads=lambda config: {"lm": HEADS["lm"](config, 0)})
+    assert bare.config.causal
 
 
 @pytest.mark.parametrize("preset", ["bert-base-ltr", "gpt2"])

@@ -144,6 +144,7 @@ BERT = Variant(
         "BertForQuestionAnswering": ("span",),
     },
     keys={**KEYS, "causal": "is_decoder"},
+    unpooled=frozenset({"causal"}),  # the public pooler reads [CLS], which sees nothing but itself there
     fixed={key: value for key, value in FIXED.items() if key != "is_decoder"},
     recipe={  # paper, A.2: the first nine tenths of the steps at length 128, the rest at 512
         "objectives": {"mlm": {"rate": 0.15}, "nsp": {}},

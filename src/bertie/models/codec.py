@@ -58,6 +58,7 @@ class Codec:
 
     model_type: str
     base: EncoderConfig  # what a config.json means that leaves keys out; what no key says is the family's own
+    unpooled: frozenset[str] = frozenset()  # fields whose public keys mean another model where there is a pooler
     keys: Mapping[str, str]  # field -> key of config.json; several fields may share one
     implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
     values: Mapping[str, Names] = field(default_factory=lambda: VALUES)
@@ -108,7 +109,8 @@ class Codec:
         )
         if not original:
             return {**named, **self.fixed, "dtype": "float32", **written}
-        meant, flat = self.config(original, CONFIG).flat(), config.flat()
+        public_keys = {key: value for key, value in original.items() if key != OWN}
+        meant, flat = self.config(public_keys, CONFIG).flat(), config.flat()
         differing = {key for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
         changed = {key: value for key, value in written.items() if key in differing}
         for key in ("dtype", "torch_dtype"):
@@ -120,6 +122,8 @@ class Codec:
     def _written(self, config: EncoderConfig) -> dict[str, Any]:
         """Returns the fields that public keys can express. Of several fields with one key, the last one counts."""
         flat = config.flat()
+        if config.pooler:
+            flat |= {name: self.base.get(name) for name in self.unpooled}
         written = {key: flat[ours] for ours, key in self.keys.items() if ours in flat}
         for name in self.values.keys() & self.keys.keys():
             names = [public for ours, public in self.values[name] if ours == flat[name]]

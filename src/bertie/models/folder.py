@@ -14,6 +14,7 @@ from torch import nn
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
+from bertie.models.codec import OWN
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
@@ -80,6 +81,8 @@ def load(
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
             modules = _make(variant, heads_or_own, config)
             config = config.replace(pooler=_read_pooler(modules) or _stored(variant, POOLER, weights))
+            if heads is None and _read_pooler(modules):
+                _check_pooled(variant, config, public, where)
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)
         fill = partial(_initialize, model, variant, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
@@ -128,6 +131,15 @@ def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str,
 
 def _read_pooler(heads: Mapping[str, nn.Module]) -> bool:
     return any(head.needs.pooler for head in heads.values() if isinstance(head, Head))
+
+
+def _check_pooled(variant: Variant, config: EncoderConfig, public: Mapping[str, Any], where: str) -> None:
+    """Raise DataError for a classifier that was trained on what our pooler does not read."""
+    if lost := variant.unpooled & variant.own(config).keys() - public.get(OWN, {}).keys():
+        raise DataError(
+            f"{where}: the classifier of this {', '.join(lost)} model was trained on the first token, which sees no "
+            "other token. Its answers do not depend on the text. Fine-tune the model again; its head starts fresh."
+        )
 
 
 def _public(variant: Variant, name: str) -> str:
