@@ -111,7 +111,7 @@ def problem(path: Path, expected: Mapping[str, Any]) -> str:
 
 
 def content(path: Path) -> Any:
-    """Hashes of what a file or folder holds, as a JSON value; the path itself where there is neither.
+    """Returns hashes of a file, or of the files of a folder, as a JSON value; the path itself if nothing is there.
 
     The manifest.json of a corpus or checkpoint represents its folder.
     """

@@ -187,10 +187,10 @@ Facts = dict[str, Any]
 
 
 def made_once(path: Path, kind: Kind, by: str, write: Callable[[Path], Facts], *, overwrite: bool = False) -> Facts:
-    """Make a folder with `write`, unless it was made `by` the same before -> what `write` returned, now or then.
+    """Makes a folder with `write`, unless the same call made it before. Returns what `write` returned, now or then.
 
-    by: hash of the command, its settings and the contents of its inputs; "" where they cannot be told. The facts are
-    JSON values. Raises UsageError as `check` does, and where a file was changed after it was made.
+    by: hash of the command, its settings and the contents of its inputs; "" if they are unknown. The facts are JSON
+    values. Raises UsageError as `check` does, and where a file was changed after it was made.
     """
     found = None if overwrite or not by else _made_by(path, by)
     if found is not None:

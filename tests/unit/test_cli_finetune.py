@@ -302,10 +302,11 @@ def test_usage_errors(run, model, train, tmp_path):
     assert run("finetune", tmp_path / "absent", "--train", train, *out).returncode in (2, 3)
 
 
-def test_several_processes_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("RANK", "0")
-    with pytest.raises(UsageError, match="without torchrun"):
+@pytest.mark.parametrize("variables", [{"WORLD_SIZE": "2", "RANK": "0"}, {"WORLD_SIZE": "2"}, {"RANK": "x"}])
+def test_several_processes_are_refused(tmp_path, monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"bertie finetune runs in one process.* without torchrun"):
         finetune(FinetuneConfig(model="any"), tmp_path / "run")
 
 

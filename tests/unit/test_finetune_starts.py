@@ -99,7 +99,8 @@ def test_a_head_of_another_task_starts_fresh(home, trained):
 
 
 def test_how_often_dev_is_looked_at_matters_where_it_chooses(home, trained, tmp_path):
-    with pytest.raises(UsageError, match=r"train\.eval_every: 2 -> 3"):
+    advice = r"train\.eval_every: 2 -> 3\nChoose another folder or pass --overwrite\.$"  # it has no --allow-change
+    with pytest.raises(UsageError, match=advice):
         finetune(config(home, select="best", **{"train.eval_every": 3}), trained)
     assert finetune(config(home, select="best"), trained) == read_json(trained / "results.json")
     old = shutil.copytree(trained, tmp_path / "old")

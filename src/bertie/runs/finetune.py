@@ -20,7 +20,7 @@ from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import EvalCallback, Run, Without, with_steps
 from bertie.runs.folder import CONFIG, RunFolder
 from bertie.tasks.datasets import DATASETS
-from bertie.train.rendezvous import world_size
+from bertie.train.rendezvous import one_process
 
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
 
@@ -56,8 +56,7 @@ def finetune(
         UsageError: The folder contains another run or other files, or there are several processes.
         Stopped: The run was interrupted. The same call resumes it.
     """
-    if world_size() > 1:
-        raise UsageError("bertie finetune runs in one process. Start it without torchrun.")
+    one_process("finetune")
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
     examples = read_examples(config)

@@ -23,27 +23,22 @@ from bertie.infer.engine import Array
 from bertie.infer.findings import Findings
 from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
 from bertie.metrics.base import Scores
-from bertie.models.folder import MODEL_FOLDER, check_trainable
-from bertie.models.model import Model
-from bertie.models.partial import freeze, reinitialize
-from bertie.models.saving import check_vocabulary
-from bertie.models.variant import read_labels, read_public
+from bertie.models.codec import only_here
+from bertie.models.folder import MODEL_FOLDER
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
 from bertie.runs.folder import BEST, FINDINGS, SCORE, RunFolder
 from bertie.runs.models import MODEL, model_folder
-from bertie.tasks import Prediction, name_of
+from bertie.runs.start import fingerprint, odd, start_model, with_rate
+from bertie.tasks import Prediction
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
-from bertie.text.tokenizer import Tokenizer
 from bertie.train import checkpoint, log
 from bertie.train.loop import fit
 from bertie.train.precision import choose_device
-from bertie.train.rates import ABSURD, usual_rate
 from bertie.train.resume import flatten
 
 NOT_OF_A_MODEL = shutil.ignore_patterns(SCORE, CHECKSUMS)  # in a run's best/
-MANY_EPOCHS = 80  # a plan with as many draws a warning
 FIRST_LOOK = 50  # dev examples tried before training, so that a broken set-up fails in seconds, not at the first dev
 
 EvalCallback = Callable[[float, Mapping[str, float]], None]
@@ -70,9 +65,12 @@ class Run:
         self.task = examples.task
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
-        self.model = self._model()
-        self.config = config = self._with_rate()
-        self.warnings = self._odd()
+        self.model = start_model(config, self.start, self.task)
+        self._set_facts()
+        if (variant := self.model.variant) and (own := variant.own(self.model.config)):
+            self.notes.append(only_here(own))
+        self.config = config = with_rate(config, self.model, self.notes)
+        self.warnings = odd(config, self.model, examples.train)
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
@@ -85,7 +83,7 @@ class Run:
         )
         # Contents in place of paths: a run goes on when its files have moved, and not when they have changed.
         self.identity = {
-            "model": _fingerprint(self.model),
+            "model": fingerprint(self.model),
             "train_file": self.source.fingerprint,
             "dev_file": _fingerprint_of(self.dev, [str(example.label) for example in examples.dev]),
             "data_dir": "",
@@ -118,6 +116,7 @@ class Run:
             evaluate=self._evaluate,
             save_model=self._save,
             resume=resume,
+            allow_change=None,
             on_step=self._stepped,
         )
         return self._finish()
@@ -144,77 +143,13 @@ class Run:
         with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:
             shutil.copytree(source / BEST, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns(CHECKSUMS))
 
-    def _with_rate(self) -> FinetuneConfig:
-        """Returns the config with a learning rate for the model's size, unless one was set."""
-        config = self.config
-        if "optim" in config.model_fields_set and "lr" in config.optim.model_fields_set:
-            return config
-        rate, million = usual_rate(self.model.config.hidden_size), sum(p.numel() for p in self.model.parameters()) / 1e6
-        if rate != config.optim.lr:
-            why = f"chosen for a model of {million:.3g} M parameters; for BERT-base it is {config.optim.lr:g}"
-            self.notes.append(f"optim.lr {rate:g}, {why}")
-        return config.model_copy(update={"optim": config.optim.model_copy(update={"lr": rate})})
-
-    def _odd(self) -> list[str]:
-        """Returns warnings about probable mistakes: the learning rate, the number of epochs, the label column."""
-        config, found = self.config, []
-        usual = usual_rate(self.model.config.hidden_size)
-        if config.optim.lr > ABSURD * usual:
-            found.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
-        if config.epochs >= MANY_EPOCHS:
-            found.append(f"epochs is {config.epochs:g}; usual values are 3 to 20.")
-        labels = [example.label for example in self.examples.train]
-        names = {label for label in labels if isinstance(label, str)}
-        if len(labels) >= 20 and len(names) > 0.9 * len(labels):
-            found.append(
-                f"{len(names):,} of {len(labels):,} training examples have a unique label: the label column "
-                "looks like an id. Choose the label column with --label."
-            )
-        return found
-
     def _stepped(self, step: int) -> None:
         self.step = step
 
-    def _model(self) -> Model:
-        config = self.config
-        tokenizer = Tokenizer.load(self.start)
-        if config.from_scratch:
-            model = families.build(self.start, heads=self.task.heads, seed=config.train.seed)
-        else:
-            fresh = not self._same_task(tokenizer)
-            model, report = families.load(self.start, heads=self.task.heads, seed=config.train.seed, fresh_heads=fresh)
-            check_trainable(model, self.start)
-            if report.dropped:
-                console.say(
-                    f"{config.model} was fine-tuned for another task or other labels, so the head starts from "
-                    f"random weights ({', '.join(report.dropped)} not used)."
-                )
-            console.say(f"{config.model}: {report}", level=1)
-        if config.reinit:
-            reinitialize(model, config.reinit, seed=config.train.seed)
-        if config.freeze is not None:
-            freeze(model, config.freeze)
-        check_vocabulary(tokenizer, model.config, self.start)
-        self._set_facts(tokenizer)
-        if config.max_length > (most := model.config.max_length):
-            raise UsageError(
-                f"max_length {config.max_length:,} is more than the model's {most:,} positions. Pass max_length={most}."
-            )
-        model.tokenizer, model.labels, model.problem_type = tokenizer, self.task.labels, self.task.problem_type
-        return model
-
-    def _same_task(self, tokenizer: Tokenizer) -> bool:
-        """Returns whether the model was fine-tuned for the same task with the same labels, so that its head is kept."""
-        ours = tokenizer.settings.get("bertie")
-        told = ours.get("task") if isinstance(ours, dict) else None
-        if isinstance(told, dict) and told.get("name") != name_of(self.task):
-            return False
-        public = read_public(self.start)
-        return not self.task.labels or read_labels(public, str(self.start)) == self.task.labels
-
-    def _set_facts(self, tokenizer: Tokenizer) -> None:
-        length, texts = self.config.max_length, self.examples.texts
-        set_training_facts(tokenizer, self.task, max_length=length, too_long=self.too_long, texts=texts)
+    def _set_facts(self) -> None:
+        tokenizer, texts = self.model.tokenizer, self.examples.texts
+        assert tokenizer is not None
+        set_training_facts(tokenizer, self.task, max_length=self.config.max_length, too_long=self.too_long, texts=texts)
 
     def _encode(self, examples: list[Example], what: str) -> Encoded:
         config = self.config
@@ -320,7 +255,7 @@ class Run:
         untuned, before = self.task, self.task.scores()
         self.task = self.predictor.task = untuned.tune_on_dev(self._answers(before))
         if self.task != untuned:
-            self._set_facts(self.predictor.tokenizer)
+            self._set_facts()
             self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted
         scores, findings = self.task.scores(), Findings(self.task, examples.metrics[0])
         chosen = compared(self.task, examples.dev) if self._compares() else set()
@@ -338,15 +273,6 @@ class Run:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
         write_json(self.run / FINDINGS, findings.as_json())
         return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
-
-
-def _fingerprint(model: Model) -> str:
-    """Returns a hash of all weights, including those of a new head."""
-    digest = xxhash.xxh3_128()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def _fingerprint_of(encoded: Encoded, truth: list[str]) -> str:

@@ -25,7 +25,7 @@ from bertie.report.page import Report, draw
 from bertie.runs.models import MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
-from bertie.train.resume import changes
+from bertie.train.resume import changes, rows, ways_on
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
@@ -67,11 +67,12 @@ class RunFolder:
             yield
 
     def finished(
-        self, identity: Mapping[str, Any], *, resume: str = "auto", allow_change: Collection[str] = ()
+        self, identity: Mapping[str, Any], *, resume: str = "auto", allow_change: Collection[str] | None = None
     ) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None for an unfinished one.
 
-        Raises UsageError when they are of other settings or data, or the run may not be resumed (never).
+        allow_change: keys that may differ; None for a command without that option. Raises UsageError when they are of
+        other settings or data, or the run may not be resumed (never).
         """
         if not (self.path / RESULTS).exists():
             return None
@@ -82,13 +83,10 @@ class RunFolder:
             )
         results: dict[str, Any] = read_json(self.path / RESULTS)
         before = {**_recorded(self.path), **results.get("identity", {})}
-        changed = changes(before, identity, allow_change)
-        if changed:
-            rows = "".join(f"\n  {row}" for row in changed.values())
-            allowed = "".join(f" --allow-change {key}" for key in changed)
+        if changed := changes(before, identity, allow_change or ()):
             raise UsageError(
-                f"{self.path} contains a finished run with other settings or data:{rows}\nChoose another "
-                f"folder, pass --overwrite, or, for pre-training, continue with the change:{allowed}"
+                f"{self.path} contains a finished run with other settings or data:{rows(changed)}\n"
+                + ways_on(changed, allow_change, "Choose another folder", "pass --overwrite")
             )
         if not changes(before, identity):
             return results

@@ -73,7 +73,7 @@ def fit(
     evaluate: Callable[[], dict[str, float]] | None = None,
     save_model: Callable[[Path], None] | None = None,
     resume: str = "auto",
-    allow_change: Collection[str] = (),
+    allow_change: Collection[str] | None = (),
     on_step: Callable[[int], None] | None = None,
     boundaries: Sequence[int] = (),
 ) -> Result:
@@ -185,7 +185,7 @@ class _Loop:
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
 
-    def start(self, found: Checkpoint | None, allow_change: Collection[str]) -> int:
+    def start(self, found: Checkpoint | None, allow_change: Collection[str] | None) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
         if found is not None:

@@ -30,6 +30,16 @@ def world_size() -> int:
     return ranks()[1]
 
 
+def one_process(command: str) -> None:
+    """Raises UsageError for a command of one process where torchrun's variables are set for several."""
+    for name, alone in (("WORLD_SIZE", "1"), ("RANK", "0")):
+        if (value := os.environ.get(name, alone)) != alone:
+            raise UsageError(
+                f"bertie {command} runs in one process, but {name} is {value!r}. Start it without torchrun, or remove "
+                "the variables: unset WORLD_SIZE RANK"
+            )
+
+
 START = "Start all of them with: torchrun --nproc-per-node 2 -m bertie pretrain ..."
 
 

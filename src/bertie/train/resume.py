@@ -65,23 +65,34 @@ def find(run: Path, resume: str) -> Checkpoint | None:
     return chosen
 
 
-def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change: Collection[str] = ()) -> None:
+def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change: Collection[str] | None = ()) -> None:
     """Raises UsageError with the differences unless the fingerprints are equal except for the keys in `allow_change`.
 
-    "optim" allows all of optim's keys. An unknown key in `allow_change` is a UsageError too.
+    "optim" allows all of optim's keys. An unknown key in `allow_change` is a UsageError too. None is for a command
+    without --allow-change.
     """
     before = saved.state["identity"]
-    for key in allow_change:
+    for key in allow_change or ():
         if not any(_covers(key, known) for known in identity.keys() | before.keys()):
             raise UsageError(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")
-    changed = changes(before, identity, allow_change)
-    if not changed:
-        return
-    rows = "".join(f"\n  {row}" for row in changed.values())
-    raise UsageError(
-        f"{saved.folder} belongs to a run with other settings or data:{rows}\nChoose another folder, restore "
-        "what changed, or continue with the change:" + " ".join(f"--allow-change {key}" for key in changed)
-    )
+    if changed := changes(before, identity, allow_change or ()):
+        raise UsageError(
+            f"{saved.folder} belongs to a run with other settings or data:{rows(changed)}\n"
+            + ways_on(changed, allow_change, "Choose another folder", "restore what changed")
+        )
+
+
+def rows(changed: Mapping[str, str]) -> str:
+    """Returns what `changes` found, one line each."""
+    return "".join(f"\n  {row}" for row in changed.values())
+
+
+def ways_on(changed: Collection[str], allow_change: Collection[str] | None, *ways: str) -> str:
+    """Returns the advice of an error: the ways on, and --allow-change where the command has it."""
+    if allow_change is not None:
+        options = " ".join(f"--allow-change {key}" for key in changed)
+        return f"{', '.join(ways)}, or continue with the change: {options}"
+    return f"{', '.join(ways[:-1])} or {ways[-1]}."
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any], allowed: Collection[str] = ()) -> dict[str, str]:

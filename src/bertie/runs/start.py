@@ -1,0 +1,99 @@
+"""The model a fine-tuning run starts from, its learning rate, and warnings about probable mistakes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import xxhash
+
+from bertie import console, families
+from bertie.data.tables import Example
+from bertie.errors import UsageError
+from bertie.models.folder import check_trainable
+from bertie.models.model import Model
+from bertie.models.partial import freeze, reinitialize
+from bertie.models.saving import check_vocabulary
+from bertie.models.variant import read_labels, read_public
+from bertie.runs.config import FinetuneConfig
+from bertie.tasks import Task, name_of
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.rates import ABSURD, usual_rate
+
+MANY_EPOCHS = 80  # a plan with as many draws a warning
+
+
+def start_model(config: FinetuneConfig, start: Path, task: Task) -> Model:
+    """Returns the model in the folder `start` with the task's heads, which are new unless task and labels are the same.
+
+    Raises UsageError for int8 weights or a max_length beyond the positions, DataError for another model's vocabulary.
+    """
+    tokenizer = Tokenizer.load(start)
+    if config.from_scratch:
+        model = families.build(start, heads=task.heads, seed=config.train.seed)
+    else:
+        fresh = not _same_task(task, tokenizer, start)
+        model, report = families.load(start, heads=task.heads, seed=config.train.seed, fresh_heads=fresh)
+        check_trainable(model, start)
+        if report.dropped:
+            console.say(
+                f"{config.model} was fine-tuned for another task or other labels, so the head starts from "
+                f"random weights ({', '.join(report.dropped)} not used)."
+            )
+        console.say(f"{config.model}: {report}", level=1)
+    if config.reinit:
+        reinitialize(model, config.reinit, seed=config.train.seed)
+    if config.freeze is not None:
+        freeze(model, config.freeze)
+    check_vocabulary(tokenizer, model.config, start)
+    if config.max_length > (most := model.config.max_length):
+        raise UsageError(
+            f"max_length {config.max_length:,} is more than the model's {most:,} positions. Pass max_length={most}."
+        )
+    model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
+    return model
+
+
+def _same_task(task: Task, tokenizer: Tokenizer, start: Path) -> bool:
+    """Whether the model was fine-tuned for the same task with the same labels, so that its head can be kept."""
+    ours = tokenizer.settings.get("bertie")
+    told = ours.get("task") if isinstance(ours, dict) else None
+    if isinstance(told, dict) and told.get("name") != name_of(task):
+        return False
+    return not task.labels or read_labels(read_public(start), str(start)) == task.labels
+
+
+def with_rate(config: FinetuneConfig, model: Model, notes: list[str]) -> FinetuneConfig:
+    """Returns the config with a learning rate for the model's size, unless one was set. `notes` gets the reason."""
+    if "optim" in config.model_fields_set and "lr" in config.optim.model_fields_set:
+        return config
+    rate, million = usual_rate(model.config.hidden_size), sum(p.numel() for p in model.parameters()) / 1e6
+    if rate != config.optim.lr:
+        why = f"chosen for a model of {million:.3g} M parameters; for BERT-base it is {config.optim.lr:g}"
+        notes.append(f"optim.lr {rate:g}, {why}")
+    return config.model_copy(update={"optim": config.optim.model_copy(update={"lr": rate})})
+
+
+def odd(config: FinetuneConfig, model: Model, train: Sequence[Example]) -> list[str]:
+    """Returns warnings about probable mistakes: the learning rate, the number of epochs, the label column."""
+    found = []
+    usual = usual_rate(model.config.hidden_size)
+    if config.optim.lr > ABSURD * usual:
+        found.append(f"optim.lr is {config.optim.lr:g}; the usual value for models of this size is {usual:g}.")
+    if config.epochs >= MANY_EPOCHS:
+        found.append(f"epochs is {config.epochs:g}; usual values are 3 to 20.")
+    labels = [example.label for example in train]
+    names = {label for label in labels if isinstance(label, str)}
+    if len(labels) >= 20 and len(names) > 0.9 * len(labels):
+        found.append(
+            f"{len(names):,} of {len(labels):,} training examples have a unique label: the label column "
+            "looks like an id. Choose the label column with --label."
+        )
+    return found
+
+
+def fingerprint(model: Model) -> str:
+    """Returns a hash of all weights, including those of a new head."""
+    digest = xxhash.xxh3_128()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()
