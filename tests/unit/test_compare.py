@@ -1,8 +1,16 @@
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from bertie.evaluate.compare import PairedDifference, over_seeds, paired_metrics
+from bertie.data.tables import Example
+from bertie.evaluate import compare
+from bertie.evaluate.compare import PairedDifference, over_seeds, paired_metrics, paired_rows
+from bertie.metrics.answers import QaPrediction
+from bertie.tasks import TASKS, Prediction, Task
 
 
 def test_seeds_are_summed_up_with_students_interval():
@@ -59,3 +67,86 @@ def test_drawing_examples_is_drawing_from_three_counts():
     # The ends of two intervals from 2,000 and 10,000 resamples: their standard error is about 0.003.
     assert [found.low, found.high] == pytest.approx(plain, abs=0.02)
     assert found.p < 0.01
+
+
+# Answers of two models ------------------------------------------------------------------------------------------------
+
+
+def counted_anew(rows: list[tuple[Example, Prediction, Prediction]], task: Task) -> dict[str, PairedDifference]:
+    """What `paired_rows` means: every resample is a set of examples that is scored from its beginning."""
+    groups: dict[Any, list[int]] = {}
+    for number, (example, *_) in enumerate(rows):
+        groups.setdefault(number if (group := task.group(example)) is None else ("group", group), []).append(number)
+    members = list(groups.values())
+
+    def figures(column: int) -> Callable[[np.ndarray], Mapping[str, float]]:
+        def of(numbers: np.ndarray) -> Mapping[str, float]:
+            scores = task.scores()
+            for draw, number in enumerate(numbers.tolist()):  # a group drawn twice counts as two
+                drawn = [rows[i] for i in members[number]]
+                task.count(scores, [replace(row[0], group=draw) for row in drawn], [row[column] for row in drawn])
+            return scores.compute()
+
+        return of
+
+    return paired_metrics(figures(1), figures(2), len(members))
+
+
+def one_of(labels: tuple[Any, ...]) -> Callable[[np.random.Generator], Any]:
+    return lambda rng: labels[rng.integers(len(labels))]
+
+
+def word_tags(rng: np.random.Generator) -> tuple[str, ...]:
+    return tuple(rng.choice(["O", "B-PER", "I-PER", "B-LOC"], 4).tolist())
+
+
+def arcs(rng: np.random.Generator) -> tuple[tuple[int, str], ...]:
+    return tuple((int(rng.integers(4)), str(rng.choice(["subj", "obj", "mod"]))) for _ in range(4))
+
+
+def some_given(rng: np.random.Generator) -> QaPrediction:
+    text = str(rng.choice(["", "the old house", "a house", "river"]))
+    return QaPrediction(text, text or "river", float(rng.random()))
+
+
+KINDS = {  # -> labels of the task, a true answer, a given one, groups
+    "sequence": (("a", "b", "c"), one_of(("a", "b", "c")), one_of(("a", "b", "c")), False),
+    "rank": (("0", "1"), one_of(("0", "0", "1")), one_of(("0", "1")), True),
+    "choice": ((), one_of(("0", "1")), one_of(("0", "1")), True),
+    "multilabel": (("a", "b"), one_of(((), ("a",), ("a", "b"))), one_of(((), ("b",), ("a", "b"))), True),
+    "regression": ((), lambda rng: float(rng.random()), lambda rng: float(rng.random()), False),
+    "tagging": (("O", "B-PER", "I-PER", "B-LOC"), word_tags, word_tags, False),
+    "parse": (("subj", "obj", "mod"), arcs, arcs, False),
+    "span": ((), one_of(((), (("house", 0),), (("the river", 2), ("river", 6)))), some_given, True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_examples_are_counted_once_and_drawn_by_their_counts(kind, monkeypatch):
+    monkeypatch.setattr(compare, "MOST", 60)
+    monkeypatch.setattr(compare, "LEAST", 60)
+    rng, (labels, truth, given, grouped) = np.random.default_rng(3), KINDS[kind]
+    task = TASKS[kind](labels)
+
+    def answer() -> Prediction:
+        p = float(rng.random())
+        return Prediction(given(rng), p, {"0": 1 - p, "1": p} if kind == "rank" else {})
+
+    rows = [
+        (Example((f"question {i // 3}", f"text {i // 3}", "b"), truth(rng), i, group=i // 3 if grouped else None),
+         answer(), answer())
+        for i in range(30)
+    ]  # fmt: skip
+    found, expected = paired_rows(task, task, rows), counted_anew(rows, task)
+    assert list(found) == list(expected)
+    for name, paired in expected.items():
+        assert found[name].as_json() == pytest.approx(paired.as_json(), abs=1e-12), name
+        assert paired.high > paired.low, "else nothing was compared"
+
+
+def test_a_question_without_an_answer_is_drawn_and_counts_nowhere():
+    examples = [Example((f"question {i}", "text"), str(int(i % 2)), i) for i in range(20)]
+    a, b = ([Prediction("1", p, {"0": 1 - p, "1": p}) for p in np.linspace(low, 0.9, 20)] for low in (0.1, 0.2))
+    rows = list(zip(examples, a, b, strict=True))
+    found = paired_rows(TASKS["rank"](("0", "1")), TASKS["rank"](("0", "1")), rows)
+    assert found["mrr"].as_json() == {"difference": 0, "low": 0, "high": 0, "p": 1}

@@ -73,8 +73,9 @@ def train(
 
     def write(made: Path) -> dict[str, Any]:
         words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
+        different = len(words.counts)
         console.say(
-            f"{words.words:,} words on {words.lines:,} lines, {len(words.counts):,} different; training the tokenizer ..."
+            f"{words.words:,} words on {words.lines:,} lines, {different:,} different; training the tokenizer ..."
         )
         tokenizer = vocabulary.train(
             words,

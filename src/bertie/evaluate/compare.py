@@ -1,7 +1,7 @@
 """Significance: a summary of seeds with an interval, and the comparison of two models on the same examples."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
+from bertie.metrics.base import Counts, Float, Scores, Sums
+from bertie.metrics.resample import resampled, summed
 from bertie.tasks import Prediction, Task, name_of
 
 if TYPE_CHECKING:
@@ -137,25 +139,50 @@ def against(
 def paired_rows(
     a: Task, b: Task, rows: Sequence[tuple[Example, Prediction, Prediction]], *, seed: int = 0, resamples: int = COUNTED
 ) -> dict[str, PairedDifference]:
-    """Compares two models from their predictions. resamples: maximum number of counted examples."""
-    groups: dict[tuple[str, Hashable], list[int]] = {}
-    for number, (example, *_) in enumerate(rows):
-        group = a.group(example)
-        groups.setdefault(("alone", number) if group is None else ("group", group), []).append(number)
-    members = list(groups.items())
+    """Compares two models from their predictions.
+
+    resamples: maximum number of counted examples if the metrics are no functions of sums (metrics.base.Sums).
+    """
+    examples = np.array([example for example, *_ in rows], object)
+    answers = [np.array([row[column] for row in rows], object) for column in (1, 2)]
+
+    def counted(task: Task, column: int, numbers: NDArray[np.int64]) -> Scores:
+        scores = task.scores()
+        task.count(scores, examples[numbers].tolist(), answers[column][numbers].tolist())
+        return scores
+
+    every = np.arange(len(rows))
+    groups = [("alone", i) if (group := a.group(row[0])) is None else ("group", group) for i, row in enumerate(rows)]
+    scores = [counted(task, column, every) for column, task in enumerate((a, b))]
+    if isinstance(scores[0], Sums) and isinstance(scores[1], Sums):
+        return _paired_sums(scores[0], scores[1], groups, seed=seed)
+
+    members: dict[Hashable, list[int]] = {}
+    for number, group in enumerate(groups):
+        members.setdefault(group, []).append(number)
+    drawn = [np.array(numbers) for numbers in members.values()]
 
     def figures(task: Task, column: int) -> Callable[[NDArray[np.int64]], Mapping[str, float]]:
-        def of(numbers: NDArray[np.int64]) -> Mapping[str, float]:
-            scores, examples, answers = task.scores(), list[Example](), list[Prediction]()
-            for draw, ((kind, _), drawn) in enumerate(members[number] for number in numbers.tolist()):
-                for row in (rows[number] for number in drawn):  # a group drawn twice counts as two
-                    examples.append(replace(row[0], group=draw) if kind == "group" else row[0])
-                    answers.append(row[column])
-            task.count(scores, examples, answers)
-            return scores.compute()
-
-        return of
+        return lambda numbers: counted(task, column, np.concatenate([drawn[i] for i in numbers.tolist()])).compute()
 
     return paired_metrics(
-        figures(a, 1), figures(b, 2), len(members), seed=seed, counted=max(1, len(rows) * COUNTED // resamples)
+        figures(a, 0), figures(b, 1), len(members), seed=seed, counted=max(1, len(rows) * COUNTED // resamples)
     )
+
+
+def _paired_sums(a: Sums, b: Sums, groups: Sequence[Hashable], *, seed: int) -> dict[str, PairedDifference]:
+    """`paired_metrics` of metrics that are functions of sums: examples are counted once, and the counts resampled."""
+    from scipy import sparse
+
+    (counts_a, figures_a), (counts_b, figures_b) = a.units(), b.units()
+    both: Counts = sparse.csr_array(sparse.hstack([sparse.csr_array(counts_a), sparse.csr_array(counts_b)]))
+    if both.shape[0] == len(groups):  # else the units are the groups: questions, of passages
+        both = summed(both, groups)
+
+    def differences(sums: Float) -> dict[str, Float]:
+        of_a, of_b = figures_a(sums[..., : counts_a.shape[1]]), figures_b(sums[..., counts_a.shape[1] :])
+        return {name: of_a[name] - of_b[name] for name in of_a if name in of_b}
+
+    whole = differences(np.asarray(both.sum(0), np.float64))
+    drawn = [differences(sums) for sums in resampled(both, resamples=MOST, seed=seed)]
+    return {name: _paired(float(whole[name]), np.concatenate([each[name] for each in drawn])) for name in whole}

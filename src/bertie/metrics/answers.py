@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.metrics.base import Float
+from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.resample import intervals
 from bertie.registry import Registry
 
@@ -157,12 +157,12 @@ class AnswerScores:
 
     def compute(self) -> dict[str, float]:
         """Returns exact_match and f1 (or rouge_w); with unanswerable questions, also those of each kind."""
-        return {name: float(value) for name, value in self._metrics_of(self._counts().sum(0)).items()}
+        return {name: float(value) for name, value in self._metrics_of(self.units()[0].sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
         """Returns every metric with its interval, and the score with the best no-answer threshold."""
         found: dict[str, Any] = {"examples": self.total, **self.compute()}
-        found["interval_95"] = intervals(self._counts(), self._metrics_of, groups=self.groups)
+        found["interval_95"] = intervals(*self.units(), groups=self.groups)
         found["answerable"] = sum(self.answerable)
         found["all_given"] = "no answer" if all(self.silent) and any(self.answerable) else None
         of_answers = [name for name in found if name.startswith("has_answer_")]
@@ -195,11 +195,11 @@ class AnswerScores:
             },
         }
 
-    def _counts(self) -> Float:
-        """(N, 6): questions, exact, overlap; and the same for answerable questions."""
+    def units(self) -> tuple[Float, MetricsOf]:
+        """Returns (N, 6): questions, exact, overlap; and the same for answerable questions."""
         scores = np.array(self.rows, np.float64).reshape(-1, 4)[:, :2]
         all_N3 = np.column_stack([np.ones(len(scores)), scores])
-        return np.concatenate([all_N3, all_N3 * np.array(self.answerable, bool)[:, None]], 1)
+        return np.concatenate([all_N3, all_N3 * np.array(self.answerable, bool)[:, None]], 1), self._metrics_of
 
     def _metrics_of(self, sums: Float) -> dict[str, Float]:
         names = ("exact_match", SCRIPTS[self.script].name)

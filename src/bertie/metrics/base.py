@@ -1,12 +1,17 @@
 """The interface of scores: they count a stream of predictions, and compute one report."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+if TYPE_CHECKING:
+    from scipy import sparse
+
 Float = NDArray[np.float64]
+Counts: TypeAlias = "Float | sparse.csr_array"
+MetricsOf = Callable[[Float], Mapping[str, Float]]
 
 RESAMPLES = 2000  # the 2.5 and 97.5 percent points then rest on 50 resamples each
 
@@ -36,6 +41,16 @@ class Scores(Protocol):
         as 0; "baselines" [{"name", "figures" {metric: value}, "difference" {metric: that of the model, for the best
         one}}]; "parts" {name: {metric: value}}, the metrics of kinds of examples.
         """
+        ...
+
+
+@runtime_checkable
+class Sums(Scores, Protocol):
+    """Scores whose metrics are functions of sums over examples, so that the bootstrap only resamples counts."""
+
+    def units(self) -> tuple[Counts, MetricsOf]:
+        """Returns the counts (N, K) of the examples, or of the questions that examples belong to, in the order they
+        were added; and the metrics of their sums, (..., K) -> (...) each."""
         ...
 
 

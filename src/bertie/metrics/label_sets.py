@@ -3,7 +3,7 @@
 N examples · L labels
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bertie.metrics.base import Float
+from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.confusion import per_label, ratio
 from bertie.metrics.resample import intervals
 
@@ -45,20 +45,20 @@ class LabelSets:
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
-        names = (*self.labels, *self.unknown)
-        return {name: float(value) for name, value in metrics_of(self._counts(names).sum(0), len(names)).items()}
+        counts, of_sums = self.units()
+        return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
         """Returns every metric with its 95% interval, and metrics per label, as JSON values."""
         names = (*self.labels, *self.unknown)
-        counts = self._counts(names)
+        counts, of_sums = self.units()
         right_L, true_L, predicted_L = np.split(counts.sum(0)[:-2], 3)
         precision, recall, f1 = per_label(right_L, true_L, predicted_L)
         given = set(self.predicted)
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(counts, partial(metrics_of, labels=len(names))),
+            "interval_95": intervals(counts, of_sums),
             "per_label": {
                 name: {
                     "precision": float(precision[i]),
@@ -74,11 +74,11 @@ class LabelSets:
             "undefined": {} if true_L.any() else dict.fromkeys(("micro_f1", "macro_f1"), "no example has a label"),
         }
 
-    def _counts(self, names: Sequence[str]) -> "sparse.csr_array":
-        """Returns per example and label: correct, true, predicted; then whether the set is correct, and 1. -> (N, 3
-        L + 2)"""
+    def units(self) -> tuple["sparse.csr_array", MetricsOf]:
+        """Returns per example and label: correct, true, predicted; then whether all are correct, and 1. (N, 3 L + 2)"""
         from scipy import sparse
 
+        names = (*self.labels, *self.unknown)
         number, width = {name: i for i, name in enumerate(names)}, len(names)
         columns = []
         for truth, predicted in zip(self.truth, self.predicted, strict=True):
@@ -87,7 +87,8 @@ class LabelSets:
             columns.append([*found, *([3 * width] if truth == predicted else []), 3 * width + 1])
         rows = np.repeat(np.arange(self.total), [*map(len, columns)])
         flat = np.array([column for row in columns for column in row], np.int64)
-        return sparse.csr_array((np.ones(len(flat)), (rows, flat)), shape=(self.total, 3 * width + 2))
+        counts = sparse.csr_array((np.ones(len(flat)), (rows, flat)), shape=(self.total, 3 * width + 2))
+        return counts, partial(metrics_of, labels=width)
 
 
 def metrics_of(sums: ArrayLike, labels: int) -> dict[str, Float]:

@@ -10,13 +10,17 @@ K classes
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bertie.metrics.base import Float
+from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.confusion import ratio
 from bertie.metrics.resample import intervals, triples
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Arc = tuple[int | None, str | None]
 """The number of a word's head, from 1 (0: the root; None: no prediction), and the relation to it."""
@@ -67,8 +71,8 @@ class ParseScores:
 
     def compute(self) -> dict[str, float]:
         """Returns uas, las, uas_macro_f1 and las_macro_f1."""
-        keys = self._keys()
-        return {name: float(value) for name, value in _metrics_of(triples(self.sentences, keys).sum(0), keys).items()}
+        counts, of_sums = self.units()
+        return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
         """Returns every metric with its interval over resampled sentences, and the metrics of each relation.
@@ -76,13 +80,13 @@ class ParseScores:
         A relation is correct together with the correct head only.
         """
         keys = self._keys()
-        counts_NK = triples(self.sentences, keys)
+        counts_NK, of_sums = self.units()
         sums_K3 = counts_NK.sum(0).reshape(-1, 3)
         relations = {name: sums_K3[i] for i, (kind, name) in enumerate(keys) if kind == "relation"}
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(counts_NK, lambda sums: _metrics_of(sums, keys)),
+            "interval_95": intervals(counts_NK, of_sums),
             "words": int(sums_K3[keys.index(WORDS), 2]) if self.total else 0,
             "labels": [name for name in relations if name != WRONG_HEAD],
             "per_label": {
@@ -97,6 +101,11 @@ class ParseScores:
             },
             "unknown_labels": self.unknown,
         }
+
+    def units(self) -> tuple["sparse.csr_array", MetricsOf]:
+        """Returns per sentence and key: correct, predicted, true. (N, 3 K)"""
+        keys = self._keys()
+        return triples(self.sentences, keys), partial(_metrics_of, keys=keys)
 
     def _keys(self) -> list[tuple[str, str]]:
         return sorted({key for counts in self.sentences for key in counts})

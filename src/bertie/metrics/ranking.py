@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bertie.metrics.base import Float
+from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.confusion import ratio
 from bertie.metrics.resample import intervals
 
@@ -42,14 +42,18 @@ class Accuracy:
 
     def report(self) -> dict[str, Any]:
         """Returns the accuracy with its 95% interval, as JSON values."""
-        counts = [[right, 1.0] for right in self.right]
         same = len(self.answers) == 1 < len(self.truths)
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(counts, lambda sums: {"accuracy": ratio(sums[..., 0], sums[..., 1])}),
+            "interval_95": intervals(*self.units()),
             "all_given": next(iter(self.answers)) if same else None,
         }
+
+    def units(self) -> tuple[Float, MetricsOf]:
+        """Returns whether each question is correct, and 1. (N, 2)"""
+        counts_N2 = np.array([[right, 1.0] for right in self.right], np.float64).reshape(-1, 2)
+        return counts_N2, lambda sums: {"accuracy": ratio(sums[..., 0], sums[..., 1])}
 
 
 @dataclass
@@ -71,30 +75,35 @@ class Ranking:
 
     def compute(self) -> dict[str, float]:
         """Returns every metric without its interval."""
-        return {name: float(value) for name, value in means(self._rows().sum(0)).items()}
+        return {name: float(value) for name, value in means(self.units()[0].sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
         """Returns every metric with its 95% interval over questions, as JSON values."""
-        rows_N4 = self._rows()
+        rows_N4, _ = self.units()
+        answered = rows_N4[rows_N4[:, -1] > 0]
         return {
             "examples": self.total,
-            "questions": len(rows_N4),
-            "questions_without_answer": len(self.questions) - len(rows_N4),
+            "questions": len(answered),
+            "questions_without_answer": len(self.questions) - len(answered),
             **self.compute(),
-            "interval_95": intervals(rows_N4, means),
-            "undefined": {} if len(rows_N4) else dict.fromkeys(self.compute(), "no question has an answer"),
+            "interval_95": intervals(answered, means),
+            "undefined": {} if len(answered) else dict.fromkeys(self.compute(), "no question has an answer"),
         }
 
-    def _rows(self) -> Float:
-        rows = [of_question(found) for found in self.questions.values() if any(right for _, right in found)]
-        return np.array(rows).reshape(-1, 4)
+    def units(self) -> tuple[Float, MetricsOf]:
+        """Returns `of_question` of each question. (N, 4)"""
+        return np.array([of_question(found) for found in self.questions.values()], np.float64).reshape(-1, 4), means
 
 
 def of_question(passages: Iterable[tuple[float, bool]]) -> tuple[float, float, float, float]:
-    """Returns reciprocal rank, the same in the top ten, average precision, and 1. For ties, irrelevant passages go
-    first."""
+    """Returns reciprocal rank, the same in the top ten, average precision, and 1; zeros if no passage is relevant.
+
+    For ties, irrelevant passages go first.
+    """
     ordered = sorted(passages, key=lambda passage: (-passage[0], passage[1]))
     ranks = [rank for rank, (_, right) in enumerate(ordered, 1) if right]
+    if not ranks:
+        return 0.0, 0.0, 0.0, 0.0
     precision = sum(found / rank for found, rank in enumerate(ranks, 1)) / len(ranks)
     return 1 / ranks[0], (1 / ranks[0] if ranks[0] <= CUT else 0.0), precision, 1.0
 

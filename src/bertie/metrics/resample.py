@@ -3,13 +3,12 @@
 N examples · K sums · R resamples
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from bertie.metrics.base import RESAMPLES, Float, percent_points
+from bertie.metrics.base import RESAMPLES, Counts, Float, MetricsOf, percent_points
 
 if TYPE_CHECKING:
     from scipy import sparse
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
 BLOCK = 2_000_000  # draws, or sums, held at once
 T = TypeVar("T")
 Key = TypeVar("Key", bound=Hashable)
-Counts: TypeAlias = "ArrayLike | sparse.csr_array"
 
 
 def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> Iterator[Float]:
@@ -36,16 +34,14 @@ def resampled(counts: Counts, *, resamples: int = RESAMPLES, seed: int = 0) -> I
         yield np.asarray(times_RN @ counts_NK, np.float64)
 
 
-def intervals(
-    counts: Counts, metrics_of: Callable[[Float], Mapping[str, Float]], *, groups: Sequence[Hashable] = ()
-) -> dict[str, list[float]]:
+def intervals(counts: Counts, metrics_of: MetricsOf, *, groups: Sequence[Hashable] = ()) -> dict[str, list[float]]:
     """Returns the 95% interval of every metric. counts (N, K); metrics_of: sums (..., K) -> metrics (...) each
 
     groups: the group of each example; a group is resampled as a unit (cluster bootstrap).
     """
     if groups:
-        counts = summed(np.asarray(counts, np.float64), groups)
-    if not (counts if hasattr(counts, "shape") else np.asarray(counts)).shape[0]:
+        counts = summed(counts, groups)
+    if not counts.shape[0]:
         return {}
     found: dict[str, list[Float]] = {}
     for sums in resampled(counts):
@@ -54,11 +50,14 @@ def intervals(
     return {name: list(percent_points(np.concatenate(values))) for name, values in found.items()}
 
 
-def summed(counts: Float, groups: Sequence[Hashable]) -> Float:
-    """Returns the sums over the examples of each group. counts (N, K) -> (groups, K)"""
+def summed(counts: Counts, groups: Sequence[Hashable]) -> Counts:
+    """Returns the sums over the examples of each group, in the order groups first occur. counts (N, K) -> (groups, K)"""
+    from scipy import sparse
+
     number = {group: i for i, group in enumerate(dict.fromkeys(groups))}
-    found = np.zeros((len(number), counts.shape[1]))
-    np.add.at(found, [number[group] for group in groups], counts)
+    rows, columns = [number[group] for group in groups], np.arange(len(groups))
+    table = sparse.csr_array((np.ones(len(groups)), (rows, columns)), shape=(len(number), len(groups)))
+    found: Counts = table @ counts
     return found
 
 

@@ -11,13 +11,17 @@ N sentences · K counts
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from bertie.metrics.base import Float
+from bertie.metrics.base import Float, MetricsOf
 from bertie.metrics.confusion import MATRIX, most_confused
 from bertie.metrics.resample import intervals, triples
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 OUTSIDE = "O"
 Scheme = Literal["as_given", "bio", "bioes", "iob1"]
@@ -116,15 +120,13 @@ class TagScores:
     def compute(self) -> dict[str, float]:
         """Returns precision, recall and f1 of all entities; macro_f1, the mean over types; accuracy of tags; and
         tag_macro_f1, the mean F1 of the tags except O, which for character tags is KLUE-NER's character F1."""
-        keys = self._keys()
-        return {
-            name: float(value) for name, value in self._metrics_of(triples(self.sentences, keys).sum(0), keys).items()
-        }
+        counts, of_sums = self.units()
+        return {name: float(value) for name, value in of_sums(counts.sum(0)).items()}
 
     def report(self) -> dict[str, Any]:
         """Returns every metric with its interval over resampled sentences, and the metrics of each type of entity."""
         keys = self._keys()
-        counts = triples(self.sentences, keys)
+        counts, of_sums = self.units()
         sums = counts.sum(0).reshape(-1, 3)
         types = [i for i, (kind, _) in enumerate(keys) if kind == "entity"]
         tags = {name: sums[i] for i, (kind, name) in enumerate(keys) if kind == "tag"}
@@ -132,7 +134,7 @@ class TagScores:
         return {
             "examples": self.total,
             **self.compute(),
-            "interval_95": intervals(counts, lambda sums: self._metrics_of(sums, keys)),
+            "interval_95": intervals(counts, of_sums),
             "words": int(sum(true for _, _, true in tags.values())),
             "labels": (names := [keys[i][1] for i in types]),
             "confusion": [[self.confused[true, given] for given in (*names, "")] for true in (*names, "")]
@@ -154,6 +156,11 @@ class TagScores:
             if any(sums[i, 2] for i in types)
             else dict.fromkeys(("f1", "recall", "macro_f1", "tag_macro_f1"), "no sentence has an entity"),
         }
+
+    def units(self) -> tuple["sparse.csr_array", MetricsOf]:
+        """Returns per sentence and key: correct, predicted, true. (N, 3 K)"""
+        keys = self._keys()
+        return triples(self.sentences, keys), partial(self._metrics_of, keys=keys)
 
     def _keys(self) -> list[tuple[str, str]]:
         return sorted({key for counts in self.sentences for key in counts})
