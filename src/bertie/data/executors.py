@@ -1,37 +1,34 @@
 """The same units of work on this process, on several, or on a Ray cluster, resumably: each result is a file.
 
-A worker process is this module run by a fresh interpreter. It is told the function by name and gets units and gives
-results as lines of JSON, so nothing depends on how a caller's program is started. Ray's workers get the same values.
+Whoever does a unit writes its result, so that what goes from process to process is small: a unit, and "done". Worker
+processes are fresh interpreters that import nothing of the caller's program.
 """
 
-import importlib
-import json
 import os
-import queue
 import shutil
 import signal
-import subprocess
 import sys
 import threading
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import get_context, parent_process
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any
 
-from bertie import errors
 from bertie.console import progress, say
-from bertie.errors import BertieError, Stopped, UsageError
+from bertie.errors import Stopped, UsageError
 from bertie.files import read_json, write_json
 from bertie.folders import locked
 from bertie.registry import Registry
 
 Result = dict[str, Any]
 Task = Callable[..., Result]
-Job = tuple[int, dict[str, Any]]
-Engine = Callable[[Task, list[Job], int], Iterator[tuple[int, Result]]]
+Job = tuple[int, dict[str, Any], Path]  # number of the unit, the unit, the file of its result
+Engine = Callable[[Task, list[Job], int], Iterator[int]]
 
 RAY_RETRIES = 3  # of a unit whose worker or node was lost
 
@@ -53,13 +50,11 @@ def run(
     """
     compute = ENGINES[engine]
     files = [work / f"result-{number:06d}.json" for number in range(len(units))]
-    missing = [number for number, file in enumerate(files) if not file.exists()]
     sizes = [unit["size"] / 1e6 for unit in units]
-    done = sum(sizes) - sum(sizes[number] for number in missing)
+    jobs = [(number, units[number], file) for number, file in enumerate(files) if not file.exists()]
+    done = sum(sizes) - sum(sizes[number] for number, *_ in jobs)
     with progress(about, sum(sizes), done=done, unit="MB") as advance:
-        jobs = [(number, units[number]) for number in missing]
-        for number, result in compute(task, jobs, workers) if jobs else ():
-            write_json(files[number], result)
+        for number in compute(task, jobs, workers) if jobs else ():
             advance(sizes[number])
     return [read_json(file) for file in files]
 
@@ -69,105 +64,61 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
-    """Results as they come, from `workers` interpreters, each fed by a thread; with one worker or unit, done here."""
+def _do(task: Task, unit: dict[str, Any], file: Path) -> None:
+    write_json(file, task(**unit))
+
+
+def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
+    """Numbers of units as they are done, by a pool of `workers` processes; with one worker or unit, done here."""
     if min(workers, len(jobs)) < 2:
-        yield from ((number, task(**unit)) for number, unit in jobs)
+        for number, unit, file in jobs:
+            _do(task, unit, file)
+            yield number
         return
-    waiting, done = deque(jobs), queue.SimpleQueue[tuple[int, bytes, int | None]]()
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        **dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1"),  # the processes are the parallelism
-    }
-    command = [sys.executable, "-m", __spec__.name, _name(task)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environment}
-    children = [subprocess.Popen(command, **pipes) for _ in range(min(workers, len(jobs)))]
-
-    def feed(child: subprocess.Popen[bytes]) -> None:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        while waiting:
-            try:
-                number, unit = waiting.popleft()
-            except IndexError:  # another thread took the last one
-                break
-            try:
-                child.stdin.write(json.dumps(unit).encode() + b"\n")
-                child.stdin.flush()
-                line = child.stdout.readline()
-            except (OSError, ValueError):
-                line = b""
-            if not line.endswith(b"\n"):  # killed before or within its answer
-                line = b""
-            done.put((number, line, child.wait() if not line else None))
-        child.stdin.close()
-
-    threads = [threading.Thread(target=feed, args=(child,), daemon=True) for child in children]
-    for thread in threads:
-        thread.start()
+    pool = ProcessPoolExecutor(min(workers, len(jobs)), get_context("spawn"), _begin)
     try:
-        for _ in jobs:
-            number, line, code = done.get()
-            if not line:
-                why = f"was killed (signal {-code})" if code and code < 0 else f"ended early (exit {code})"
-                raise Stopped(
-                    f"A worker process {why}, probably by a lack of memory. Run the same command again with "
-                    "fewer --workers. It continues where it stopped."
-                )
-            yield number, _result(json.loads(line))
+        with _no_main():
+            numbers = {pool.submit(_do, task, unit, file): number for number, unit, file in jobs}
+        for future in as_completed(numbers):
+            future.result()
+            yield numbers[future]
+    except BrokenProcessPool:
+        raise Stopped(
+            "A worker process was killed, probably by a lack of memory. Run the same command again with fewer "
+            "--workers. It continues where it stopped."
+        ) from None
     finally:
-        waiting.clear()
-        for child in children:
-            child.kill()
-        for thread in threads:
-            thread.join()
-        for child in children:
-            child.wait()
-            assert child.stdout is not None
-            child.stdout.close()
+        for process in list((pool._processes or {}).values()):  # kill_workers() from Python 3.14 on
+            process.kill()
+        pool.shutdown(cancel_futures=True)
 
 
-def _serve() -> None:
-    """A worker's life: a unit a line from standard input, an answer a line to standard output, until that closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not come between
-    for line in sys.stdin.buffer:
-        answer = _answer(sys.argv[1], json.loads(line))
-        try:
-            answers.write(json.dumps(answer).encode() + b"\n")
-            answers.flush()
-        except BrokenPipeError:  # whoever asked was killed; nobody is left to be told
-            os._exit(1)
-
-
-def _name(task: Task) -> str:
-    return f"{task.__module__}:{task.__qualname__}"
-
-
-def _answer(name: str, unit: dict[str, Any]) -> Result:
-    """{"result": what the task of that name makes of a unit}, or {"error": its kind, "message": ...}."""
-    module, _, function = name.partition(":")
-    task: Task = getattr(importlib.import_module(module), function)
+@contextmanager
+def _no_main() -> Iterator[None]:
+    """Processes started meanwhile do not import the caller's program, which may have no `if __name__ == "__main__"`."""
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
-        return {"result": task(**unit)}
-    except BertieError as error:
-        return {"error": type(error).__name__, "message": str(error)}
-    except Exception:
-        return {"error": "", "message": f"a worker failed:\n{traceback.format_exc()}"}
+        yield
+    finally:
+        sys.modules["__main__"] = main
 
 
-def _result(answer: Result) -> Result:
-    """What an answer holds. Raises the error it tells of."""
-    if "error" in answer:
-        raise getattr(errors, answer["error"], RuntimeError)(answer["message"])
-    found: Result = answer["result"]
-    return found
+def _begin() -> None:
+    """First of all in a worker process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that started this one
+    os.environ |= dict.fromkeys(("RAYON_NUM_THREADS", "OMP_NUM_THREADS"), "1")  # the processes are the parallelism
+    os.dup2(2, 1)  # what a library prints must not come between the command's results
+    threading.Thread(target=_end_with_the_caller, daemon=True).start()
 
 
-def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[tuple[int, Result]]:
-    """Results as they come, from the Ray cluster at RAY_ADDRESS, else from a local one of `workers` processes.
+def _end_with_the_caller() -> None:
+    if (caller := parent_process()) is not None:
+        caller.join()
+        os._exit(1)
+
+
+def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
+    """Numbers of units as they are done, by the Ray cluster at RAY_ADDRESS, else a local one of `workers` processes.
 
     A unit whose worker or node is lost is done again elsewhere: its files are whole or absent, and the same each time.
     Raises UsageError when Ray is not installed, Stopped when a unit was lost too often.
@@ -181,16 +132,19 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[tuple[int, Re
     if not joined:
         local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "num_cpus": workers}
         ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **local)
-    remote = ray.remote(max_retries=RAY_RETRIES, num_cpus=1)(_answer_in)
+    remote = ray.remote(max_retries=RAY_RETRIES, num_cpus=1)(_do_in)
     waiting, running = deque(jobs), dict[Any, int]()
     most = 2 * max(1, int(ray.cluster_resources().get("CPU", 1)))  # units given out: memory does not grow with a corpus
     try:
         while waiting or running:
             while waiting and len(running) < most:
-                number, unit = waiting.popleft()
-                running[remote.remote(os.getcwd(), _name(task), unit)] = number
+                number, unit, file = waiting.popleft()
+                running[remote.remote(os.getcwd(), task, unit, file)] = number
             (done, *_), _ = ray.wait(list(running), num_returns=1)
-            yield running.pop(done), _result(ray.get(done))
+            ray.get(done)
+            yield running.pop(done)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
     except ray.exceptions.RayError as error:
         raise Stopped(
             f"Ray lost a unit of work {RAY_RETRIES + 1} times ({str(error).splitlines()[0]}). Run the same "
@@ -203,17 +157,16 @@ def _on_ray(task: Task, jobs: list[Job], workers: int) -> Iterator[tuple[int, Re
             ray.shutdown()
 
 
-def _answer_in(folder: str, name: str, unit: dict[str, Any]) -> Result:
-    """`_answer` in a worker of Ray, from the folder that relative paths start at."""
+def _do_in(folder: str, task: Task, unit: dict[str, Any], file: Path) -> None:
+    """`_do` in a worker of Ray, from the folder that relative paths start at."""
     os.environ.setdefault("RAYON_NUM_THREADS", "1")  # the processes are the parallelism; Ray sees to OpenMP
     try:
         os.chdir(folder)
     except OSError:
-        message = (
+        raise UsageError(
             f"{folder} does not exist on a node of the Ray cluster. Inputs and output must be on a shared file system."
-        )
-        return {"error": UsageError.__name__, "message": message}
-    return _answer(name, unit)
+        ) from None
+    _do(task, unit, file)
 
 
 ENGINES: Registry[Engine] = Registry("engine", [("processes", _in_processes), ("ray", _on_ray)])
@@ -268,7 +221,3 @@ def stoppable(advice: str) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-if __name__ == "__main__":
-    _serve()
