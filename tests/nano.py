@@ -120,6 +120,14 @@ def timeless(run: Path) -> list[dict[str, Any]]:
     return [{name: value for name, value in line.items() if not name.endswith("_s")} for line in lines]
 
 
+def rounding(states: torch.Tensor) -> float:
+    """How far states of a few layers may lie apart when only the order of float32 sums differs.
+
+    Each addition of numbers of size m rounds by eps m / 2 at most; 1,000 of them, up and down by chance, by 16 eps m.
+    """
+    return 16 * torch.finfo(torch.float32).eps * float(states.abs().max())
+
+
 def assert_same_run(a: Path, b: Path, step: int) -> None:
     """Weights, optimizer and metrics (less time fields) of two runs are equal, byte for byte."""
     for name in ("model.safetensors", "optimizer.safetensors"):

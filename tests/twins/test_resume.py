@@ -1,20 +1,15 @@
 """A run that was killed and resumed equals one that was not, byte for byte (P2)."""
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from bertie.errors import Stopped, UsageError
 from nano import assert_same_run, nano_fit, nano_model, timeless
-
-NANO = Path(__file__).parents[1] / "nano.py"
+from ranks import finish, start_ranks
 
 
 def stop_at(*steps):
@@ -88,15 +83,11 @@ def test_a_checkpoint_can_start_a_run_of_its_own_but_not_rewrite_history(tmp_pat
         nano_fit(tmp_path / "a", steps=6, allow_change=["train.steps"])
 
 
-def start(run, **options):
-    command = [sys.executable, str(NANO), str(run), json.dumps(options)]
-    return subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-
-
 def test_killed_with_kill_9_and_resumed_is_unbroken(tmp_path):
     nano_fit(tmp_path / "unbroken", steps=20)
     for step in (8, 16):
-        assert start(tmp_path / "killed", steps=20, kill_after=step).wait(120) == -signal.SIGKILL
+        ends = finish(start_ranks(tmp_path / "killed", ranks=1, steps=20, kill_after=step))
+        assert [code for code, _ in ends] == [-signal.SIGKILL], ends
     assert (tmp_path / "killed" / "checkpoint-15").is_dir()
     nano_fit(tmp_path / "killed", steps=20)
     assert_same_run(tmp_path / "unbroken", tmp_path / "killed", 20)
@@ -111,12 +102,12 @@ def test_killed_ten_times_at_random_moments_is_unbroken(tmp_path):
     kills = 0
     while kills < 10:
         before = checkpoints(killed)
-        process = start(killed, **options)
-        while process.poll() is None and checkpoints(killed) == before:  # it gets on, or there were no end
+        (rank,) = start_ranks(killed, ranks=1, **options)
+        while rank.process.is_alive() and checkpoints(killed) == before:  # it gets on, or there were no end
             time.sleep(0.01)
         time.sleep(chance.uniform(0, 0.1))
-        process.kill()
-        process.wait()
+        rank.process.kill()
+        finish([rank])
         kills += 1
         if before and max(before) >= 55:
             break
