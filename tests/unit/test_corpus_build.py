@@ -174,7 +174,7 @@ def test_killed_at_any_moment_and_gone_on_with_by_any_workers_the_bytes_are_the_
     rng, kills = random.Random(2), 0
     for attempt in range(40):
         command = [sys.executable, tmp_path / "killed.py", inputs, out]
-        after = str(rng.randint(2, 50) if attempt < 7 else 10**9)
+        after = str(rng.randint(2, 20) if attempt < 7 else 10**9)
         done = subprocess.run([*command, after, str(attempt % 3 + 1), tmp_path / "tokenizer"], capture_output=True)
         if done.returncode == 0:
             break

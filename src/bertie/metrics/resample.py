@@ -51,7 +51,7 @@ def intervals(counts: Counts, metrics_of: MetricsOf, *, groups: Sequence[Hashabl
 
 
 def summed(counts: Counts, groups: Sequence[Hashable]) -> Counts:
-    """Returns the sums over the examples of each group, in the order groups first occur. counts (N, K) -> (groups, K)"""
+    """Returns the sums over the examples of each group, in order of first occurrence. counts (N, K) -> (groups, K)"""
     from scipy import sparse
 
     number = {group: i for i, group in enumerate(dict.fromkeys(groups))}

@@ -11,7 +11,7 @@ from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes, write_json
 from bertie.models.codec import OWN, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
-from bertie.models.heads import HEADS
+from bertie.models.heads import HEADS, Head
 from bertie.models.int8 import METHOD, Int8Weight
 from bertie.models.variant import CONFIG, Variant, read_labels, write_labels
 from bertie.models.weights import WEIGHTS, save_weights
@@ -73,7 +73,7 @@ def save(
         )
     tokenizer = tokenizer or model.tokenizer
     labels = model.labels if labels is None else tuple(labels)
-    public = variant.public(model.config, model.public)
+    public = variant.public(_as_read(model), model.public)
     public["architectures"] = [variant.architecture(tuple(model.heads), model.public), *_more(public)]
     problem_type = problem_type or model.problem_type
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
@@ -89,6 +89,17 @@ def save(
         tokenizer.save(folder, segments=model.config.type_vocab_size)
     write_bytes(folder / "README.md", (card or default_card(model, variant, public, labels)).encode())
     write_json(folder / CONFIG, public)  # last: a folder without it is not a model
+
+
+def own_settings(model: Saved) -> dict[str, Any]:
+    """Returns the settings of a model that only Bertie's own keys can express."""
+    return {} if model.variant is None else model.variant.own(_as_read(model))
+
+
+def _as_read(model: Saved) -> EncoderConfig:
+    """Returns the config, with a pooler only if a head reads it."""
+    read = any(head.needs.pooler for head in model.heads.values() if isinstance(head, Head))
+    return model.config.replace(pooler=read)
 
 
 def _more(public: Mapping[str, Any]) -> list[Any]:

@@ -25,6 +25,7 @@ from bertie.infer.predict import Predictor, TooLongCount, set_training_facts
 from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
+from bertie.models.saving import own_settings
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
@@ -67,8 +68,8 @@ class Run:
         self.notes = list(examples.notes)
         self.model = start_model(config, self.start, self.task)
         self._set_facts()
-        if (variant := self.model.variant) and (own := variant.own(self.model.config)):
-            self.notes.append(only_here(own))
+        if told := only_here(own_settings(self.model)):
+            self.notes.append(told)
         self.config = config = with_rate(config, self.model, self.notes)
         self.warnings = odd(config, self.model, examples.train)
         self.predictor = Predictor(self.model)

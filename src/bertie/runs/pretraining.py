@@ -13,7 +13,7 @@ from bertie.models.config import EncoderConfig
 from bertie.models.count import forward_flops
 from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
 from bertie.models.model import Model
-from bertie.models.saving import check_vocabulary
+from bertie.models.saving import check_vocabulary, own_settings
 from bertie.runs import budget
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import held_out_sentences
@@ -152,7 +152,7 @@ class PreparedRun:
         corpora = data.facts()
         instances = sum(corpus["instances_per_epoch"] for corpus in corpora)
         samples = sum(phase.steps * phase.batch_size for phase in data.phases)
-        first, own = phases[0], families.family(config.model).own(self.shape)
+        first, own = phases[0], own_settings(model)
         beside = [phase.pop("flops_beside") for phase in phases]
         planned = {
             "model": config.model,
