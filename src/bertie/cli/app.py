@@ -30,7 +30,7 @@ ORDER = (
     ),
     *("evaluate", "predict", "embed", "serve", "submission"),
     *("fill-mask", "next-sentence", "perplexity", "trace", "info", "families"),
-    *("compress", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
+    *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 
 

@@ -14,6 +14,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     demo,
     embed,
     evaluate,
+    export,
     families,
     fill_mask,
     finetune,

@@ -126,11 +126,16 @@ def loaded(model: Path, precision: str, device: str) -> "Model":
 
 
 def predictor(model: Path, max_length: int | None, too_long: str | None, precision: str, device: str) -> "Predictor":
-    """Returns the model of a folder as a `Predictor`."""
+    """Returns the model of a folder as a `Predictor`. An exported graph runs in ONNX Runtime."""
+    from bertie.infer.onnx_engine import graph_of, opened
     from bertie.infer.predict import Predictor
 
-    found = loaded(model, precision, device)
-    return Predictor(found, max_length=max_length, too_long=too_long)  # type: ignore[arg-type]
+    options: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
+    if (graph := graph_of(model)) is None:
+        return Predictor(loaded(model, precision, device), **options)
+    if precision == "bf16" or device not in ("auto", "cpu"):
+        raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
+    return Predictor(*opened(graph), **options)
 
 
 def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:
@@ -157,7 +162,7 @@ def embedder(
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     from bertie.tasks.embed import EmbedTask, of_folder
 
-    told, trained = of_folder(model)
+    told, trained = of_folder(model.parent.parent if model.suffix == ".onnx" else model)
     found = predictor(model, max_length or trained, "truncate", precision, device)
     own = found.task if found.answers and isinstance(found.task, EmbedTask) else told
     asked = {**({"pooling": pooling} if pooling else {}), **({"normalize": True} if normalize else {})}

@@ -51,6 +51,15 @@ def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
     return file
 
 
+def texts_of(path: Path | str) -> list[str]:
+    """The texts of a file of one a line, without empty lines. Raises DataError for a file that is no UTF-8 text."""
+    try:
+        with opened(path) as file:
+            return [text for line in file if (text := line.decode("utf-8-sig").strip())]
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not UTF-8 text. Convert it: iconv -f cp949 -t utf-8 {path}") from None
+
+
 def standard_input() -> IO[bytes]:
     """The bytes of standard input. Raises DataError when it is closed."""
     if sys.stdin is None:

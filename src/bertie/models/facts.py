@@ -22,8 +22,8 @@ OF_ENCODER: Mapping[str, Rows] = {
 class Facts:
     """The properties of a model. heads: number of outputs by name; labels: names of a classifier's outputs.
 
-    rows: the unit of a row of a head's logits, by default a sequence. max_length: maximum number of tokens. device,
-    precision: where and how it is computed.
+    rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the arrays besides those of heads, with
+    the unit of their rows. max_length: maximum number of tokens. device, precision: where and how it is computed.
     """
 
     max_length: int
@@ -34,12 +34,13 @@ class Facts:
     device: str = "cpu"
     precision: str = "float32"
     rows: Mapping[str, Rows] = field(default_factory=dict)
+    of_encoder: Mapping[str, Rows] = field(default_factory=lambda: OF_ENCODER)
 
     @property
     def outputs(self) -> dict[str, Rows]:
         """Every array that the model can return, by name, with the unit of its rows. A head's name stands for its
         logits."""
-        return {**OF_ENCODER, **{name: self.rows.get(name, "sequence") for name in self.heads}}
+        return {**self.of_encoder, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
     def label_names(self, head: str) -> tuple[str, ...]:
         """Returns the labels of a head, or the default names of the Hugging Face format."""

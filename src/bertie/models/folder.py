@@ -1,5 +1,6 @@
 """Builds models from a config, and opens them from a folder in Hugging Face format. models/saving.py writes them."""
 
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -39,6 +40,8 @@ MODEL_FOLDER = Kind(
     folders={"1_Pooling": Kind("pooling", ("",), ("config.json",)), "2_Normalize": ANYTHING, "onnx": ANYTHING},
 )
 
+BESIDE = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json")
+"""What sentence-transformers reads beside a model."""
 POOLER = "encoder.pooler.weight"
 WORD = "encoder.embeddings.word.weight"
 OWN_DECODER = "heads.lm.weight"
@@ -111,6 +114,14 @@ def check_trainable(model: Model, folder: str | Path) -> None:
             f"{folder} has int8 weights, which cannot be trained. Train the float model that it was made "
             f"from, or write a float copy: bertie compress {folder} --float -o NEW"
         )
+
+
+def copy_beside(source: Path, target: Path) -> None:
+    """Give a folder what another has beside its model: how sentence-transformers pools."""
+    for name in BESIDE:
+        if (source / name).is_file():
+            (target / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source / name, target / name)
 
 
 def fingerprint(folder: Path) -> str:

@@ -80,7 +80,9 @@ class Padded:
 
     @cached_property
     def full(self) -> bool:
-        """Whether no row has padding. On an accelerator it is not checked, since that would wait for the result."""
+        """Whether no row has padding. It is not checked on an accelerator, since that would wait, nor in an export."""
+        if torch.compiler.is_exporting():
+            return False
         return self.attention_mask.device.type == "cpu" and bool(self.attention_mask.all())
 
     def to(self, device: torch.device | str) -> "Padded":
@@ -110,7 +112,7 @@ class Padded:
     def last(self, hidden: Tensor) -> Tensor:
         """Returns the hidden state of each sequence's last token. hidden (B, S, H) -> (B, H)"""
         ends = self.mask().sum(1) - 1
-        return hidden[torch.arange(len(ends), device=ends.device), ends]
+        return hidden[torch.arange(ends.shape[0], device=ends.device), ends]  # not len(), which an export would freeze
 
     def mask(self) -> Tensor:
         """Returns the mask (B, S) bool, true for real tokens."""

@@ -53,5 +53,5 @@ class ParseHead(Head):
 def with_last_pieces(output: EncoderOutput, last_T: Tensor) -> EncoderOutput:
     """Returns each token with the last token of its word. last_T: the distance (below 0: none)."""
     hidden_TH = output.last_hidden_state
-    rows_T = torch.arange(len(hidden_TH), device=hidden_TH.device) + last_T.clamp(min=0)
+    rows_T = torch.arange(hidden_TH.shape[0], device=hidden_TH.device) + last_T.clamp(min=0)
     return replace(output, last_hidden_state=torch.cat([hidden_TH, hidden_TH[rows_T]], -1))

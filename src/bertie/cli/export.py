@@ -1,0 +1,67 @@
+"""`bertie export`: a model for other programs to run."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.errors import UsageError, nearest
+
+TARGETS = ("onnx",)
+
+
+@app.command()
+def export(
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    to: Annotated[str, typer.Option("--to", help="Format: onnx.")] = "onnx",
+    int8: Annotated[bool, typer.Option("--int8", help="Add a graph with weights of one byte a number.")] = False,
+    texts: Annotated[
+        Path | None,
+        typer.Option(
+            "--texts", help="Texts like those to come, one a line, to compare on. Left out: Python's documentation."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write a graph even if it misses its gate.")] = False,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write a model as an ONNX graph, which needs neither Bertie nor torch.
+
+    The graph runs on 200 texts beside the model. It is written only if it gives the same answers, and numbers within
+    0.0001. The folder opens in ONNX Runtime, optimum, sentence-transformers and Transformers.js.
+
+    [bold]Examples[/]
+
+      bertie export runs/reviews/model --to onnx -o models/reviews-onnx
+
+      bertie export runs/reviews/model --to onnx --int8 --texts reviews.txt -o models/reviews-onnx
+
+      bertie predict models/reviews-onnx reviews.txt
+    """
+    import bertie
+    from bertie.data.lines import texts_of
+    from bertie.export.folder import FORCED, onnx_folder
+    from bertie.export.texts import documentation
+    from bertie.folders import new_folder
+    from bertie.models.folder import MODEL_FOLDER, copy_beside
+
+    if to not in TARGETS:
+        raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
+    with new_folder(output, MODEL_FOLDER, overwrite=overwrite) as folder:
+        found = bertie.load(model)
+        chosen = documentation() if texts is None else texts_of(texts)
+        graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
+        copy_beside(model, folder)
+    if console.verbosity.json:
+        emit({"output": str(output), "graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs]})
+    else:
+        for one in graphs:
+            short = "" if one.passed else FORCED
+            console.show(f"{output / one.name}: {one.bytes / 1e6:,.1f} MB; {one.parity}.{short}")

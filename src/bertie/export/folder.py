@@ -1,0 +1,151 @@
+"""A folder that other programs open: onnx/model.onnx beside the config and the tokenizer, in Transformers.js's layout.
+
+    FOLDER/config.json, tokenizer.json ...   onnx/model.onnx [, model.onnx_data]   onnx/model_quantized.onnx
+
+A graph that does not answer as the model does is not written.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bertie.data.ids import Ids
+from bertie.errors import DataError, UsageError
+from bertie.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
+from bertie.infer.onnx_engine import FOLDER, KEY, MISSING, MODEL, QUANTIZED, OnnxEngine
+from bertie.infer.torch_engine import TorchEngine
+from bertie.models.model import Model
+
+LARGEST = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
+CALIBRATED = 2600  # tokens of the texts the int8 weights are calibrated on
+FORCED = " It misses its gate and was written on request."
+PROBES = (
+    "Café naïve, e.g. 3.14! İstanbul ﬁne Straße",
+    "한국어 문장입니다. ㅋㅋㅋ 각 가\u0301",
+    "日本語 𠀀 ｆｕｌｌ　ｗｉｄｔｈ e\u0301 \u200bzero\u200bwidth\ufeff nb\u00a0sp שלום नमस्ते",
+    "[CLS] [MASK] [SEP] </s> ##ing a_b?c=d tab\tline\n \x00\x07",
+)
+
+
+@dataclass(frozen=True)
+class Written:
+    """One graph of a folder. replaced: matrices and tables with weights of one byte."""
+
+    name: str
+    bytes: int
+    parity: Parity
+    passed: bool
+    replaced: int = 0
+
+
+def onnx_folder(
+    model: Model, folder: Path, texts: Sequence[str], *, int8: bool = False, force: bool = False
+) -> list[Written]:
+    """Write a model's graph, its config and its tokenizer; int8: a second graph with weights of one byte.
+
+    texts: like those the model will read, at least 200. force: write what misses its gate. Raises UsageError for a
+    model that ONNX cannot say, DataError for too few texts, a tokenizer that does not go along, a missed gate.
+    """
+    import_onnx()
+    import onnx_ir
+
+    from bertie.export.graph import traced
+
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise UsageError("The model has no tokenizer, so it cannot read texts. Put its tokenizer's files there.")
+    limit = min(model.config.max_length, 512)
+    check_count(texts)
+    sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
+    model.save_pretrained(folder, weights=False)
+    check_tokenizer(folder, tokenizer, [*texts[:TEXTS], *PROBES])
+    graph, path = traced(model), folder / FOLDER / MODEL
+    path.parent.mkdir()
+    large = sum(one.const_value.nbytes for one in graph.graph.initializers.values() if one.const_value) > LARGEST
+    onnx_ir.save(graph, path, external_data=f"{MODEL}_data" if large else None)
+    facts = OnnxEngine(path).facts
+    wanted = expected(TorchEngine(model), [name for name in facts.outputs if name not in ("cls", "max")], sequences)
+    found = [_checked(path, wanted, force=force)]
+    if int8:
+        replaced = _write_int8(path, path.with_name(QUANTIZED), sequences)
+        found.append(replace(_checked(path.with_name(QUANTIZED), wanted, force=force), replaced=replaced))
+    card = folder / "README.md"
+    lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED}" for one in found]
+    card.write_text(card.read_text("utf-8") + "\n## ONNX\n\n" + "\n".join(f"- {line}\n" for line in lines), "utf-8")
+    return found
+
+
+def import_onnx() -> None:
+    """Raise UsageError unless what writes and runs graphs is installed."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime  # noqa: F401
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise UsageError(MISSING.replace("ONNX Runtime is", "What writes and runs ONNX graphs is")) from None
+
+
+def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
+    """Raise DataError unless the folder's tokenizer.json alone cuts texts as the model's tokenizer does."""
+    import tokenizers
+
+    plain = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+    plain.no_padding()
+    plain.no_truncation()
+    ours = tokenizer.encode_batch(list(texts))
+    for text, one, other in zip(texts, ours, plain.encode_batch(list(texts)), strict=True):
+        if list(one.ids) != other.ids or list(one.type_ids) != other.type_ids:
+            raise DataError(
+                f"tokenizer.json alone does not cut texts as this tokenizer does: {text[:60]!r}. Other programs would "
+                "read something else. A tokenizer of morphemes, or one that spells special tokens out, cannot go along."
+            )
+
+
+def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
+    parity = compared(OnnxEngine(path), wanted)
+    quantized = path.name == QUANTIZED
+    passed = parity.near if quantized else parity.equal
+    if not passed and not force:
+        kind = "The int8 graph falls short of" if quantized else "The graph does not answer as"
+        raise DataError(f"{kind} the model: {parity}. Nothing was written; --force writes it all the same.")
+    size = sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))
+    return Written(f"{FOLDER}/{path.name}", size, parity, passed)
+
+
+def _write_int8(source: Path, target: Path, sequences: Sequence[Ids]) -> int:
+    import onnx
+
+    from bertie.export.int8 import quantized, watched
+
+    graph, chosen = onnx.load(source), _calibration(sequences)
+    with tempfile.TemporaryDirectory(dir=source.parent) as name:
+        probe = Path(name) / MODEL
+        _save(watched(graph), probe)
+        replaced = quantized(graph, OnnxEngine(probe), chosen)
+    told = next(one for one in graph.metadata_props if one.key == KEY)
+    told.value = told.value.replace("float32 (ONNX Runtime)", "int8 (ONNX Runtime)")
+    _save(graph, target)
+    return replaced
+
+
+def _calibration(sequences: Sequence[Ids]) -> list[Ids]:
+    """The last texts, of CALIBRATED tokens together; those compared on are the first."""
+    chosen, tokens = list[Ids](), 0
+    for ids in reversed(sequences[TEXTS:]):
+        chosen.append(ids)
+        tokens += len(ids.input_ids)
+        if tokens >= CALIBRATED:
+            return chosen
+    raise DataError(
+        f"{len(sequences):,} texts are too few: int8 weights are calibrated on {CALIBRATED:,} tokens of texts beside "
+        f"the {TEXTS} that are compared on; there are {tokens:,}. Give more."
+    )
+
+
+def _save(graph: Any, path: Path) -> None:
+    import onnx
+
+    large = sum(len(one.raw_data) for one in graph.graph.initializer) > LARGEST
+    onnx.save_model(graph, path, save_as_external_data=large, location=f"{path.name}_data" if large else None)

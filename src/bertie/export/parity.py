@@ -1,0 +1,163 @@
+"""Whether an exported graph answers as the model does: both run on the same real texts and on batches of every shape.
+
+B sequences · S longest sequence
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, cycle, islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.ids import Ids
+from bertie.errors import DataError
+from bertie.infer.engine import Array, Engine
+from bertie.models.biaffine import LAST
+from bertie.text.tokenizer import Tokenizer
+
+TEXTS = 200
+BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
+EVERY = 8  # tokens: where a head over the vocabulary is asked
+LONGEST = 4096  # compared at, where a model reads texts of any length
+VECTORS = "mean"
+DIFFERENCE = 1e-4  # in float32: of numbers around 1; of larger ones, that share of their root mean square
+FIRST_PERCENTILE, MEAN = 0.998, 0.999  # in int8: cosine of mean vectors
+SAME, RELATIVE = 0.98, 0.05  # in int8: share of the same answers; error of logits, as a share of their size
+
+
+@dataclass
+class Parity:
+    """A graph beside its model. difference: the largest; relative: the root mean square of differences over that of
+    the model's numbers, of its worst output; answers, same: rows with a choice, and those that choose alike.
+    cosines: of the mean vectors of the texts, where the graph gives hidden states.
+    """
+
+    texts: int
+    batches: int = 0
+    difference: float = 0.0
+    relative: float = 0.0
+    answers: int = 0
+    same: int = 0
+    cosines: list[float] = field(default_factory=list)
+
+    @property
+    def equal(self) -> bool:
+        """Whether it passes the gate of float32."""
+        return self.difference <= DIFFERENCE and self.same == self.answers
+
+    @property
+    def near(self) -> bool:
+        """Whether it passes the gate of int8."""
+        if self.cosines:
+            return float(np.quantile(self.cosines, 0.01)) >= FIRST_PERCENTILE and float(np.mean(self.cosines)) >= MEAN
+        return self.relative <= RELATIVE and self.same >= SAME * self.answers
+
+    def __str__(self) -> str:
+        parts = [f"{self.texts:,} texts, {self.batches:,} batches: largest difference {self.difference:.2g}"]
+        if self.answers:
+            parts.append(f"{self.same:,} of {self.answers:,} answers the same")
+        if self.cosines:
+            worst, first, mean = min(self.cosines), np.quantile(self.cosines, 0.01), np.mean(self.cosines)
+            parts.append(f"cosine mean {mean:.5f}, first percentile {first:.5f}, worst {worst:.5f}")
+        return ", ".join(parts)
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        found = asdict(self)
+        found["cosines"] = {"worst": min(self.cosines), "mean": float(np.mean(self.cosines))} if self.cosines else None
+        return found
+
+
+def check_count(texts: Sequence[str]) -> None:
+    """Raise DataError for fewer than are compared on."""
+    if len(texts) < TEXTS:
+        raise DataError(f"{len(texts):,} texts are too few to compare on: give {TEXTS} or more, one a line.")
+
+
+Expected = list[tuple[Ids, Mapping[str, Array]]]
+"""Batches, and what the model says of them; those of texts first."""
+
+
+def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Ids]) -> Expected:
+    """What a graph's `outputs` should be: for texts in batches of 1, 2 and 7, and for batches of each size and length.
+
+    The sequences are single ones, each as an `Ids` of its own.
+    """
+    shapes = _shapes(join(sequences), min(model.facts.max_length, LONGEST))
+    return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:TEXTS]), shapes)]
+
+
+def compared(engine: Engine, wanted: Expected) -> Parity:
+    """A graph beside its model."""
+    found = Parity(texts=TEXTS, batches=len(wanted))
+    for batch, theirs in wanted:
+        ours = engine.run(batch, list(theirs))
+        _measure(found, ours, theirs, heads=set(engine.facts.heads))
+        if VECTORS in theirs and len(found.cosines) < TEXTS:
+            x, y = ours[VECTORS].astype(np.float64), theirs[VECTORS].astype(np.float64)
+            lengths = np.linalg.norm(x, axis=1) * np.linalg.norm(y, axis=1)
+            found.cosines += ((x * y).sum(1) / np.maximum(lengths, 1e-12)).tolist()
+    return found
+
+
+def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, max_length: int, last: bool) -> list[Ids]:
+    """Each text as a sequence; every third one is a pair with the next. last: with what a parser reads."""
+    pairs = [text if i % 3 else (text, texts[(i + 1) % len(texts)]) for i, text in enumerate(texts)]
+    return [
+        _ids(one.ids, one.type_ids, [len(one.ids)], last=last)
+        for one in tokenizer.encode_batch(pairs, max_length=max_length)
+    ]
+
+
+def join(sequences: Sequence[Ids]) -> Ids:
+    """Several in one, with a head over the vocabulary asked at every eighth token."""
+    ids, types, lengths = (
+        np.concatenate([getattr(one, name) for one in sequences]) for name in ("input_ids", "token_type_ids", "lengths")
+    )
+    return _ids(ids, types, lengths, last=bool(sequences[0].extra))
+
+
+def _ids(ids: Any, types: Any, lengths: Any, *, last: bool) -> Ids:
+    input_ids = np.asarray(ids, np.int64)
+    extra: dict[str, NDArray[Any]] = {LAST: np.zeros_like(input_ids)} if last else {}
+    places = np.arange(0, len(input_ids), EVERY)
+    return Ids(input_ids, np.asarray(types, np.int64), np.asarray(lengths), places, extra)
+
+
+def _groups(sequences: Sequence[Ids]) -> Iterator[Ids]:
+    left, sizes = iter(sequences), cycle(BATCHES)
+    while group := list(islice(left, next(sizes))):
+        yield join(group)
+
+
+def _shapes(pool: Ids, longest: int) -> Iterator[Ids]:
+    """Batches of every size and length, the first sequence the longest, of real tokens."""
+    for length in sorted({*(one for one in LENGTHS if one < longest), longest}):
+        for size in BATCHES:
+            lengths = np.array([max(1, length - i * length // 9) for i in range(size)])
+            tokens = np.arange(lengths.sum()) % len(pool.input_ids)
+            yield _ids(pool.input_ids[tokens], pool.token_type_ids[tokens], lengths, last=bool(pool.extra))
+
+
+def _measure(found: Parity, ours: Any, theirs: Any, *, heads: set[str]) -> None:
+    for name, array in theirs.items():
+        exact, other = array.astype(np.float64), ours[name].astype(np.float64)
+        if exact.shape != other.shape or not np.isfinite(other).all():
+            found.difference = found.relative = float("inf")
+            continue
+        apart, size = np.abs(other - exact), float(np.sqrt((exact**2).mean()))
+        found.difference = max(found.difference, float(apart.max()) / max(1.0, size))
+        found.relative = max(found.relative, float(np.sqrt((apart**2).mean())) / max(size, 1e-12))
+        if name in heads and exact.ndim == 2 and exact.shape[1] > 1 and name not in ("span", "parse"):
+            found.answers += len(exact)
+            found.same += int(_alike(other, exact).sum())
+
+
+def _alike(other: Array, exact: Array) -> NDArray[np.bool_]:
+    """The same largest logit, or two so near to one another that rounding decides."""
+    chosen, wanted = other.argmax(1), exact.argmax(1)
+    rows = np.arange(len(exact))
+    alike: NDArray[np.bool_] = exact[rows, wanted] - exact[rows, chosen] <= 2 * DIFFERENCE
+    return alike

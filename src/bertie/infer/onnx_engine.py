@@ -1,0 +1,176 @@
+"""The engine in ONNX Runtime: a graph that `bertie export` wrote, with or without torch on the machine.
+
+    Ids -> rectangle of ids, mask and segments -> graph -> last_hidden_state, or the logits of heads -> rows of `Ids`
+
+What the graph is, its metadata says: `Signature`, as JSON under the key "bertie".
+
+B sequences · S longest sequence · C choices of a question (always 1 here) · V vocabulary · H hidden size
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.ids import Ids
+from bertie.errors import DataError, UsageError
+from bertie.infer.engine import Array, Facts
+from bertie.models.facts import POOLED
+
+if TYPE_CHECKING:
+    from bertie.text.tokenizer import Tokenizer
+
+KEY = "bertie"
+FOLDER, MODEL, QUANTIZED = "onnx", "model.onnx", "model_quantized.onnx"
+"""Where a graph lies in a model folder: Transformers.js's layout."""
+NUMBERS = 1 << 26  # of one array of logits over a vocabulary: 256 MB
+MISSING = "ONNX Runtime is not installed. Install it: pip install 'bertie[onnx]'"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a graph gives. outputs: an array of `Facts.outputs` -> the graph's outputs it is made of, one a column.
+
+    summary_last: whether the last token stands for its sequence, not the first.
+    """
+
+    facts: Facts
+    outputs: Mapping[str, Sequence[str]]
+    pad_token_id: int = 0
+    summary_last: bool = False
+
+    def as_json(self) -> str:
+        """The text of the graph's metadata."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def parsed(cls, text: str, where: str) -> "Signature":
+        """The inverse. Raises DataError."""
+        try:
+            told = json.loads(text)
+            facts = Facts(**told.pop("facts"))
+            return cls(replace(facts, labels=tuple(facts.labels)), **told)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DataError(f"{where}: what its metadata says of the model cannot be read ({error}).") from None
+
+
+class OnnxEngine:
+    """Runs a graph on the CPU. threads: of one batch; None: as many as ONNX Runtime takes.
+
+    Raises DataError for a file that is not a graph of `bertie export`, UsageError without ONNX Runtime.
+    """
+
+    def __init__(self, path: Path, *, threads: int | None = None) -> None:
+        try:
+            import onnxruntime
+        except ImportError:
+            raise UsageError(MISSING) from None
+        if not path.is_file():
+            raise DataError(f"{path} is not there. Write one: bertie export MODEL --to onnx -o FOLDER")
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3  # errors alone
+        if threads is not None:
+            options.intra_op_num_threads = threads
+        try:
+            self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # its exceptions have no base of their own
+            raise DataError(f"{path} cannot be opened by ONNX Runtime: {str(error)[:300]}") from None
+        told = self.session.get_modelmeta().custom_metadata_map.get(KEY)
+        if told is None:
+            raise DataError(f"{path} does not say which model it is. Write it with bertie export.")
+        self.signature = Signature.parsed(told, str(path))
+        inputs = self.session.get_inputs()
+        self._inputs, self._choices = [one.name for one in inputs], len(inputs[0].shape) == 3
+
+    @property
+    def facts(self) -> Facts:
+        """Those of the model, as the graph's metadata says."""
+        return self.signature.facts
+
+    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+        """The arrays of one batch, as `Engine.run` has them."""
+        lacking = [name for name in outputs if name not in self.facts.outputs]
+        if lacking:
+            known = ", ".join(self.facts.outputs)
+            raise UsageError(f"The ONNX graph gives no {lacking[0]}; it gives {known}. Use the model it was made from.")
+        most = self._at_once(ids, outputs)
+        parts = [self._run(ids.take(np.arange(i, min(i + most, len(ids)))), outputs) for i in range(0, len(ids), most)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in outputs} if parts else {}
+
+    def _at_once(self, ids: Ids, outputs: Sequence[str]) -> int:
+        """How many sequences: logits over a vocabulary are computed at every place, not where they are asked alone."""
+        wide = [self.facts.heads[name] for name in outputs if self.facts.outputs[name] == "place"]
+        longest = int(ids.lengths.max(initial=1))
+        return max(1, NUMBERS // (longest * max(wide))) if wide else max(1, len(ids))
+
+    def _run(self, ids: Ids, outputs: Sequence[str]) -> dict[str, Array]:
+        names = sorted({name for output in outputs for name in self._sources(output)})
+        found = dict(zip(names, self.session.run(names, self.feeds(ids)), strict=True))
+        return {name: self._rows(name, [found[one] for one in self._sources(name)], ids) for name in outputs}
+
+    def feeds(self, ids: Ids) -> dict[str, NDArray[np.int64]]:
+        """The graph's inputs for a batch."""
+        mask_BS = _mask(ids)
+        arrays = {
+            "input_ids": _rectangle(ids.input_ids, mask_BS, self.signature.pad_token_id),
+            "attention_mask": mask_BS.astype(np.int64),
+            "token_type_ids": _rectangle(ids.token_type_ids, mask_BS, 0),
+            **{name: _rectangle(array, mask_BS, 0) for name, array in ids.extra.items()},
+        }
+        return {name: arrays[name][:, None] if self._choices else arrays[name] for name in self._inputs}
+
+    def _sources(self, name: str) -> Sequence[str]:
+        return self.signature.outputs["last_hidden_state" if name in POOLED else name]
+
+    def _rows(self, name: str, found: list[Array], ids: Ids) -> Array:
+        if name in POOLED:
+            return _pooled(found[0], _mask(ids), name, last=self.signature.summary_last)
+        array = found[0] if len(found) == 1 else np.stack(found, -1)
+        rows = self.facts.outputs[name]
+        if rows == "sequence":
+            return array[:, 0] if self._choices else array
+        tokens = array[_mask(ids)]
+        return tokens[ids.places] if rows == "place" else tokens
+
+
+def graph_of(path: Path) -> Path | None:
+    """The graph that a path names: a file, or a folder's where it has no other weights; None: it names no graph."""
+    if path.suffix == ".onnx":
+        return path
+    graph = path / FOLDER / MODEL
+    return graph if graph.is_file() and not any(path.glob("*.safetensors*")) else None
+
+
+def opened(graph: Path) -> "tuple[OnnxEngine, Tokenizer]":
+    """The engine and the tokenizer of a graph in its folder."""
+    from bertie.text.tokenizer import Tokenizer
+
+    return OnnxEngine(graph), Tokenizer.load(graph.resolve().parent.parent)
+
+
+def _mask(ids: Ids) -> NDArray[np.bool_]:
+    """(B, S), true on tokens."""
+    mask: NDArray[np.bool_] = np.arange(ids.lengths.max(initial=0)) < ids.lengths[:, None]
+    return mask
+
+
+def _rectangle(tokens: NDArray[Any], mask_BS: NDArray[np.bool_], fill: int) -> NDArray[np.int64]:
+    found = np.full(mask_BS.shape, fill, np.int64)
+    found[mask_BS] = tokens
+    return found
+
+
+def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last: bool) -> Array:
+    """One vector a sequence, as models/pooling.py has them. -> (B, H)"""
+    found: Array
+    if pooling == "cls":
+        found = hidden_BSH[np.arange(len(mask_BS)), mask_BS.sum(1) - 1] if last else hidden_BSH[:, 0]
+    elif pooling == "max":
+        found = np.where(mask_BS[..., None], hidden_BSH, -np.inf).max(1)
+    else:
+        found = (hidden_BSH * mask_BS[..., None]).sum(1) / mask_BS.sum(1)[:, None]
+    return found.astype(np.float32)
