@@ -1,18 +1,29 @@
 """`bertie compress`: a smaller model from a trained one."""
 
+import re
+import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 from bertie.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from bertie.compress.gate import Fidelity
+    from bertie.data.tables import TableFormat
+    from bertie.models.model import Model
+
+UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
 @app.command()
 def compress(
-    model: Annotated[Path, typer.Argument(help="Folder of a model.")],
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
         Path | None,
@@ -20,6 +31,51 @@ def compress(
             "--texts", help="File of representative texts, one per line, to calibrate on and to measure with."
         ),
     ] = None,
+    layers: Annotated[int | None, typer.Option("--layers", min=1, help="Number of layers to keep.")] = None,
+    heads: Annotated[
+        int | None, typer.Option("--heads", min=1, help="Number of attention heads to keep per layer.")
+    ] = None,
+    neurons: Annotated[
+        int | None, typer.Option("--neurons", min=1, help="Number of feed-forward neurons to keep per layer.")
+    ] = None,
+    trim: Annotated[
+        bool, typer.Option("--trim", help="Keep only the vocabulary entries that occur in the texts of --texts.")
+    ] = False,
+    int8: Annotated[
+        bool | None,
+        typer.Option("--int8/--no-int8", help="Quantize to int8. Default: only if no other option removes something."),
+    ] = None,
+    train: Annotated[
+        Path | None, typer.Option("--train", help="Labeled examples, to find what matters and to train a student on.")
+    ] = None,
+    distil: Annotated[
+        bool,
+        typer.Option(
+            "--distil",
+            help="Train the smaller model on the answers of the model, for the texts of --train and --texts.",
+        ),
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", help="Labeled examples to measure with. Several smaller models are tried, and the best is kept."
+        ),
+    ] = None,
+    max_drop: Annotated[
+        float, typer.Option("--max-drop", min=0, help="With --data: largest loss of the metric.")
+    ] = 0.01,
+    size: Annotated[
+        str, typer.Option("--size", help="With --data: largest size of the weights, for example 16MB.")
+    ] = "",
+    speed: Annotated[
+        str, typer.Option("--speed", help="With --data: smallest speed compared with the model, for example 4x.")
+    ] = "",
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0, help="With --data: no further model is started after this time.")
+    ] = None,
+    epochs: Annotated[float, typer.Option("--epochs", help="With --distil or --data: epochs of training.")] = 3.0,
+    text: tables.TextColumns = None,
+    label: tables.LabelColumn = "",
     float_: Annotated[bool, typer.Option("--float", help="Convert an int8 model back to float32.")] = False,
     force: Annotated[
         bool, typer.Option("--force", help="Write the model even if it misses the quality threshold.")
@@ -29,67 +85,195 @@ def compress(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Quantize a model to int8: a quarter of the size, faster on a CPU.
+    """Make a model smaller and faster: int8 weights, fewer layers, heads, neurons or vocabulary entries.
 
-    Writes a model folder that every Bertie command opens. The matrices of the encoder and the word embeddings take one
-    byte per number. Half of the texts or less are used for calibration. The other texts measure how close the vectors
-    are to those of the float model. A model that misses the threshold is not written.
+    Writes a model folder that every Bertie command opens. Half of the texts or less are used to calibrate int8 weights.
+    The other texts measure how close the vectors are to those of the float model. With --data, several smaller models
+    are made and measured, and the fastest within the limits is written. A model that misses the threshold is not.
 
     [bold]Examples[/]
 
       bertie compress runs/reviews/model --texts reviews.txt -o models/reviews-int8
 
+      bertie compress runs/reviews/model --neurons 768 --train train.csv -o models/narrow
+
+      bertie compress runs/reviews/model --layers 3 --distil --train train.csv -o models/student
+
+      bertie compress runs/reviews/model --train train.csv --data dev.csv --max-drop 0.01 --speed 3x -o runs/small
+
       bertie compress models/reviews-int8 --float -o models/reviews-float
     """
-    import bertie
+    if data is not None:
+        if float_ or trim or distil or (layers, heads, neurons, int8) != (None, None, None, None):
+            raise UsageError(
+                "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil and "
+                "--int8."
+            )
+    elif size or speed or minutes is not None:
+        raise UsageError("--size, --speed and --minutes need labeled examples to measure with. Pass --data FILE.")
+    cuts = {name: value for name, value in (("layers", layers), ("heads", heads), ("neurons", neurons)) if value}
+    asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, epochs, overwrite, force)
+    if data is not None:
+        _search(asked, max_drop, size, speed, minutes)
+    else:
+        int8 = not (cuts or trim or distil or float_) if int8 is None else int8
+        _write(asked, cuts, trim=trim, distil=distil, int8=int8, float_=float_)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What both ways of compressing read of the command line."""
+
+    model: Path
+    output: Path
+    texts: Path | None
+    train: Path | None
+    data: Path | None
+    text: tuple[str, ...]
+    label: str
+    epochs: float
+    overwrite: bool
+    force: bool
+
+    def read_texts(self) -> list[str]:
+        from bertie.data.lines import texts_of
+
+        return texts_of(self.texts) if self.texts else []
+
+    def format(self) -> "TableFormat":
+        from bertie.data.tables import TableFormat
+
+        return TableFormat(self.text, self.label)
+
+
+def _write(asked: _Asked, cuts: dict[str, int], *, trim: bool, distil: bool, int8: bool, float_: bool) -> None:
     from bertie.compress import gate
     from bertie.folders import new_folder
-    from bertie.models.folder import MODEL_FOLDER
+    from bertie.models.folder import MODEL_FOLDER, copy_beside
 
-    with new_folder(output, MODEL_FOLDER, overwrite=overwrite) as folder:
-        found = bertie.load(model)
-        facts: dict[str, Any] = {"output": str(output)}
-        if float_:
-            if not found.int8:
-                raise UsageError(f"{model} has no int8 weights; it is a float model already.")
-            found.save_pretrained(folder)
-        else:
-            if found.int8:
-                raise UsageError(f"{model} has int8 weights already.")
-            if texts is None:
-                raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line.")
-            if found.tokenizer is None:
-                raise UsageError(
-                    f"{model} has no tokenizer, so it cannot read texts. Copy the files of its "
-                    "tokenizer into this folder."
-                )
-            near = gate.quantized(found, _lines(texts))
-            facts |= near.as_json()
-            if not near.enough and not force:
+    near = None
+    with new_folder(asked.output, MODEL_FOLDER, overwrite=asked.overwrite) as folder:
+        small = _opened(asked, float_=float_, texts=int8 or trim)
+        if cuts or distil:
+            small = _cut(asked, small, cuts, distil)
+        if trim:
+            small = _trimmed(small, asked.read_texts())
+        if int8:
+            near = gate.quantized(small, asked.read_texts())
+            if not near.enough and not asked.force:
                 raise DataError(
-                    f"The int8 model misses the quality threshold: {near}. Give more texts, or write it "
-                    "anyway with --force."
+                    f"The int8 model misses the quality threshold: {near}. Give more texts, or write it anyway with "
+                    "--force."
                 )
-            found.save_pretrained(folder, int8=found.int8)
+        small.save_pretrained(folder, int8=small.int8)
+        copy_beside(asked.model, folder)
+        if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
             card.write_text(f"{card.read_text('utf-8')}\nQuantized to int8 after training: {near}.{short}\n", "utf-8")
-        facts |= {"bytes": gate.size(folder), "bytes_before": gate.size(model)}
+    _tell(asked.model, asked.output, near)
+
+
+def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
+    """The model. texts: whether they are needed."""
+    import bertie
+
+    found = bertie.load(asked.model)
+    if float_ and not found.int8:
+        raise UsageError(f"{asked.model} has no int8 weights; it is a float model already.")
+    if found.int8 and not float_:
+        raise UsageError(f"{asked.model} has int8 weights already. Write a float copy first: --float")
+    if texts and asked.texts is None:
+        raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line.")
+    if found.tokenizer is None:
+        raise UsageError(
+            f"{asked.model} has no tokenizer, so it cannot read texts. Copy the files of its tokenizer there."
+        )
+    found.int8 = {}
+    return found
+
+
+def _cut(asked: _Asked, found: "Model", cuts: dict[str, int], distil: bool) -> "Model":
+    from bertie.compress.distil import teach
+    from bertie.compress.prune import judged, prune
+    from bertie.data.tables import Example, collect
+    from bertie.infer.predict import Predictor
+
+    if distil and (not cuts or asked.train is None):
+        raise UsageError("--distil needs --train FILE and one of --layers, --heads, --neurons.")
+    if asked.train is None:
+        return prune(found, **cuts)
+    predictor = Predictor(found)
+    examples, skipped = collect(predictor.task.rows(asked.train, asked.format()), str(asked.train))
+    if skipped.total:
+        console.warn(f"{asked.train}: {skipped}")
+    task, length = predictor.task, predictor.max_length
+    batches = judged(task, examples, predictor.tokenizer, max_length=length)
+    small = prune(found, **cuts, learner=task, batches=batches)
+    if distil:
+        run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training goes on
+        texts = [Example((text,)) for text in asked.read_texts()] if predictor.texts == 1 else []
+        teach(small, found, task, [*examples, *texts], run, epochs=asked.epochs, max_length=length)
+        shutil.rmtree(run)
+    return small
+
+
+def _trimmed(found: "Model", texts: list[str]) -> "Model":
+    from bertie.models.surgery import with_vocabulary
+    from bertie.text import resize
+
+    assert found.tokenizer is not None
+    return with_vocabulary(found, resize.trim(found.tokenizer, texts))
+
+
+def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
+    from bertie.compress import gate
+
+    facts: dict[str, Any] = {"output": str(output), **(near.as_json() if near else {})}
+    facts |= {"bytes": gate.size(output), "bytes_before": gate.size(model)}
     if console.verbosity.json:
         emit(facts)
-    else:
-        if not float_:
-            console.show(str(near))
-        console.show(
-            f"{output}: {facts['bytes'] / 1e6:,.1f} MB of weights; {facts['bytes_before'] / 1e6:,.1f} MB before"
-        )
+        return
+    if near is not None:
+        console.show(str(near))
+    console.show(f"{output}: {facts['bytes'] / 1e6:,.1f} MB of weights; {facts['bytes_before'] / 1e6:,.1f} MB before")
 
 
-def _lines(path: Path) -> list[str]:
-    from bertie.data.lines import opened
+def _search(asked: _Asked, max_drop: float, size: str, speed: str, minutes: float | None) -> None:
+    from bertie.runs.compressing import Data, Limits, search, told
 
-    try:
-        with opened(path) as file:
-            return [text for line in file if (text := line.decode("utf-8").strip())]
-    except UnicodeDecodeError:
-        raise DataError(f"{path} is not UTF-8 text. Convert it: iconv -f cp949 -t utf-8 {path}") from None
+    assert asked.data is not None
+    limits = Limits(max_drop, _bytes(size), _times(speed))
+    found = search(
+        asked.model,
+        asked.output,
+        Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
+        limits,
+        minutes=minutes,
+        epochs=asked.epochs,
+        overwrite=asked.overwrite,
+        force=asked.force,
+    )
+    if console.verbosity.json:
+        emit(found)
+        return
+    for row in found["tried"]:
+        mark = "*" if row["name"] == found["chosen"] else " "
+        console.show(f"{mark} {row['name']}: {told(row, found['metric'])}")
+    console.show(f"{asked.output / 'model'}: {found['chosen']}. The page is {asked.output / 'report.html'}")
+
+
+def _bytes(size: str) -> float | None:
+    """16MB -> 16,000,000."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?([kmg]?b?)", size.lower())
+    if size and (not found or found[2] not in UNITS):
+        raise UsageError(f"--size is {size!r}; expected a number of bytes such as 16MB.")
+    return float(found[1]) * UNITS[found[2]] if found else None
+
+
+def _times(speed: str) -> float | None:
+    """4x -> 4."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) ?x?", speed.lower())
+    if speed and not found:
+        raise UsageError(f"--speed is {speed!r}; expected a factor such as 4x.")
+    return float(found[1]) if found else None

@@ -18,15 +18,18 @@ TARGETS = ("onnx",)
 def export(
     model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
-    to: Annotated[str, typer.Option("--to", help="Format: onnx.")] = "onnx",
-    int8: Annotated[bool, typer.Option("--int8", help="Add a graph with weights of one byte a number.")] = False,
+    to: Annotated[str, typer.Option("--to", help="Target format: onnx.")] = "onnx",
+    int8: Annotated[bool, typer.Option("--int8", help="Add a graph with 8-bit weights.")] = False,
     texts: Annotated[
         Path | None,
         typer.Option(
-            "--texts", help="Texts like those to come, one a line, to compare on. Left out: Python's documentation."
+            "--texts",
+            help="File of representative texts, one per line, to compare on. Default: Python's documentation.",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write a graph even if it misses its gate.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write a graph even if it misses the quality threshold.")
+    ] = False,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,

@@ -20,7 +20,7 @@ from bertie.models.model import Model
 
 LARGEST = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
 CALIBRATED = 2600  # tokens of the texts the int8 weights are calibrated on
-FORCED = " It misses its gate and was written on request."
+FORCED = " It misses the quality threshold and was written with --force."
 PROBES = (
     "Café naïve, e.g. 3.14! İstanbul ﬁne Straße",
     "한국어 문장입니다. ㅋㅋㅋ 각 가\u0301",
@@ -55,7 +55,9 @@ def onnx_folder(
 
     tokenizer = model.tokenizer
     if tokenizer is None:
-        raise UsageError("The model has no tokenizer, so it cannot read texts. Put its tokenizer's files there.")
+        raise UsageError(
+            "The model has no tokenizer, so it cannot read texts. Copy the files of its tokenizer into its folder."
+        )
     limit = min(model.config.max_length, 512)
     check_count(texts)
     sequences = encoded(tokenizer, texts, max_length=limit, last="parse" in model.heads)
@@ -108,8 +110,10 @@ def _checked(path: Path, wanted: Expected, *, force: bool) -> Written:
     quantized = path.name == QUANTIZED
     passed = parity.near if quantized else parity.equal
     if not passed and not force:
-        kind = "The int8 graph falls short of" if quantized else "The graph does not answer as"
-        raise DataError(f"{kind} the model: {parity}. Nothing was written; --force writes it all the same.")
+        kind = "The int8 graph" if quantized else "The graph"
+        raise DataError(
+            f"{kind} does not give the answers of the model: {parity}. Nothing was written. --force writes it anyway."
+        )
     size = sum(one.stat().st_size for one in path.parent.glob(f"{path.name}*"))
     return Written(f"{FOLDER}/{path.name}", size, parity, passed)
 

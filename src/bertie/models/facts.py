@@ -22,8 +22,8 @@ OF_ENCODER: Mapping[str, Rows] = {
 class Facts:
     """The properties of a model. heads: number of outputs by name; labels: names of a classifier's outputs.
 
-    rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the arrays besides those of heads, with
-    the unit of their rows. max_length: maximum number of tokens. device, precision: where and how it is computed.
+    rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the other arrays, with the unit of
+    their rows. max_length: maximum number of tokens. device, precision: where and how it is computed.
     """
 
     max_length: int

@@ -147,6 +147,33 @@ def scatter_chart(points: Sequence[tuple[float, float]], *, x_label: str, y_labe
     return svg(title or f"{y_label} over {x_label}")
 
 
+def front_chart(
+    points: Mapping[str, tuple[float, float]],
+    front: Sequence[str],
+    *,
+    x_label: str,
+    y_label: str,
+    limit: float | None = None,
+    title: str = "",
+) -> str:
+    """Numbered dots, those on the front joined, and a line at the lowest y that is allowed -> an `<svg>` element."""
+    with _axes(3.2) as (axes, svg):
+        best = sorted(points[name] for name in front)
+        axes.plot([x for x, _ in best], [y for _, y in best], color=SERIES[0], linewidth=1.2, alpha=0.6)
+        for number, (name, (x, y)) in enumerate(points.items()):
+            axes.plot([x], [y], "o", color=SERIES[0] if name in front else SOFT, markersize=5, markeredgewidth=0)
+            axes.annotate(str(number), (x, y), xytext=(4, 4), textcoords="offset points", fontsize=SMALL, color=INK)
+        if limit is not None:
+            axes.axhline(limit, color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.margins(0.12)
+        _ticks(axes.xaxis)
+        _ticks(axes.yaxis)
+        axes.grid(color=GRID, linewidth=0.8)
+    return svg(title or f"{y_label} over {x_label}")
+
+
 def smooth(values: Sequence[float], share: float = 0.02) -> list[float]:
     """Returns a running mean over a small fraction of the values, to show the trend."""
     width = max(1, round(share * len(values)))

@@ -1,0 +1,231 @@
+"""A smaller model learns a task from a trained one: its answers, its hidden states, how its tokens relate.
+
+    soft        mean squared difference of logits, at every row the head answers for (Kim et al. 2021, arXiv:2105.08919)
+    hidden      1 - cosine of the last hidden states; both must be as wide (Sanh et al. 2019)
+    relations   KL of the softmax of q q', k k', v v' in the last layer, for any width (Wang et al. 2021, MiniLMv2)
+    hard        the task's own loss, where there are labels
+
+The teacher answers every text once, before training; its answers are kept in files and read from there. So its cost is
+one forward pass, and a text needs no label.
+
+W sequences · T tokens · B sequences of a batch · S longest · L outputs · H hidden size · R relation heads
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+import xxhash
+from torch import Tensor
+
+from bertie.data.batch import Batch
+from bertie.data.tables import Example
+from bertie.errors import UsageError
+from bertie.infer.batching import batches
+from bertie.models.encoder import Encoder, EncoderOutput
+from bertie.models.loss import LossReport, LossTerm
+from bertie.models.model import Model
+from bertie.nn.layer import Layer
+from bertie.tasks import Task
+from bertie.tasks.source import Encoded, Targets, TaskSource, steps_of
+from bertie.train.config import OptimConfig, TrainConfig
+from bertie.train.loop import fit
+from bertie.train.rates import usual_rate
+
+LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
+MOST_RELATION_HEADS = 12
+BATCH = 32  # of `teach`
+LARGEST = 6e4  # of float16, in which answers are kept
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """What `fit` trains a student with. The four weights: of the parts above; 0 leaves a part out."""
+
+    task: Task
+    soft: float = 1.0
+    hidden: float = 0.0
+    relations: float = 1.0
+    hard: float = 0.5
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Labels of the task's own parts; rows of answers, tokens."""
+        own = self.task.counts(batch) if self.hard else {}
+        others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
+        return {**own, **others, **{name: batch.tokens for name in ("hidden", "relations") if getattr(self, name)}}
+
+    def forward(self, model: Model, batch: Batch) -> EncoderOutput:
+        """The encoder's output, of all layers where relations are compared."""
+        return model.encode(batch, output_hidden_states=True) if self.relations else self.task.forward(model, batch)
+
+    def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
+        """The parts that have a weight."""
+        logits = self.task.logits(model, output).float()
+        hard = self.task.losses(logits, batch) if self.hard else {}
+        report = {name: replace(part, weight=part.weight * self.hard) for name, part in hard.items()}
+        counts = self.counts(batch.host)
+        if self.soft:
+            apart = (logits - batch.labels[LOGITS].float()).square().flatten(1).mean(1)
+            report["soft"] = LossTerm(apart.sum(), counts["soft"], weight=self.soft)
+        if self.hidden:
+            cosine = F.cosine_similarity(output.last_hidden_state.float(), batch.labels[HIDDEN].float(), dim=-1)
+            report["hidden"] = LossTerm((1 - cosine).sum(), counts["hidden"], weight=self.hidden)
+        if self.relations:
+            apart = relations_loss(last_qkv(model, output), batch.labels[QKV], output)
+            report["relations"] = LossTerm(apart, counts["relations"], weight=self.relations)
+        return report
+
+    def check(self, student: Model, teacher: Model) -> None:
+        """Raise UsageError for a student that cannot learn so."""
+        if self.hidden and student.config.hidden_size != teacher.config.hidden_size:
+            raise UsageError(
+                f"The student is {student.config.hidden_size:,} wide, the teacher {teacher.config.hidden_size:,}. "
+                "Hidden states of different widths cannot be compared. Compare relations instead: hidden=0."
+            )
+        plain = all(type(one.encoder) is Encoder and one.config.attends_to_all for one in (student, teacher))
+        if self.relations and not plain:
+            raise UsageError(
+                "Relations need full attention, which this model does not have. Leave them out: relations=0."
+            )
+        if student.config.vocab_size != teacher.config.vocab_size:
+            raise UsageError(
+                "Student and teacher have different vocabularies. Use a student with the tokenizer of the teacher."
+            )
+
+
+def last_qkv(model: Model, output: EncoderOutput) -> Tensor:
+    """Query, key and value of the last layer, made again from what it read. -> (T, 3 H)"""
+    layer = list(model.encoder.in_order())[-1]
+    assert isinstance(layer, Layer)
+    assert output.hidden_states is not None
+    x = output.hidden_states[-2]
+    qkv: Tensor = layer.attention.get_submodule("qkv")(layer.attention_norm(x) if layer.pre_norm else x)
+    return qkv
+
+
+def relations_loss(ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput) -> Tensor:
+    """Summed over tokens, the mean over q, k, v and relation heads of KL(theirs || ours)."""
+    layout = output.layout
+    widths = ours_T3H.shape[-1] // 3, theirs_T3H.shape[-1] // 3
+    heads = max(n for n in range(1, MOST_RELATION_HEADS + 1) if gcd(*widths) % n == 0)
+    mask_BS = layout.mask()
+
+    def relations(qkv_T3H: Tensor) -> Tensor:  # -> (3, B, R, S, S)
+        x = layout.rectangle(qkv_T3H.float()).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # type: ignore[no-untyped-call]
+        scores = x @ x.mT / x.shape[-1] ** 0.5
+        return scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
+
+    wanted = relations(theirs_T3H)
+    apart = (wanted.exp() * (wanted - relations(ours_T3H))).sum(-1)  # (3, B, R, S)
+    return (apart.mean((0, 2)) * mask_BS).sum()
+
+
+def answered(
+    teacher: Model, objective: Distillation, encoded: Encoded, folder: Path, *, max_tokens: int = 4096
+) -> Targets:
+    """What the teacher says of all sequences, computed once: files of float16 in `folder`, found again by content."""
+    asked = [(LOGITS, objective.soft), (HIDDEN, objective.hidden), (QKV, objective.relations)]
+    names = [name for name, weight in asked if weight]
+    key = xxhash.xxh3_64(encoded.ids.tobytes() + encoded.starts.tobytes())
+    for tensor in teacher.state_dict().values():
+        key.update(tensor.contiguous().cpu().numpy().tobytes())
+    files = {name: folder / f"{name}-{key.hexdigest()}.npy" for name in names}
+    if not all(path.exists() for path in files.values()):
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(teacher, objective, encoded, files, max_tokens)
+    arrays = {name: np.load(path, mmap_mode="r") for name, path in files.items()}
+    of_tokens = _of_tokens(teacher, objective)
+    return Targets(
+        {name: array for name, array in arrays.items() if name not in of_tokens},
+        {name: array for name, array in arrays.items() if name in of_tokens},
+    )
+
+
+def _of_tokens(teacher: Model, objective: Distillation) -> set[str]:
+    """The answers with a row for each token."""
+    head = dict(teacher.heads).get(objective.task.output)
+    return {HIDDEN, QKV} | ({LOGITS} if getattr(head, "rows", "sequence") == "token" else set())
+
+
+def _write(
+    teacher: Model, objective: Distillation, encoded: Encoded, files: Mapping[str, Path], max_tokens: int
+) -> None:
+    """Through files of other names, so that one that is there is whole."""
+    parts: dict[str, Any] = {}
+    ids, of_tokens = encoded.packed(), _of_tokens(teacher, objective)
+    for chosen in batches(encoded.lengths, max_tokens=max_tokens):
+        for name, answer in _said(teacher, objective, encoded.batch(chosen).to(teacher.device), files).items():
+            array = answer.float().clamp(-LARGEST, LARGEST).cpu().numpy().astype(np.float16)
+            if name not in parts:
+                shape = (len(ids.input_ids) if name in of_tokens else len(ids), *array.shape[1:])
+                part = files[name].with_suffix(".part")
+                parts[name] = np.lib.format.open_memmap(part, "w+", np.float16, shape)
+            parts[name][ids.tokens(chosen) if name in of_tokens else chosen] = array
+    for name, path in files.items():
+        parts[name].flush()
+        path.with_suffix(".part").rename(path)
+
+
+@torch.inference_mode()
+def _said(teacher: Model, objective: Distillation, batch: Batch, names: Container[str]) -> dict[str, Tensor]:
+    output = teacher.eval().encode(batch, output_hidden_states=QKV in names)
+    said = {LOGITS: objective.task.logits(teacher, output)} if LOGITS in names else {}
+    said |= {HIDDEN: output.last_hidden_state} if HIDDEN in names else {}
+    return said | ({QKV: last_qkv(teacher, output)} if QKV in names else {})
+
+
+def teach(
+    student: Model, teacher: Model, task: Task, examples: Sequence[Example], run: Path, *, epochs: float, **options: Any
+) -> None:
+    """Train a student in place with the usual settings; options: those of `distil`."""
+    alike = all(one.config.attends_to_all for one in (student, teacher))
+    steps = steps_of(len(examples), batch_size=BATCH, epochs=epochs)
+    distil(
+        student,
+        teacher,
+        Distillation(task, relations=1.0 if alike else 0.0),
+        examples,
+        run,
+        train=TrainConfig(steps=steps, batch_size=BATCH, save_every=max(20, steps // 10), eval_every=steps),
+        optim=OptimConfig(lr=usual_rate(student.config.hidden_size), warmup=0.06),
+        **options,
+    )
+
+
+def distil(
+    student: Model,
+    teacher: Model,
+    objective: Distillation,
+    examples: Sequence[Example],
+    run: Path,
+    *,
+    answers: Path | None = None,
+    max_length: int,
+    train: TrainConfig,
+    optim: OptimConfig,
+) -> None:
+    """Train a student in place, in a run folder that is gone on with; examples without a label are fine.
+
+    answers: where the teacher's are kept, for several students.
+
+    Raises UsageError for a student that cannot learn from the teacher.
+    """
+    objective.check(student, teacher)
+    assert teacher.tokenizer is not None
+    encoded = objective.task.encode(examples, teacher.tokenizer, max_length=max_length, too_long="truncate")
+    own, theirs = (
+        objective.task.targets(examples, encoded),
+        answered(teacher, objective, encoded, answers or run / "teacher"),
+    )
+    targets = Targets({**own.sequence, **theirs.sequence}, {**own.token, **theirs.token})
+    source = TaskSource(
+        encoded, targets, batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed
+    )
+    fit(student, objective, source, train=train, optim=optim, run=run)
+    student.compute_dtype = None
+    student.eval()

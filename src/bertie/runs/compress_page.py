@@ -1,0 +1,103 @@
+"""The report of `bertie compress` with trials: OUT/report.html."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from bertie.report.charts import front_chart
+from bertie.report.page import Report, StatCard
+from bertie.report.values import count, duration, size
+
+
+def page(results: Mapping[str, Any]) -> Report:
+    """What was tried, as a picture and a table, and which model was chosen."""
+    metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
+    chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
+    report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
+    if chosen is None:
+        report.banner("No model keeps to the limits. None was written.")
+    else:
+        report.banner(*() if chosen["kept"] else ("The chosen model misses the limits. It was written on request.",))
+        report.tiles(
+            [
+                StatCard("chosen", chosen["name"], f"{metric} {chosen[metric]:.4f}, before {teacher[metric]:.4f}"),
+                StatCard(
+                    "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
+                ),
+                StatCard("size", size(chosen["bytes"]), f"{teacher['bytes'] / chosen['bytes']:.1f} times smaller"),
+            ]
+        )
+    named = [{**teacher, "name": "the model itself", "front": True, "kept": True}, *rows]
+    front = [row["name"] for row in named if row["front"]]
+    charts = [
+        ("times as quick", lambda row: row["rate"]["faster"]),
+        ("MB of weights", lambda row: row["bytes"] / 1e6),
+    ]
+    about = (
+        "Each dot is a model, numbered as in the table; 0 is the model they come from. The line joins those that no "
+        "other beats in size, speed and metric at once. Below the dashed line the metric falls too far."
+    )
+    report.section("What was tried", about).charts(
+        (
+            front_chart(
+                {row["name"]: (x(row), row[metric]) for row in named},
+                front,
+                x_label=label,
+                y_label=metric,
+                limit=teacher[metric] - limits["max_drop"],
+            ),
+            "",
+        )
+        for label, x in charts
+    )
+    told = any(row["rate"]["joules"] is not None for row in named)
+    report.table(
+        [
+            "",
+            "recipe",
+            metric,
+            "difference",
+            "95 % interval",
+            "size",
+            "parameters",
+            "speed",
+            "tokens/s",
+            "p50 ms",
+            "p99 ms",
+            *["J per 1,000 tokens"] * told,
+            "",
+        ],
+        [_cells(number, row, metric, told) for number, row in enumerate(named)],
+        "Differences are paired: both models answer the same examples. Speed is measured on this machine beside the "
+        "model itself, in turns.",
+    )
+    report.section("Limits").pairs(
+        [
+            ("largest loss", limits["max_drop"]),
+            ("largest size", "none" if limits["bytes"] is None else size(limits["bytes"])),
+            ("least speed", "none" if limits["faster"] is None else f"{limits['faster']:g} times"),
+            ("time", duration(sum(row["seconds"] for row in rows))),
+        ]
+    )
+    return report.footer(docs="docs/compress.md")
+
+
+def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> list[Any]:
+    apart, speed = row["difference"], row["rate"]
+    first = number == 0
+    words = ["front"] * bool(row["front"]) + ["within limits"] * bool(row["kept"]) if not first else []
+    words += ["int8 gate missed"] if row.get("near") is False else []
+    return [
+        number,
+        row["name"],
+        f"{row[metric]:.4f}",
+        "–" if first else f"{apart['difference']:+.4f}",
+        "–" if first else f"{apart['low']:+.4f} to {apart['high']:+.4f}",
+        size(row["bytes"]),
+        count(row["parameters"]),
+        f"{speed['faster']:.2f}",
+        f"{speed['tokens_per_s']:,.0f}",
+        f"{speed['p50_ms']:.1f}",
+        f"{speed['p99_ms']:.1f}",
+        *["–" if speed["joules"] is None else f"{speed['joules']:.2f}"] * energy,
+        ", ".join(words),
+    ]

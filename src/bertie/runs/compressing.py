@@ -1,0 +1,341 @@
+"""Smaller models by trial: each recipe is made, measured beside the model it came from, and the best one is kept.
+
+    OUT/tried.jsonl       the figures of each recipe, as they come; a search that was stopped goes on
+    OUT/tried/<recipe>/   its model
+    OUT/training/         a student that is still learning, and the teacher's answers
+    OUT/model/            the quickest that keeps within the limits
+    OUT/results.json, report.html
+
+What a recipe is: compress/recipe.py. The paired interval: evaluate/compare.py.
+"""
+
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+import bertie
+from bertie import checksums, console, folders
+from bertie.checksums import CHECKSUMS
+from bertie.compress import gate
+from bertie.compress.distil import teach
+from bertie.compress.measure import rate
+from bertie.compress.prune import judged, prune
+from bertie.compress.recipe import Recipe, recipes
+from bertie.data.tables import Example, InvalidRow, TableFormat, collect
+from bertie.errors import DataError, UsageError
+from bertie.evaluate.compare import PairedDifference, paired_rows
+from bertie.files import read_json, write_json
+from bertie.folders import ANYTHING, Kind, new_folder
+from bertie.infer.native_engine import unsupported
+from bertie.infer.predict import Predictor
+from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_beside, fingerprint
+from bertie.models.model import Model
+from bertie.report.page import draw
+from bertie.runs.compress_page import page
+from bertie.runs.folder import REPORT, RESULTS
+from bertie.runs.models import MODEL
+from bertie.tasks import Prediction
+
+TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
+FIGURES = f"{TRIED}.jsonl"
+RESAMPLED = 400_000  # examples counted again and again for one interval
+SEARCH = Kind(
+    "compression",
+    begins=(SETTINGS,),
+    files=(SETTINGS, FIGURES, RESULTS, REPORT),
+    folders={TRIED: Kind("models", ("*",), (), {"*": MODEL_FOLDER}), TRAINING: ANYTHING, MODEL: MODEL_FOLDER},
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a model must keep to: the metric's loss at most, bytes of weights at most, times as quick at least."""
+
+    max_drop: float
+    bytes: float | None = None
+    faster: float | None = None
+
+    def kept(self, row: Mapping[str, Any]) -> bool:
+        """Whether a measured model does."""
+        small = self.bytes is None or row["bytes"] <= self.bytes
+        quick = self.faster is None or row["rate"]["faster"] >= self.faster
+        return small and quick and -row["difference"]["difference"] <= self.max_drop and row["near"] is not False
+
+
+@dataclass(frozen=True)
+class Data:
+    """What a search reads: labelled examples to measure on, others to learn from, texts without labels."""
+
+    dev: Path
+    train: Path | None = None
+    texts: tuple[str, ...] = ()
+    format: TableFormat = field(default_factory=TableFormat)
+
+
+def search(
+    model: Path,
+    out: Path,
+    data: Data,
+    limits: Limits,
+    *,
+    minutes: float | None = None,
+    epochs: float = 3.0,
+    overwrite: bool = False,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Try what there is until all is tried or `minutes` are over; write the best to OUT/model. -> results.json
+
+    Raises UsageError: an int8 model, another search's folder; DataError: nothing keeps to the limits (unless force),
+    after results and report were written.
+    """
+    ready = _Search(model, out, data, epochs)
+    wanted = ready.recipes()
+    with folders.held(out, SEARCH, overwrite=overwrite):
+        (out / CHECKSUMS).unlink(missing_ok=True)
+        ready.agree()
+        began = time.monotonic()
+        for recipe in wanted:
+            if recipe.name in ready.tried:
+                continue
+            if minutes is not None and time.monotonic() - began > 60 * minutes:
+                console.say(f"The {minutes:g} minutes are over: {len(ready.tried)} of {len(wanted)} recipes are tried.")
+                break
+            ready.attempt(recipe)
+        return ready.finish(limits, wanted=len(wanted), force=force)
+
+
+class _Search:
+    """Everything that is read before the folder is touched, and what was tried."""
+
+    def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
+        self.folder, self.out, self.data, self.epochs = model, out, data, epochs
+        self.model = _loaded(model)
+        check_trainable(self.model, model)
+        self.predictor = Predictor(self.model)
+        self.task = self.predictor.task
+        self.metric = self.task.metrics[0]
+        self.dev = [one for one in self._examples(data.dev) if one.label is not None]
+        if not self.dev:
+            raise DataError(f"{data.dev} has no labels, so nothing can be measured on it.")
+        self.train = [] if data.train is None else self._examples(data.train)
+        self.tried = dict[str, dict[str, Any]]()
+
+    def _examples(self, path: Path) -> list[Example]:
+        examples, skipped = collect(self.task.rows(path, self.data.format), str(path))
+        if skipped.total:
+            console.warn(f"{path}: {skipped}")
+        return examples
+
+    @cached_property
+    def texts(self) -> Sequence[str]:
+        """What int8 weights are calibrated on."""
+        return self.data.texts or [text for example in self.train for text in example.texts]
+
+    @cached_property
+    def answers(self) -> list[Prediction | InvalidRow]:
+        """The model's own."""
+        return _answers(self.predictor, self.dev)
+
+    def recipes(self) -> list[Recipe]:
+        """What is tried on this model with these data."""
+        native = unsupported(self.model) is None and len(self.texts) > 2 * gate.LEAST_TEXTS
+        if not native:
+            console.say(
+                "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
+                "the model."
+            )
+        found = recipes(self.model.config, learns=bool(self.train), int8=lambda one: native and one.heads is None)
+        if not found:
+            raise UsageError(
+                "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
+            )
+        return found
+
+    def agree(self) -> None:
+        """Write down what is searched, or raise UsageError where the folder holds another search."""
+        asked = {
+            "model": fingerprint(self.folder),
+            "dev": _digest(self.dev),
+            "train": _digest(self.train),
+            "texts": xxhash.xxh3_64_hexdigest("\n".join(self.data.texts).encode()),
+            "epochs": self.epochs,
+        }
+        path = self.out / SETTINGS
+        known = read_json(path) if path.exists() else asked
+        if changed := [name for name in asked if known.get(name) != asked[name]]:
+            raise UsageError(
+                f"{self.out} holds a search with another {' and '.join(changed)}. Choose another folder, or pass "
+                "--overwrite to replace it."
+            )
+        write_json(path, asked)
+        self.tried = _read(self.out / FIGURES)
+
+    def attempt(self, recipe: Recipe) -> None:
+        """Make one model, measure it, write both down."""
+        console.say(f"[bold]{recipe.name}[/]", markup=True)
+        began = time.monotonic()
+        small, near = self._made(recipe)
+        where = self.out / TRIED / recipe.folder
+        where.parent.mkdir(exist_ok=True)
+        with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
+            small.save_pretrained(made, int8=small.int8)
+            copy_beside(self.folder, made)
+        row = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
+        row |= self._measured(small, where)
+        row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
+        row |= {"cosines": near.as_json()} if near else {}
+        with open(self.out / FIGURES, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        self.tried[recipe.name] = row
+        shutil.rmtree(self.out / TRAINING / recipe.folder, ignore_errors=True)
+        console.say(f"  {told(row, self.metric)}")
+
+    def _made(self, recipe: Recipe) -> tuple[Model, gate.Fidelity | None]:
+        if recipe.int8:
+            base = recipe.in_float
+            small = _loaded(self.out / TRIED / base.folder if base.cuts else self.folder)
+            return small, gate.quantized(small, self.texts)
+        small = prune(
+            self.model,
+            layers=recipe.layers,
+            heads=recipe.heads,
+            neurons=recipe.neurons,
+            learner=self.task,
+            batches=judged(self.task, self.train, self.predictor.tokenizer, max_length=self.predictor.max_length),
+        )
+        if recipe.distilled:
+            self._distilled(small, recipe)
+        return small.eval(), None
+
+    def _reads(self) -> dict[str, Any]:
+        return {"max_length": self.predictor.max_length, "too_long": "truncate"}
+
+    def _distilled(self, small: Model, recipe: Recipe) -> None:
+        unlabelled = [Example((text,)) for text in self.data.texts] if self.predictor.texts == 1 else []
+        teach(
+            small,
+            self.model,
+            self.task,
+            [*self.train, *unlabelled],
+            self.out / TRAINING / recipe.folder,
+            epochs=self.epochs,
+            answers=self.out / TRAINING / "answers",
+            max_length=self.predictor.max_length,
+        )
+
+    def _measured(self, small: Model, folder: Path) -> dict[str, Any]:
+        predictor = Predictor(small, self.predictor.tokenizer, max_length=self.predictor.max_length)
+        predictor.task = self.task
+        rows = [
+            (example, ours, theirs)
+            for example, ours, theirs in zip(self.dev, _answers(predictor, self.dev), self.answers, strict=True)
+            if isinstance(ours, Prediction) and isinstance(theirs, Prediction)
+        ]
+        encoded = self.task.encode(self.dev[:2000], self.predictor.tokenizer, **self._reads())
+        return {
+            "parameters": sum(one.numel() for one in small.parameters()),
+            "bytes": gate.size(folder),
+            self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
+            "difference": self._apart(small, rows).as_json(),
+            "rate": rate(predictor.engine, self.predictor.engine, encoded.packed(), [self.task.output]).as_json(),
+        }
+
+    def _apart(self, small: Model, rows: Sequence[tuple[Example, Prediction, Prediction]]) -> PairedDifference:
+        if small is self.model:
+            return PairedDifference(0.0, 0.0, 0.0, 1.0)
+        return paired_rows(self.task, self.task, rows, resamples=RESAMPLED)[self.metric]
+
+    def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:
+        scores = self.task.scores()
+        self.task.count(scores, [one for one, _ in rows], [answer for _, answer in rows])
+        return float(scores.figures()[self.metric])
+
+    def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, Any]:
+        """Choose, write results and report, and the chosen model."""
+        rows = list(self.tried.values())
+        teacher = self._measured(self.model, self.folder)
+        for row in rows:
+            row["front"] = not any(_beats(other, row, self.metric) for other in [teacher, *rows])
+            row["kept"] = limits.kept(row)
+        able = [row for row in rows if row["kept"]]
+        chosen = max(able, key=lambda row: row["rate"]["faster"], default=None)
+        if chosen is None and force and rows:
+            chosen = max(rows, key=lambda row: row["difference"]["difference"])
+        results = {
+            "metric": self.metric,
+            "examples": len(self.dev),
+            "limits": asdict(limits),
+            "teacher": teacher,
+            "tried": rows,
+            "wanted": wanted,
+            "chosen": None if chosen is None else chosen["name"],
+        }
+        if chosen is not None:
+            self._keep(chosen)
+        shutil.rmtree(self.out / TRAINING, ignore_errors=True) if len(rows) == wanted else None
+        write_json(self.out / RESULTS, results)
+        draw(self.out / REPORT, lambda: page(results))
+        checksums.write(self.out, SEARCH.name)
+        if chosen is None:
+            raise DataError(
+                f"None of {len(rows)} models is within the limits. {self.out / REPORT} shows all of them. Relax "
+                "--max-drop, --size or --speed, give more examples (--train), or write the best with --force."
+            )
+        return results
+
+    def _keep(self, row: Mapping[str, Any]) -> None:
+        with new_folder(self.out / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
+            ignored = shutil.ignore_patterns(CHECKSUMS)
+            shutil.copytree(self.out / row["folder"], made, dirs_exist_ok=True, ignore=ignored)
+            card = made / "README.md"
+            short = "" if row["kept"] else " It misses the limits and was written with --force."
+            said = f"\nMade smaller by `bertie compress`: {row['name']}. {told(row, self.metric)}.{short}\n"
+            card.write_text(card.read_text("utf-8") + said, "utf-8")
+
+
+def told(row: Mapping[str, Any], metric: str) -> str:
+    """A row in a line."""
+    apart, speed = row["difference"], row["rate"]
+    return (
+        f"{metric} {row[metric]:.4f} ({apart['difference']:+.4f}, 95 % interval {apart['low']:+.4f} to "
+        f"{apart['high']:+.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as quick: "
+        f"{speed['tokens_per_s']:,.0f} tokens/s, one text {speed['p50_ms']:.1f} ms (99 %: {speed['p99_ms']:.1f})"
+    )
+
+
+def _beats(other: Mapping[str, Any], row: Mapping[str, Any], metric: str) -> bool:
+    """Whether another model is at least as good in every way, and better in one."""
+    ours = (-row["bytes"], row["rate"]["faster"], row[metric])
+    theirs = (-other["bytes"], other["rate"]["faster"], other[metric])
+    return all(a >= b for a, b in zip(theirs, ours, strict=True)) and theirs != ours
+
+
+def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | InvalidRow]:
+    return [answer for _, answer in predictor.stream(examples)]
+
+
+def _loaded(folder: Path) -> Model:
+    return bertie.load(folder)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """What was tried, by name; a line that was cut is none."""
+    if not path.exists():
+        return {}
+    data = path.read_bytes()
+    rows = [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+    if len(data) != data.rfind(b"\n") + 1:
+        path.write_bytes(data[: data.rfind(b"\n") + 1])
+    return {row["name"]: row for row in rows}
+
+
+def _digest(examples: Sequence[Example]) -> str:
+    told = ((*example.texts, str(example.label)) for example in examples)
+    return xxhash.xxh3_64_hexdigest(json.dumps([*told], ensure_ascii=False).encode())
