@@ -201,15 +201,16 @@ def _cut(asked: _Asked, found: "Model", cuts: dict[str, int], distil: bool) -> "
 
     if distil and (not cuts or asked.train is None):
         raise UsageError("--distil needs --train FILE and one of --layers, --heads, --neurons.")
+    kept: dict[str, Any] = dict(cuts)
     if asked.train is None:
-        return prune(found, **cuts)
+        return prune(found, **kept)
     predictor = Predictor(found)
     examples, skipped = collect(predictor.task.rows(asked.train, asked.format()), str(asked.train))
     if skipped.total:
         console.warn(f"{asked.train}: {skipped}")
     task, length = predictor.task, predictor.max_length
     batches = judged(task, examples, predictor.tokenizer, max_length=length)
-    small = prune(found, **cuts, learner=task, batches=batches)
+    small = prune(found, learner=task, batches=batches, **kept)
     if distil:
         run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training goes on
         texts = [Example((text,)) for text in asked.read_texts()] if predictor.texts == 1 else []

@@ -122,7 +122,8 @@ def relations_loss(ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput) 
 
     wanted = relations(theirs_T3H)
     apart = (wanted.exp() * (wanted - relations(ours_T3H))).sum(-1)  # (3, B, R, S)
-    return (apart.mean((0, 2)) * mask_BS).sum()
+    total: Tensor = (apart.mean((0, 2)) * mask_BS).sum()
+    return total
 
 
 def answered(

@@ -35,7 +35,7 @@ from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
-    from bertie.train.base import Learns
+    from bertie.train.base import Trainable
 
 JUDGED, BATCH = 1024, 32  # examples that say what matters
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
@@ -77,7 +77,7 @@ def prune(
     layers: int | None = None,
     heads: int | None = None,
     neurons: int | None = None,
-    learner: "Learns | None" = None,
+    learner: "Trainable | None" = None,
     batches: Sequence[Batch] = (),
 ) -> Model:
     """A model of fewer layers, and in each so many heads and neurons; the model itself stays.
@@ -141,7 +141,7 @@ def _check(model: Model, heads: int | None, neurons: int | None) -> None:
             raise UsageError(f"{asked:,} {name} cannot be kept: each layer has {most:,}.")
 
 
-def importance(model: Model, learner: "Learns", batches: Iterable[Batch]) -> Importance:
+def importance(model: Model, learner: "Trainable", batches: Iterable[Batch]) -> Importance:
     """How much heads and neurons matter for the loss of labelled, packed batches, dropout off."""
     found = Importance()
     heads = model.config.num_attention_heads
@@ -159,7 +159,7 @@ def importance(model: Model, learner: "Learns", batches: Iterable[Batch]) -> Imp
                 x_TK, grad_TK = x.detach()[: len(sequence_T)], x.grad[: len(sequence_T)]
                 felt_TK = x_TK * grad_TK
                 if part == PARTS[0]:
-                    felt_TK = felt_TK.unflatten(1, (heads, -1)).sum(2)
+                    felt_TK = felt_TK.view(len(felt_TK), heads, -1).sum(2)
                 felt_BK = felt_TK.new_zeros(len(lengths), felt_TK.shape[1]).index_add_(0, sequence_T, felt_TK)
                 _add(found, (layer, part), felt_BK.abs().sum(0), x_TK)
             inputs.clear()

@@ -76,7 +76,7 @@ class Graph(nn.Module):
         for name in self.model.heads:
             logits = self.model.logits(name, output) if last is None else self._parsed(name, output, last)
             found += logits.unbind(-1) if self._columns(name) else [logits]
-        return tuple(x.unflatten(0, batch) for x in found) if self.choices else tuple(found)
+        return tuple(x.view(*batch, *x.shape[1:]) for x in found) if self.choices else tuple(found)
 
     def _columns(self, name: str) -> bool:
         return len(self.signature.outputs[name]) > 1
@@ -84,7 +84,8 @@ class Graph(nn.Module):
     def _parsed(self, name: str, output: EncoderOutput, last: Tensor) -> Tensor:
         hidden = output.last_hidden_state
         tokens = replace(output, last_hidden_state=hidden.flatten(0, 1))
-        return self.model.logits(name, with_last_pieces(tokens, last.flatten())).unflatten(0, hidden.shape[:2])
+        logits = self.model.logits(name, with_last_pieces(tokens, last.flatten()))
+        return logits.view(*hidden.shape[:2], *logits.shape[1:])
 
 
 def _signature(model: Model) -> Signature:

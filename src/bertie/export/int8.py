@@ -10,7 +10,7 @@ has one scale for all inputs of a batch: a cosine of 0.95 to the float model, wh
 N, K output and input features · V words · H width of the embeddings
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ def _matrix(weight: onnx.TensorProto, turned: bool) -> NDArray[np.float32]:
 
 def _hessians(
     engine: OnnxEngine, sequences: Sequence[Ids], inputs: dict[str, list[str]]
-) -> Iterable[NDArray[np.float64]]:
+) -> Iterator[NDArray[np.float64]]:
     """For each matrix, the mean of x x^T over all its inputs x. -> (K, K) each"""
     names = list(inputs)
     for start in range(0, len(names), AT_ONCE):

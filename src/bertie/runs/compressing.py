@@ -187,7 +187,7 @@ class _Search:
         with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
             small.save_pretrained(made, int8=small.int8)
             copy_beside(self.folder, made)
-        row = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
+        row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}
         row |= {"cosines": near.as_json()} if near else {}
@@ -255,7 +255,7 @@ class _Search:
     def _figure(self, rows: Sequence[tuple[Example, Prediction]]) -> float:
         scores = self.task.scores()
         self.task.count(scores, [one for one, _ in rows], [answer for _, answer in rows])
-        return float(scores.figures()[self.metric])
+        return float(scores.compute()[self.metric])
 
     def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, Any]:
         """Choose, write results and report, and the chosen model."""
