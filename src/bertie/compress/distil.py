@@ -118,7 +118,8 @@ def relations_loss(ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput) 
     def relations(qkv_T3H: Tensor) -> Tensor:  # -> (3, B, R, S, S)
         x = layout.rectangle(qkv_T3H.float()).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # type: ignore[no-untyped-call]
         scores = x @ x.mT / x.shape[-1] ** 0.5
-        return scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
+        found: Tensor = scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
+        return found
 
     wanted = relations(theirs_T3H)
     apart = (wanted.exp() * (wanted - relations(ours_T3H))).sum(-1)  # (3, B, R, S)

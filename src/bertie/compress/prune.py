@@ -150,7 +150,8 @@ def importance(model: Model, learner: "Trainable", batches: Iterable[Batch]) -> 
             batch = batch.to(model.device)
             output = learner.forward(model, batch)
             report = learner.loss(model, output, batch)
-            sum((part.weight * part.total / max(1, part.count) for part in report.values()), torch.zeros(())).backward()
+            means = [term.weight * term.total / max(1, term.count) for term in report.values()]
+            torch.stack(means).sum().backward()  # type: ignore[no-untyped-call]
             assert isinstance(batch.layout, Packed)
             lengths = batch.layout.lengths
             sequence_T = torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths)
