@@ -1,9 +1,9 @@
-"""checksums.json: the size and hash of every file of a folder, written last, so that a changed byte is found later.
+"""checksums.json: the size and hash of every file of a folder, written last, so that later changes are found.
 
     {"format": 1, "kind": "model", "files": {"config.json": {"size": 812, "xxh3_128": "..."}, ...}, "seal": "..."}
 
-A folder inside that has a list of its own (checksums.json, or the manifest.json of a checkpoint or corpus) is
-represented by that list alone. `seal` is the hash of the rest of the file.
+A folder inside with its own list (checksums.json, or the manifest.json of a checkpoint or corpus) is represented only
+by that list. `seal` is the hash of the rest of the file.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,8 @@ LISTS = (CHECKSUMS, "manifest.json")  # either of them in a folder inside vouche
 
 @dataclass(frozen=True)
 class FolderCheck:
-    """What comparing a folder with its checksums.json found: a message for each damaged file, and files not listed."""
+    """The result of comparing a folder with its checksums.json: a message for each damaged file, and files not
+    listed."""
 
     files: int = 0
     damage: list[str] = field(default_factory=list)
@@ -28,7 +29,7 @@ class FolderCheck:
 
 
 def entry(path: Path) -> dict[str, Any]:
-    """The size and hash of a file, as a list of files holds them."""
+    """Returns the size and hash of a file, as in a list of files."""
     return {"size": path.stat().st_size, "xxh3_128": file_hash(path)}
 
 
@@ -50,7 +51,7 @@ def write(
 
 
 def update(folder: Path, *names: str) -> None:
-    """Write the hashes of some files anew, which Bertie itself has just replaced; nothing where there is no list."""
+    """Writes the hashes of some replaced files again; nothing without a list."""
     if not (folder / CHECKSUMS).exists():
         return
     listing = read(folder)
@@ -59,7 +60,7 @@ def update(folder: Path, *names: str) -> None:
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """The checksums.json of a folder. Raises DataError when it is missing or damaged."""
+    """Returns the checksums.json of a folder. Raises DataError when it is missing or damaged."""
     path = folder / CHECKSUMS
     listing = read_json(path)
     if not isinstance(listing, dict) or listing.get("format") != 1 or not isinstance(listing.get("files"), dict):
@@ -70,7 +71,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def listed(folder: Path) -> set[str]:
-    """The names in a folder's checksums.json; none where there is no list, or it is damaged."""
+    """Returns the names in a folder's checksums.json; none where it is missing or damaged."""
     try:
         return set(read(folder)["files"])
     except DataError:
@@ -78,9 +79,9 @@ def listed(folder: Path) -> set[str]:
 
 
 def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) -> FolderCheck:
-    """Compare every file of a folder with the list there, and with the lists of the folders inside.
+    """Compares every file of a folder with the list there, and with the lists of the folders inside.
 
-    covered: names that something else vouches for. Raises DataError when the list itself is missing or damaged.
+    covered: names that are checked elsewhere. Raises DataError when the list itself is missing or damaged.
     """
     files: Mapping[str, Mapping[str, Any]] = read(folder)["files"]
     found = FolderCheck(len(files))
@@ -100,7 +101,7 @@ def check(folder: Path, *, covered: Callable[[str], bool] = lambda name: False) 
 
 
 def problem(path: Path, expected: Mapping[str, Any]) -> str:
-    """How a file differs from its entry in a list; empty when it does not."""
+    """Returns how a file differs from its entry in a list; empty when it does not."""
     if not path.is_file():
         return f"{path} is missing."
     if (size := path.stat().st_size) != expected["size"]:
@@ -131,7 +132,7 @@ def _check_inner(folder: Path) -> FolderCheck:
 
 
 def names(folder: Path) -> list[str]:
-    """The files of a folder as paths with slashes; of a folder inside that has a list, that list alone."""
+    """Returns the files of a folder as paths with slashes; of a folder inside with a list, only that list."""
     return sorted(path.relative_to(folder).as_posix() for path in _files(folder))
 
 

@@ -1,7 +1,7 @@
-"""What a user sees while Bertie works: messages and one progress bar.
+"""Messages and a progress bar.
 
-On a terminal a rich bar; elsewhere a plain line every few seconds; nothing under --json or --quiet. Chatter goes to
-stderr, results to stdout, so that output can be piped. NO_COLOR and FORCE_COLOR are obeyed (by rich).
+On a terminal, a rich bar; elsewhere, a plain line every few seconds; nothing under --json or --quiet. Messages go to
+stderr and results to stdout, so that output can be piped. NO_COLOR and FORCE_COLOR are respected (by rich).
 """
 
 import io
@@ -23,7 +23,7 @@ BRIEF_S = 1.0  # what takes less leaves no trace
 
 @dataclass
 class Verbosity:
-    """How much is said: -1 quiet (errors only), 0 normal, 1 verbose. `json` keeps stdout for the machine."""
+    """The amount of messages: -1 quiet (errors only), 0 normal, 1 verbose. `json` reserves stdout for JSON."""
 
     level: int = 0
     json: bool = False
@@ -33,7 +33,7 @@ verbosity = Verbosity()
 
 
 def stderr() -> "Console":
-    """The rich console all chatter goes to; that of the bar while one is shown, so that lines go above it."""
+    """Returns the rich console of all messages; that of the bar while one is shown, so that lines appear above it."""
     from rich.console import Console
 
     return _bar_console or Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
@@ -43,23 +43,23 @@ _bar_console: "Console | None" = None
 
 
 def say(message: str, *, level: int = 0, markup: bool = False) -> None:
-    """Print one line of chatter to stderr when the user's -v/-q allows it.
+    """Prints one message to stderr when the user's -v/-q allows it.
 
-    markup: the message is written for rich ("[bold]"); what users give must then be escaped in it.
+    markup: whether the message is written for rich ("[bold]"); text of users in it must then be escaped.
     """
     if verbosity.level >= level:
         stderr().print(message, markup=markup)
 
 
 def warn(message: str) -> None:
-    """Print a warning to stderr, also under --json; only --quiet silences it."""
+    """Prints a warning to stderr, also under --json, but not under --quiet."""
     if verbosity.level >= 0:
         stderr().print("warning:", style="yellow", end=" ")
         stderr().print(message)
 
 
 def show(table: "Table | str", *, markup: bool = False) -> None:
-    """Print a result for people to stdout: a rich table or a line of text. markup: as `say` has it, in cells too."""
+    """Prints a result to stdout: a rich table or a line of text. markup: as in `say`, in cells too."""
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=isinstance(table, str), markup=markup, emoji=False)
@@ -69,10 +69,10 @@ def show(table: "Table | str", *, markup: bool = False) -> None:
 
 
 def prepare_streams() -> None:
-    """Make the standard streams fit for any text, and there: one that was closed ("<&-") is as if it were /dev/null.
+    """Prepares the standard streams for any text; a closed one ("<&-") is replaced by /dev/null.
 
-    Else the next file that is opened takes its place, and gets what is printed. What is not a terminal gets UTF-8,
-    whatever the locale; a character that an encoding lacks is written as its code.
+    Otherwise, the next file that is opened would get its number, and what is printed. Streams other than terminals are
+    UTF-8 in any locale; a character that an encoding lacks is written as its code.
     """
     for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -90,7 +90,7 @@ def prepare_streams() -> None:
 
 
 def hush() -> None:
-    """Let standard output go nowhere: who read it has gone, and the last flush shall not complain."""
+    """Redirects standard output to nothing after its reader has closed it, so that the last flush raises no error."""
     with suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -100,10 +100,10 @@ Advance = Callable[..., None]
 
 @contextmanager
 def progress(description: str, total: float | None = None, *, done: float = 0, unit: str = "") -> Iterator[Advance]:
-    """Show progress while the block runs; yields `advance(amount=1, **info)`.
+    """Context that shows progress; yields `advance(amount=1, **info)`.
 
-    `total` None means unknown; `done` is where a resumed run starts; `info` (loss=2.31, rate="22k tok/s") is shown
-    beside the bar. Only one bar is alive at a time: nested calls show nothing.
+    `total` None means unknown; `done` is the start of a resumed run; `info` (loss=2.31, rate="22k tok/s") is shown next
+    to the bar. Only one bar is shown at a time: nested calls show nothing.
     """
     global _bar_alive
     if verbosity.level < 0 or verbosity.json or _bar_alive:

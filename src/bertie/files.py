@@ -1,4 +1,4 @@
-"""Files that are whole or absent: a write lands under a temporary name, is flushed to the disk, then renamed."""
+"""Atomic files: data is written to a temporary file, flushed to the disk, and the file is renamed."""
 
 import errno
 import json
@@ -21,15 +21,15 @@ LOCK = ".lock"  # held by the process that writes to a folder
 
 
 def is_leftover(name: str) -> bool:
-    """Whether that is the temporary name of a file or folder: what a process that is at work writes to."""
+    """Returns whether this is the temporary name of a file or folder that a process is writing."""
     return name.startswith(".") and name.endswith((".tmp", ".old"))
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for writing bytes so that readers see the old file or the whole new one, never a part.
+    """Opens `path` for writing bytes so that readers see the old file or the complete new one.
 
-    Raises Stopped (exit 75) when the disk is full; the old file is then untouched.
+    Raises Stopped (exit 75) when the disk is full; the old file then remains.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -48,7 +48,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries, so that a rename inside it survives a power cut."""
+    """Flushes a folder's entries, so that a renamed file in it survives a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -57,7 +57,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def full_disk(error: OSError, path: Path, needed_bytes: int | None = None) -> Stopped | None:
-    """The error to raise when `error` says the disk is full, else None."""
+    """Returns the error to raise when `error` means that the disk is full, else None."""
     if error.errno == errno.EFBIG:
         return Stopped(
             f"{path} cannot grow further: a limit of its file system, or of `ulimit -f`. Raise the limit and "
@@ -74,18 +74,18 @@ def full_disk(error: OSError, path: Path, needed_bytes: int | None = None) -> St
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write `data` to `path` atomically."""
+    """Writes `data` to `path` atomically."""
     with atomic_write(path) as file:
         file.write(data)
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as indented UTF-8 JSON, atomically, with a final newline."""
+    """Writes `value` as indented UTF-8 JSON, atomically, with a final newline."""
     write_bytes(path, (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode())
 
 
 def read_small(path: Path, *, most: int = SMALL) -> bytes:
-    """All bytes of a file that is to be held in memory: a regular one, of at most `most` bytes.
+    """Returns all bytes of a regular file of at most `most` bytes.
 
     A pipe may never end and a device has no end. Raises DataError for both and for a larger file; OSError, as `open`
     does, for a file that is missing or may not be read.
@@ -108,9 +108,9 @@ def read_small(path: Path, *, most: int = SMALL) -> bytes:
 
 
 def read_json(path: Path, *, most: int = SMALL) -> Any:
-    """Read a UTF-8 JSON file. Raises DataError naming the file when it is missing, damaged or nested too deep.
+    """Reads a UTF-8 JSON file. Raises DataError with its name when it is missing, damaged or nested too deep.
 
-    Also when it is no regular file, or has more than `most` bytes.
+    Also when it is not a regular file, or has more than `most` bytes.
     """
     try:
         data = read_small(path, most=most)
@@ -120,7 +120,7 @@ def read_json(path: Path, *, most: int = SMALL) -> Any:
 
 
 def parse_json(data: bytes, path: Path) -> Any:
-    """The value of a JSON file that was read. Raises DataError naming the file when it is damaged."""
+    """Returns the value of JSON text. Raises DataError with the name of its file when it is damaged."""
     try:
         value = json.loads(data)
         if SURROGATE.search(data):
@@ -131,12 +131,12 @@ def parse_json(data: bytes, path: Path) -> Any:
 
 
 def user_cache() -> Path:
-    """Where this user's machine keeps what can be found out again: $XDG_CACHE_HOME/bertie, or ~/.cache/bertie."""
+    """Returns the user's cache folder: $XDG_CACHE_HOME/bertie, or ~/.cache/bertie."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "bertie"
 
 
 def file_hash(path: Path) -> str:
-    """xxh3-128 of a file's bytes as 32 hex digits, read in 1 MiB pieces."""
+    """Returns xxh3-128 of a file's bytes as 32 hex digits, read in blocks of 1 MiB."""
     digest = xxhash.xxh3_128()
     with open(path, "rb") as file:
         while piece := file.read(1 << 20):
@@ -145,15 +145,15 @@ def file_hash(path: Path) -> str:
 
 
 def seal(facts: Mapping[str, Any]) -> str:
-    """Hash of what a JSON object says, without its own key "seal"."""
+    """Returns a hash of a JSON object without its own key "seal"."""
     rest = {key: value for key, value in facts.items() if key != "seal"}
     return xxhash.xxh3_128_hexdigest(json.dumps(rest, sort_keys=True).encode())
 
 
 def home_of(name: str, folder: Path, key: str) -> Path:
-    """Where something made from a folder is kept: inside it, or, where it cannot be written to, in the user's cache.
+    """Returns where files derived from a folder are stored: inside it, or, if it is read-only, in the user's cache.
 
-    key: what tells the folder's content from another's. The cache is $XDG_CACHE_HOME/bertie, or ~/.cache/bertie.
+    key: identifies the folder's content. The cache is $XDG_CACHE_HOME/bertie, or ~/.cache/bertie.
     """
     inside = folder / name
     if inside.exists() or os.access(folder, os.W_OK):
@@ -163,6 +163,6 @@ def home_of(name: str, folder: Path, key: str) -> Path:
 
 
 def check_new_file(path: Path, *, overwrite: bool = False) -> None:
-    """Raise UsageError when an output file exists and `overwrite` is off."""
+    """Raises UsageError when an output file exists and `overwrite` is off."""
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")

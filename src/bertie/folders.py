@@ -28,11 +28,10 @@ SHOWN = 5  # files that stand in the way, named in an error
 
 @dataclass(frozen=True)
 class Kind:
-    """What a command writes into its folder.
+    """The files that a command writes into its folder.
 
-    begins: patterns of files, one of which is there as soon as anything is. files: patterns of names. folders: pattern
-    of the name of a folder inside -> its kind; None: the same kind again. clears: patterns of leftovers that it clears
-    away itself.
+    begins: patterns of files, one of which always exists. files: patterns of names. folders: pattern of the name of a
+    folder inside -> its kind; None: the same kind again. clears: patterns of leftovers that the command deletes itself.
     """
 
     name: str
@@ -43,11 +42,11 @@ class Kind:
     clears: tuple[str, ...] = ()
 
     def inner(self, name: str) -> "Kind | None":
-        """The kind of a folder inside, None for a name that Bertie does not give."""
+        """Returns the kind of a folder inside, or None for an unknown name."""
         return next((kind or self for pattern, kind in self.folders.items() if fnmatchcase(name, pattern)), None)
 
     def begun(self, folder: Path) -> bool:
-        """Whether something of this kind was begun in a folder."""
+        """Returns whether a folder contains the beginning of something of this kind."""
         begins = (*self.begins, checksums.CHECKSUMS, self.lock)
         return any((folder / name).exists() or ("*" in name and any(folder.glob(name))) for name in begins)
 
@@ -56,7 +55,7 @@ ANYTHING = Kind("folder", ("",), ("*",), {"*": None})
 
 
 def strangers(folder: Path, kind: Kind) -> list[str]:
-    """What stands in a folder that Bertie did not write, as paths inside it; a folder ends in a slash."""
+    """Returns the files in a folder that Bertie did not write, as relative paths; a folder ends in a slash."""
     if not any(folder.iterdir()):
         return []
     if not kind.begun(folder):
@@ -80,10 +79,10 @@ def _strangers(folder: Path, kind: Kind) -> Iterator[str]:
 
 
 def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False) -> None:
-    """Raise UsageError unless a folder may be written to.
+    """Raises UsageError unless a folder may be written to.
 
-    new: what stands there may not be gone on with. Refused are a file, a mount point that would be renamed, a folder
-    that another process is writing, and, with `overwrite`, whatever Bertie did not write.
+    new: whether existing content cannot be resumed. Refused are a file, a mount point that would be renamed, a folder
+    that another process is writing, and, with `overwrite`, files that Bertie did not write.
     """
     if path.is_symlink() and not path.exists():
         raise UsageError(f"{path} is a link to {os.readlink(path)}, which does not exist. Choose another folder.")
@@ -120,9 +119,10 @@ def _busy(path: Path) -> str:
 
 @contextmanager
 def locked(lock: Path, busy: str) -> Iterator[None]:
-    """Keep other processes out: UsageError with the words `busy` where one is in. The lock dies with its process.
+    """Context with a lock against other processes. Raises UsageError with the words `busy` when one holds it.
 
-    The same process may lock twice. The file stays: to delete one that another process waits for would let two in.
+    The lock ends with its process. The same process may lock twice. The file remains, since deleting a file that
+    another process waits for would admit two.
     """
     from filelock import FileLock, Timeout  # slow to import, and this module is read at every start
 
@@ -139,7 +139,8 @@ def locked(lock: Path, busy: str) -> Iterator[None]:
 
 @contextmanager
 def held(path: Path, kind: Kind, *, overwrite: bool = False) -> Iterator[None]:
-    """Hold a folder that is written bit by bit. overwrite: what is in it is deleted first, once nobody else holds it.
+    """Context with a lock on a folder that is written step by step. overwrite: its content is deleted first, after
+    locking.
 
     A folder made for this that is still empty at the end is removed. Raises UsageError as `check` does.
     """
@@ -159,7 +160,8 @@ def held(path: Path, kind: Kind, *, overwrite: bool = False) -> Iterator[None]:
 
 
 def _clear(folder: Path, kind: Kind) -> None:
-    """Delete all but the lock; what tells the kind goes last, so that a kill half way leaves a folder we know."""
+    """Deletes everything but the lock; the files that identify the kind are last, so that an interrupted deletion is
+    known."""
     last = {*kind.begins, checksums.CHECKSUMS, kind.lock.partition("/")[0]}
     for path in sorted(folder.iterdir(), key=lambda path: path.name in last):
         if path == folder / kind.lock:
@@ -176,7 +178,7 @@ def _delete(path: Path) -> None:
 
 
 def _sweep(folder: Path, kind: Kind) -> None:
-    """Delete what processes that were killed left in a folder: files and folders under temporary names."""
+    """Deletes what killed processes left in a folder: files and folders under temporary names."""
     for path in folder.iterdir():
         if is_leftover(path.name) and not any(fnmatchcase(path.name, pattern) for pattern in kind.clears):
             with suppress(OSError):
@@ -267,7 +269,7 @@ def _take_over(source: Path, target: Path, names: list[str]) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Flush every file and folder to the disk, before the folder gets its name."""
+    """Flushes every file and folder to the disk before the folder is renamed."""
     for path in [*folder.rglob("*"), folder]:
         if path.is_dir():
             sync_folder(path)

@@ -1,4 +1,4 @@
-"""A name and the thing it stands for; an unknown or duplicate name is answered with the choices."""
+"""Named tables. An unknown name raises an error with the choices."""
 
 from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
@@ -18,7 +18,7 @@ class Registry(Generic[T]):
             self.add(name, thing)
 
     def add(self, name: str, thing: T) -> T:
-        """Add a row. Raises ValueError when the name is taken: two rows of one name are a defect, not an override."""
+        """Adds a row. Raises ValueError when the name exists already."""
         if name in self._rows:
             raise ValueError(f"{self.kind} {name!r} is registered twice")
         self._rows[name] = thing
@@ -40,5 +40,5 @@ class Registry(Generic[T]):
         return len(self._rows)
 
     def items(self) -> Iterable[tuple[str, T]]:
-        """The rows in the order they were added."""
+        """Returns the rows in the order in which they were added."""
         return self._rows.items()

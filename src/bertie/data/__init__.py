@@ -1,1 +1,1 @@
-"""From documents to batches: sources, corpus, shards, order, pairing, masking, collating."""
+"""Data, from documents to batches: sources, corpus, shards, order, pairing, masking, collating."""

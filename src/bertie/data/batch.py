@@ -1,4 +1,4 @@
-"""`Batch`: what the model is given at once, and what it should answer.
+"""`Batch`: the input of the model, and its labels.
 
 B sequences · T real tokens of the batch · S longest sequence
 """
@@ -14,11 +14,11 @@ from bertie.nn.layout import Layout
 
 @dataclass(frozen=True)
 class Batch:
-    """Token ids in one layout, and one tensor per kind of label.
+    """Token ids in one layout, and one tensor per label.
 
     input_ids, token_type_ids: (T,) packed or (B, S) padded, int64. labels: each objective or task documents its own
-    names and shapes; no label shares a tensor or a sentinel with another. sample_ids (B,) int64: which samples of the
-    data order these are.
+    names and shapes; labels share no tensor or sentinel. sample_ids (B,) int64: the numbers of the samples in the data
+    order.
     """
 
     input_ids: Tensor
@@ -29,11 +29,11 @@ class Batch:
     moved_from: "Batch | None" = field(default=None, repr=False)
 
     def with_labels(self, **labels: Tensor) -> "Batch":
-        """The same batch with more labels."""
+        """Returns the same batch with more labels."""
         return replace(self, labels={**self.labels, **labels})
 
     def to(self, device: torch.device | str) -> "Batch":
-        """The same batch on another device; `host` still is where it was made."""
+        """Returns the same batch on another device; `host` remains the original one."""
         if torch.device(device).type == self.input_ids.device.type == "cpu":
             return self
         return Batch(
@@ -47,15 +47,15 @@ class Batch:
 
     @property
     def host(self) -> "Batch":
-        """The batch as it was made, in main memory. Numbers are read from it: an accelerator would be waited for."""
+        """The original batch in main memory. Numbers are read from it, to avoid waiting for an accelerator."""
         return self.moved_from or self
 
     @property
     def size(self) -> int:
-        """B, sequences."""
+        """The number of sequences, B."""
         return len(self.sample_ids)
 
     @property
     def tokens(self) -> int:
-        """T, real tokens, never padding."""
+        """The number of real tokens, T, without padding."""
         return int(self.host.layout.mask().sum())

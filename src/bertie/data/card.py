@@ -1,4 +1,4 @@
-"""The card of a corpus: what is in it and what became of its inputs, for people (card.md) and programs (card.json)."""
+"""The card of a corpus: its content and the counts of its inputs, as card.md and card.json."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ SPREAD = ("mean", "p10", "p50", "p90", "p99")
 
 
 def write(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -> dict[str, Any]:
-    """Write card.json and card.md beside the shards of a corpus, and return the card. elapsed_s None: nobody knows."""
+    """Writes card.json and card.md to the folder of a corpus, and returns the card. elapsed_s None: unknown."""
     found = make(shards)
     if elapsed_s is not None:
         speed = shards.manifest["inputs"]["bytes"] / 1e6 / max(elapsed_s, 1e-9)
@@ -27,7 +27,7 @@ def write(shards: Shards, *, elapsed_s: float | None = None, workers: int = 1) -
 
 
 def make(shards: Shards) -> dict[str, Any]:
-    """The card of a corpus from its manifest, as JSON values."""
+    """Returns the card of a corpus from its manifest, as JSON values."""
     manifest = shards.manifest
     statistics = Statistics.from_dict(manifest["statistics"])
     per_document = np.diff(shards.document_bounds())
@@ -63,7 +63,7 @@ def _spread(histogram: Any, mean: float) -> dict[str, float]:
 
 
 def _histogram(statistics: Statistics) -> dict[str, int]:
-    """Sentences by words, in bins that double."""
+    """Returns a histogram of sentences by words, with bins that double."""
     edges = [1, 2, 4, 8, 16, 32, 64, 128, LONGEST + 1]
     bins = {}
     for low, high in pairwise(edges):
@@ -73,7 +73,7 @@ def _histogram(statistics: Statistics) -> dict[str, int]:
 
 
 def render(card: dict[str, Any]) -> str:
-    """A card as Markdown."""
+    """Returns a card as Markdown."""
     records, config, inputs = card["records"], card["config"], card["inputs"]
     lines = [f"# {card['name']}", ""]
     lines += _table(
@@ -124,7 +124,7 @@ def _table(head: list[str], rows: list[list[Any]]) -> list[str]:
 
 
 def _bars(name: str, counts: dict[str, float], total: float) -> list[str]:
-    """Counts as shares and bars, in a block that keeps its columns."""
+    """Returns counts as percentages and bars, in a code block."""
     if not counts:
         return []
     width, most = max(map(len, [name, *counts])), max(counts.values()) or 1
@@ -136,7 +136,7 @@ def _bars(name: str, counts: dict[str, float], total: float) -> list[str]:
 
 
 def load(folder: Path) -> dict[str, Any]:
-    """The card of a corpus folder, made anew when it was lost. Raises DataError when the folder is no corpus."""
+    """Returns the card of a corpus folder, computed again if it is missing. Raises DataError for another folder."""
     path = folder / "card.json"
     shards = Shards.open(folder, verify=False)
     return read_json(path) if path.exists() else make(shards)

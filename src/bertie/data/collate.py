@@ -1,4 +1,4 @@
-"""Sequences of token ids -> `Batch`: packed end to end, or padded to a rectangle.
+"""Sequences of token ids -> `Batch`: packed or padded.
 
 B sequences · T real tokens of the batch · S longest sequence
 """
@@ -16,21 +16,21 @@ from bertie.nn.layout import Packed, Padded
 
 
 class HasIds(Protocol):
-    """What a sequence must have to be collated; a tokenizer's `Encoding` does."""
+    """Protocol of a sequence that can be collated, such as a tokenizer's `Encoding`."""
 
     @property
     def ids(self) -> Sequence[int]:
-        """Token ids, special tokens included."""
+        """Token ids, including special tokens."""
         ...
 
     @property
     def type_ids(self) -> Sequence[int]:
-        """Segment of each token: 0, or 1 in the second text of a pair."""
+        """The segment of each token: 0, or 1 in the second text of a pair."""
         ...
 
 
 def pack(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None) -> Batch:
-    """Sequences end to end, without padding. sample_ids (B,): 0, 1, 2 ... unless given."""
+    """Concatenates sequences without padding. sample_ids (B,): 0, 1, 2 ... by default."""
     return packed(
         np.concatenate([np.asarray(s.ids, np.int64) for s in sequences]),
         np.concatenate([np.asarray(s.type_ids, np.int64) for s in sequences]),
@@ -40,7 +40,7 @@ def pack(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None) -> Ba
 
 
 def packed(ids_T: Int, type_ids_T: Int, lengths_B: Int, sample_ids_B: ArrayLike) -> Batch:
-    """The same from flat arrays."""
+    """Returns a packed batch from flat arrays."""
     return Batch(
         torch.from_numpy(ids_T),
         torch.from_numpy(type_ids_T),
@@ -50,7 +50,7 @@ def packed(ids_T: Int, type_ids_T: Int, lengths_B: Int, sample_ids_B: ArrayLike)
 
 
 def pad(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None, *, pad_id: int) -> Batch:
-    """Sequences as the rows of a rectangle, filled up with `pad_id` of segment 0: the twin of `pack`."""
+    """Returns sequences as padded rows, with `pad_id` of segment 0: the reference implementation of `pack`."""
     batch = pack(sequences, sample_ids)
     mask_BS = batch.layout.mask()
     input_ids_BS = batch.layout.rectangle(batch.input_ids).masked_fill(~mask_BS, pad_id)
@@ -58,7 +58,7 @@ def pad(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None, *, pad
 
 
 def batch_of(ids: Ids, sample_ids: ArrayLike | None = None) -> Batch:
-    """The same from `Ids`, whose extra arrays become labels. sample_ids (B,): 0, 1, 2 ... unless given."""
+    """Returns a packed batch from `Ids`, whose extra arrays become labels. sample_ids (B,): 0, 1, 2 ... by default."""
     numbers = np.arange(len(ids)) if sample_ids is None else sample_ids
     batch = packed(ids.input_ids, ids.token_type_ids, ids.lengths, numbers)
     return batch.with_labels(**{name: torch.from_numpy(array) for name, array in ids.extra.items()})

@@ -1,9 +1,9 @@
-"""Text a model will be measured on, found in the text it is to learn from: by the long runs of words they share.
+"""Decontamination: finds training text that shares long n-grams of words with evaluation sets.
 
-Brown et al. 2020 (appendix C) look for runs of 8 to 13 words, by the lengths of a set's examples; so is it done here,
-example by example. Only numbers are kept of a set, ten bytes for each run.
+Brown et al. 2020 (appendix C) use n-grams of 8 to 13 words, depending on the lengths of a set's examples; here, it
+depends on the length of each example. Only hashes of a set are stored, ten bytes per n-gram.
 
-R runs
+R n-grams
 """
 
 import json
@@ -39,10 +39,10 @@ _LETTER = re.compile(r"[^\W\d_]")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The runs of words of some evaluation sets.
+    """The n-grams of some evaluation sets.
 
-    runs (R,): sorted; sets (R,): by number, which set each is of; lengths: of the runs, in words; facts: of each set by
-    name, its "texts", those "too_short" to be looked for, and its "runs".
+    runs (R,): sorted hashes; sets (R,): the number of the set of each; lengths: of the n-grams, in words; facts: for
+    each set by name, its "texts", those "too_short" to compare, and its "runs".
     """
 
     runs: U64
@@ -52,7 +52,7 @@ class Evaluation:
 
     @classmethod
     def of(cls, sets: Mapping[str, Iterable[str]]) -> "Evaluation":
-        """From the texts of each set. Raises DataError for a set in which no text is long enough."""
+        """Returns the n-grams of the texts of each set. Raises DataError for a set in which all texts are too short."""
         found: list[U64] = []
         facts, lengths = {}, set[int]()
         for name, texts in sets.items():
@@ -77,7 +77,7 @@ class Evaluation:
         return cls(every[order], owners[order], tuple(sorted(lengths)), facts)
 
     def sets_in(self, text: str) -> list[str]:
-        """The names of the sets that a text shares a run with."""
+        """Returns the names of the sets with which a text shares an n-gram."""
         numbers = words(text)
         shared = np.concatenate([self._sieved(runs(numbers, length)) for length in self.lengths])
         firsts = np.searchsorted(self.runs, shared, "left")
@@ -88,16 +88,16 @@ class Evaluation:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with the runs and the names of the sets."""
+        """Changes with the n-grams and the names of the sets."""
         return xxhash.xxh3_128_hexdigest(self._dump())
 
     def save(self, path: Path) -> None:
-        """As a file that `load` reads."""
+        """Returns the bytes of a file for `load`."""
         write_bytes(path, self._dump())
 
     @classmethod
     def load(cls, path: Path) -> "Evaluation":
-        """From a file."""
+        """Reads a file."""
         with safetensors.safe_open(path, "numpy") as file:
             about = json.loads(file.metadata()["about"])
             return cls(file.get_tensor("runs"), file.get_tensor("sets"), tuple(about["lengths"]), about["facts"])
@@ -108,7 +108,7 @@ class Evaluation:
         return data
 
     def _sieved(self, some: U64) -> U64:
-        """Those among some runs that may be of a set: what a table of their first bits has not ruled out."""
+        """Returns the n-grams that may be of a set: those that a table of first bits does not exclude."""
         maybe: NDArray[np.bool_] = self._sieve[some >> np.uint64(64 - SIEVE_BITS)]
         return some[maybe]
 
@@ -120,7 +120,7 @@ class Evaluation:
 
 
 def texts_of(path: Path) -> Iterator[str]:
-    """Every text in a file of examples, whatever its columns are called. Raises DataError when it cannot be read.
+    """Yields every text in a file of examples, with any column names. Raises DataError when it cannot be read.
 
     csv, tsv, jsonl, parquet: the strings of all rows; json: all strings in it; conll, conllu: sentences; else: lines.
     """
@@ -144,7 +144,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _runs(text: str) -> tuple[int, U64]:
-    """The runs an example is found by, and their length; none when it is too short."""
+    """Returns the n-grams of an example, and their length; none when it is too short."""
     korean = 2 * len(_HANGUL.findall(text)) > len(_LETTER.findall(text))
     long, short = (LONG_HANGUL, SHORT_HANGUL) if korean else (LONG, SHORT)
     numbers = words(text)

@@ -1,8 +1,9 @@
-"""Duplicates: exact ones by a hash of the text, near ones by MinHash (Broder 1997). The first one stays.
+"""Deduplication: exact duplicates by a hash of the text, near duplicates by MinHash (Broder 1997). The first one is
+kept.
 
-Near ones are looked for band by band (Indyk and Motwani 1998): texts that agree in all rows of a band of their
-signatures meet in a bucket, and there each is compared with those of the bucket that stay. So a text is never compared
-with all others, and memory is some 50 bytes a text; the signatures, 512 bytes each, may be a map of a file.
+Near duplicates are searched band by band (Indyk and Motwani 1998): texts with equal values in all rows of a band of
+their signatures share a bucket, and are compared with the other candidates of the bucket. So not all pairs of texts are
+compared. The memory is about 50 bytes per text; the signatures, 512 bytes each, may be a memory-mapped file.
 
 N texts · P = PERMUTATIONS
 """
@@ -29,7 +30,7 @@ _FACTORS, _TERMS = (key(0x516, n, np.arange(PERMUTATIONS)) for n in (0, 1))
 
 
 def first_seen(hashes: NDArray[np.void]) -> Mask:
-    """Which of N hashes (dtype HASH) are the first of their kind. -> (N,) bool"""
+    """Returns which of N hashes (dtype HASH) occur for the first time. -> (N,) bool"""
     order = np.lexsort((hashes["low"], hashes["high"]))  # stable: among equals the first stays first
     ordered = hashes[order]
     first = np.ones(len(hashes), np.bool_)
@@ -38,9 +39,9 @@ def first_seen(hashes: NDArray[np.void]) -> Mask:
 
 
 def signature(text: str) -> Signatures:
-    """The MinHash of a text's runs of five words, (P,): two texts' share of equal values estimates their Jaccard index.
+    """Returns the MinHash (P,) of a text's word 5-grams. The fraction of equal values estimates the Jaccard similarity.
 
-    A shorter text is one run. The hashes are multiply-add-shift of the runs' numbers.
+    A shorter text is one n-gram. The hashes are multiply-add-shift of the n-grams' numbers.
     """
     found = words(text)
     shingles = (
@@ -54,16 +55,19 @@ def signature(text: str) -> Signatures:
 
 
 def rows_in_band(threshold: float) -> int:
-    """The most values in a band with which a pair at the threshold still meets in one of them, with chance FOUND."""
+    """Returns the maximum size of a band with which a pair at the threshold shares a bucket with probability FOUND."""
     fit = (r for r in range(PERMUTATIONS, 1, -1) if 1 - (1 - threshold**r) ** (PERMUTATIONS // r) >= FOUND)
     return next(fit, 1)
 
 
 def first_alike(signatures: Signatures, candidates: Mask, threshold: float) -> Mask:
-    """Which of N texts are candidates, and like no candidate before them. (N, P), (N,) -> (N,) bool
+    """Returns which of N texts are candidates without an earlier near duplicate. (N, P), (N,) -> (N,) bool
 
-    Alike: an estimated Jaccard similarity of `threshold` or more. What was removed speaks for those like it: of a chain
-    of texts, each like the one before it, the first may stay alone. What no band brings together stays.
+    Near duplicates have an estimated Jaccard similarity of at least `threshold`. Removed texts still count as
+    references:
+    in a chain of texts, each similar to the one before, possibly only the first is kept. Pairs without a common bucket
+    are
+    not found.
     """
     kept = candidates.copy()
     rows = rows_in_band(threshold)
@@ -89,7 +93,7 @@ def first_alike(signatures: Signatures, candidates: Mask, threshold: float) -> M
 
 
 def _keys(band_NR: Signatures) -> U64:
-    """One number for the values of each text in a band. (N, R) -> (N,)"""
+    """Returns one number for the values of each text in a band. (N, R) -> (N,)"""
     keys = np.zeros(len(band_NR), np.uint64)
     for column in band_NR.T:
         keys = mix(keys ^ column)
@@ -97,7 +101,7 @@ def _keys(band_NR: Signatures) -> U64:
 
 
 def _similarity(signatures: Signatures, a: NDArray[np.int64], b: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The share of equal values of some pairs of texts. (R,), (R,) -> (R,)"""
+    """Returns the fraction of equal values of pairs of texts. (R,), (R,) -> (R,)"""
     pairs = zip(_blocks(a), _blocks(b), strict=True)
     return np.concatenate([(signatures[some] == signatures[others]).mean(axis=1) for some, others in pairs])
 

@@ -1,7 +1,7 @@
-"""Randomness as a function: draw number n of sample i, in epoch e, under seed s, is computed, never consumed.
+"""Random numbers as a function: draw number n of sample i, in epoch e, under seed s, is computed without state.
 
-So a sample's masks do not depend on the batch it sits in, on how many workers make batches, or on where a run was
-resumed. The mixer is splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
+A sample's masks therefore do not depend on its batch, on the number of workers, or on where a run was resumed. The
+mixer is splitmix64 (Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators").
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,8 @@ def mix(x: U64) -> U64:
 
 
 def key(*parts: int | NDArray[np.integer]) -> U64:
-    """One 64-bit key from integers or integer arrays, which broadcast. Order matters: key(1, 2) != key(2, 1)."""
+    """Returns one 64-bit key from integers or integer arrays, which broadcast. Order matters: key(1, 2) != key(2,
+    1)."""
     state = np.zeros((), np.uint64)
     for part in parts:
         state = mix(state ^ np.asarray(part).astype(np.uint64))
@@ -30,7 +31,7 @@ def key(*parts: int | NDArray[np.integer]) -> U64:
 
 
 def unit(bits: U64) -> NDArray[np.float64]:
-    """Random bits as floats in [0, 1). (...) -> (...)"""
+    """Returns random bits as floats in [0, 1). (...) -> (...)"""
     return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -41,17 +42,18 @@ class Draws:
     keys: U64
 
     def bits(self, stream: int, n: int) -> U64:
-        """(B, n) random 64-bit integers. Each use of randomness names its own `stream`, so that none shares draws."""
+        """Returns (B, n) random 64-bit integers. Each use of randomness has its own `stream`, so that draws are
+        independent."""
         return mix(key(self.keys, stream)[:, None] ^ mix(np.arange(n, dtype=np.uint64)))
 
     def bits_at(self, stream: int, rows: NDArray[np.integer], columns: NDArray[np.integer]) -> U64:
-        """Some cells of `bits` alone, for batches of uneven rows. rows, columns (N,) -> (N,)"""
+        """Returns some cells of `bits`, for batches of uneven rows. rows, columns (N,) -> (N,)"""
         return mix(key(self.keys, stream)[rows] ^ mix(columns.astype(np.uint64)))
 
     def uniform(self, stream: int, n: int) -> NDArray[np.float64]:
-        """(B, n) floats in [0, 1)."""
+        """Returns (B, n) floats in [0, 1)."""
         return unit(self.bits(stream, n))
 
     def integers(self, stream: int, n: int, high: int) -> NDArray[np.int64]:
-        """(B, n) integers in [0, high). The bias is below high / 2**53."""
+        """Returns (B, n) integers in [0, high). The bias is below high / 2**53."""
         return (self.uniform(stream, n) * high).astype(np.int64)

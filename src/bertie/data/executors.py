@@ -42,11 +42,12 @@ def run(
     about: str,
     engine: str = "processes",
 ) -> list[Result]:
-    """`task(**unit)` for every unit, in order; what an interrupted run left in `work` is not done again.
+    """Calls `task(**unit)` for every unit, and returns results in order. Results of an interrupted run in `work` are
+    reused.
 
-    `task` is a function of a module; units and results are JSON values; a unit's "size" (bytes) is its share of the
-    progress shown. The number of workers and the engine (a row of ENGINES) change the time and nothing else.
-    Raises what a task raised, and Stopped (exit 75) when a worker was killed; UsageError: no such engine.
+    `task` is a function of a module; units and results are JSON values; a unit's "size" (bytes) is its weight in the
+    progress bar. The number of workers and the engine (a row of ENGINES) change only the time. Raises what a task
+    raised, Stopped (exit 75) when a worker was killed, UsageError for an unknown engine.
     """
     compute = ENGINES[engine]
     files = [work / f"result-{number:06d}.json" for number in range(len(units))]
@@ -60,7 +61,7 @@ def run(
 
 
 def cores() -> int:
-    """The cores this process may use."""
+    """Returns the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -174,9 +175,9 @@ ENGINES: Registry[Engine] = Registry("engine", [("processes", _in_processes), ("
 
 @contextmanager
 def working(folder: Path) -> Iterator[Path]:
-    """The hidden folder for unfinished work, for one process alone; gone when the manifest stands.
+    """Context with the hidden folder for unfinished work, for one process. It is deleted when the manifest is written.
 
-    Raises UsageError when another process is at it.
+    Raises UsageError when another process uses it.
     """
     work = folder / ".work"
     made = not folder.exists()
@@ -194,7 +195,7 @@ def working(folder: Path) -> Iterator[Path]:
 
 
 def go_on(folder: Path, work: Path, identity: dict[str, Any]) -> None:
-    """Keep what an interrupted call left when `identity` is the same; else clear it away."""
+    """Keeps the files of an interrupted call when `identity` is the same; otherwise deletes them."""
     state = work / "plan.json"
     if state.exists() and read_json(state) == identity:
         say(f"Resuming {folder}: {len(list(work.glob('result-*.json'))):,} units of work are done already.")
@@ -208,7 +209,7 @@ def go_on(folder: Path, work: Path, identity: dict[str, Any]) -> None:
 
 @contextmanager
 def stoppable(advice: str) -> Iterator[None]:
-    """Turn SIGTERM into Stopped (exit 75) while the block runs; `advice` says how to go on."""
+    """Context that turns SIGTERM into Stopped (exit 75); `advice` is how to continue."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Stopped(f"Stopped by a signal. {advice}")

@@ -1,7 +1,7 @@
-"""The formats documents come in: for each, how a file is cut into pieces of work and how a piece is read.
+"""The formats of documents: how a file is split into units of work, and how a unit is read.
 
-Each reader yields documents (str) and, in their places, what had to be dropped; it counts what it removed inside
-documents. Nothing one record holds stops the reading.
+Each reader yields documents (str) and, in their positions, dropped records, and counts what it removed inside
+documents. No record can stop the reader.
 """
 
 import csv
@@ -53,7 +53,7 @@ def text(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
 
 
 def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
-    """One JSON object a line, the text in one of its fields."""
+    """One JSON object per line, with the text in one of its fields."""
     path, field = item[0], reading.text
     for first, block in blocks(item, LINE, counts):
         if isinstance(block, DroppedRecord):
@@ -85,7 +85,7 @@ def jsonl(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[st
 
 
 def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
-    """csv and tsv with a header line, read as tables of examples are."""
+    """csv and tsv with a header line, read as tables of examples."""
     path, column = item[0], reading.text
 
     def lines() -> Iterator[bytes | None]:
@@ -111,7 +111,7 @@ def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> 
 
 
 def row_groups(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
-    """A parquet file as [path, row group, its first row]; what cannot be read is left to the reader to say."""
+    """Yields the row groups of a parquet file as [path, row group, its first row]. The reader reports damaged ones."""
     import pyarrow
     import pyarrow.parquet
 
@@ -128,7 +128,7 @@ def row_groups(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
 
 
 def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
-    """One row group of a parquet file; `line` of what is dropped is the row's number in the file."""
+    """Reads one row group of a parquet file; `line` of a dropped record is the row's number in the file."""
     import pyarrow
     import pyarrow.parquet
 
@@ -162,7 +162,7 @@ WIKI_MARKUP = re.compile(
 
 
 def wiki(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
-    """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and left out."""
+    """WikiExtractor's output: <doc ...>, the title, the text, </doc>. The title is a heading and is left out."""
     path = item[0]
     for line, block in blocks(item, WIKI_END, counts):
         if isinstance(block, DroppedRecord):
@@ -200,7 +200,7 @@ def _outside(block: bytes, start: int, stop: int, path: str, line: int) -> Itera
 
 
 def modules(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
-    """The files of installed Python packages, "numpy,scipy", as [path, package, the package's folder]."""
+    """Yields the files of installed Python packages, "numpy,scipy", as [path, package, the package's folder]."""
     for package in filter(None, map(str.strip, packages.split(","))):
         root = str(pydocs.locate(package))
         for path in pydocs.files(package):
@@ -208,7 +208,7 @@ def modules(packages: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
 
 
 def documentation(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
-    """What one file of a package documents, as one document."""
+    """Reads the documentation in one file of a package as one document."""
     path, package, root = item
     module = pydocs.read(Path(path), package, Path(root))
     yield module.text if module else DroppedRecord("a module without documentation", path, excerpt=None)

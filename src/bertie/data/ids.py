@@ -1,6 +1,6 @@
-"""Sequences of token ids end to end, and which of them make a batch. NumPy alone, so that any engine can read them.
+"""Concatenated sequences of token ids, and their grouping to batches. Uses only NumPy, for any engine.
 
-B sequences · T tokens of all of them · N places that are asked
+B sequences · T tokens of all of them · N requested positions
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ NOWHERE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True)
 class Ids:
-    """B sequences, special tokens included. input_ids, token_type_ids (T,) int64: without padding; lengths (B,).
+    """B sequences, including special tokens. input_ids, token_type_ids (T,) int64: without padding; lengths (B,).
 
-    places (N,): the tokens, as rows of T in ascending order, where a head over the vocabulary is asked. extra: arrays
-    of T rows that a head reads with the tokens, by the names the head knows.
+    places (N,): the positions for a head over the vocabulary, as ascending rows of T. extra: arrays of T rows that a
+    head reads in addition to the tokens, by name.
     """
 
     input_ids: Int
@@ -34,20 +34,20 @@ class Ids:
 
     @cached_property
     def starts(self) -> Int:
-        """(B + 1,) where each sequence begins, and T."""
+        """The start of each sequence, and T. -> (B + 1,)"""
         return np.concatenate([[0], np.cumsum(self.lengths)])
 
     def tokens(self, sequences: Int) -> Int:
-        """The rows of T that some sequences have, in the order given."""
+        """Returns the rows of T of some sequences, in the given order."""
         return ranges(self.starts[sequences], self.starts[sequences + 1])
 
     def asked(self, sequences: Int) -> Int:
-        """The rows of N that stand in some sequences, in the order given."""
+        """Returns the rows of N of some sequences, in the given order."""
         first, end = np.searchsorted(self.places, (self.starts[sequences], self.starts[sequences + 1]))
         return ranges(first, end)
 
     def take(self, sequences: Int) -> "Ids":
-        """Some of the sequences, in the order given."""
+        """Returns some of the sequences, in the given order."""
         tokens, asked, lengths = self.tokens(sequences), self.asked(sequences), self.lengths[sequences]
         counts = np.diff(np.searchsorted(self.places, self.starts))[sequences]
         moved = np.repeat(np.cumsum(lengths) - lengths - self.starts[sequences], counts)
@@ -61,7 +61,7 @@ class Ids:
 
 
 def ranges(starts: Int, stops: Int) -> Int:
-    """All of range(starts[0], stops[0]), range(starts[1], stops[1]) ... in one array."""
+    """Returns all of range(starts[0], stops[0]), range(starts[1], stops[1]) ... in one array."""
     lengths = stops - starts
     ends = np.cumsum(lengths)
     numbers: Int = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
@@ -69,10 +69,10 @@ def ranges(starts: Int, stops: Int) -> Int:
 
 
 def token_budget(lengths: ArrayLike, *, max_tokens: int, max_sequences: int | None = None) -> list[Int]:
-    """Batches of sequences of like length whose rectangle, count x longest, holds at most `max_tokens` tokens.
+    """Returns batches of sequences of similar length with at most `max_tokens` tokens when padded, count x longest.
 
-    Longest first, so that memory runs out at once or never. A sequence longer than the budget stands alone. Returns
-    the sequence numbers of each batch; a pure function of the lengths.
+    The longest sequences are first, so that a lack of memory shows at once. A sequence longer than the budget is a
+    batch of its own. -> the sequence numbers of each batch; a pure function of the lengths.
     """
     lengths = np.asarray(lengths, np.int64)
     order = np.argsort(-lengths, kind="stable")

@@ -1,4 +1,4 @@
-"""From bytes to lines of text, in bounded memory, for readers of tables and of tagged sentences."""
+"""Reads lines of text from bytes in bounded memory, for readers of tables and of tagged sentences."""
 
 import codecs
 import json
@@ -22,9 +22,9 @@ _KEPT = "\n\r\t ,;:.\"'#-+{}[]()\\n0123456789abcxyzABCXYZ"  # what every format 
 
 @dataclass(frozen=True)
 class InvalidRow:
-    """A row that cannot be used: where it is, and why, in words that several rows can share.
+    """A row that cannot be used: its position, and the reason, in words that several rows can share.
 
-    source: what the row holds, as far as it could be read, where the reader was asked to keep it.
+    source: the content of the row, as far as it could be read, when the reader keeps it.
     """
 
     line: int
@@ -33,12 +33,12 @@ class InvalidRow:
 
 
 def where_of(path: Path | str) -> str:
-    """What a file is called in messages."""
+    """Returns the name of a file in messages."""
     return "standard input" if str(path) == "-" else str(path)
 
 
 def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
-    """A file to be read, or standard input ("-"), which stays open. Raises DataError that says why it cannot be."""
+    """Context with a file, or standard input ("-"), which stays open. Raises DataError with the reason."""
     if str(path) == "-":
         return nullcontext(standard_input())
     try:
@@ -61,14 +61,14 @@ def texts_of(path: Path | str) -> list[str]:
 
 
 def standard_input() -> IO[bytes]:
-    """The bytes of standard input. Raises DataError when it is closed."""
+    """Returns the bytes of standard input. Raises DataError when it is closed."""
     if sys.stdin is None:
         raise DataError("Standard input is closed. Pass a file, or pipe the texts into the command.")
     return sys.stdin.buffer
 
 
 def read_whole(path: Path | str) -> bytes:
-    """All bytes of a file of at most WHOLE. Raises DataError."""
+    """Returns all bytes of a file of at most WHOLE. Raises DataError."""
     with opened(path) as file:
         data = file.read(WHOLE + 1)
     if len(data) > WHOLE:
@@ -80,7 +80,7 @@ def read_whole(path: Path | str) -> bytes:
 
 
 def check_encoding(encoding: str) -> None:
-    """Raise UsageError unless this names an encoding of text in which ASCII stands for itself."""
+    """Raises UsageError unless this names a text encoding that contains ASCII."""
     try:
         kept = _KEPT.encode("ascii").decode(encoding) == _KEPT and codecs.lookup(encoding).name != "idna"
     except (LookupError, ValueError):  # no encoding of text, or none that reads this: a UnicodeError is a ValueError
@@ -95,11 +95,11 @@ def check_encoding(encoding: str) -> None:
 def decoded(
     file: IO[bytes] | Iterable[bytes | None], encoding: str, where: str
 ) -> Iterator[tuple[int, str | InvalidRow]]:
-    """(line number, text without its line end) of every line; undecodable and endless lines come as `InvalidRow`.
+    """Yields (line number, text without its line end); undecodable and too long lines are `InvalidRow`.
 
-    file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognised
-    at its first line that is not ASCII and refused by name, since reading it as anything else would turn every text
-    into noise.
+    file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognized
+    at its first line that is not ASCII, and refused with its name, since another encoding would turn every text into
+    noise.
     """
     check_encoding(encoding)
     seen_unicode = False
@@ -127,7 +127,8 @@ def decoded(
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes | None]:
-    """The lines of a file; None for one beyond LIMIT. Where the first has no line feed, carriage returns end them."""
+    """Yields the lines of a file; None for one beyond LIMIT. Without a line feed in the first, carriage returns end
+    lines."""
     first = True
     while line := file.readline(LIMIT):
         if first and not line.endswith(b"\n") and b"\r" in line:
@@ -143,7 +144,7 @@ def _lines(file: IO[bytes]) -> Iterator[bytes | None]:
 
 
 def _between_returns(rest: bytes, file: IO[bytes]) -> Iterator[bytes | None]:
-    """The lines of a file of old Macs, of which `rest` is read already."""
+    """Yields the lines of a file of old Macs, of which `rest` is read already."""
     skipping = False
     while True:
         *whole, rest = _END.split(rest)
@@ -161,7 +162,7 @@ def _between_returns(rest: bytes, file: IO[bytes]) -> Iterator[bytes | None]:
 
 
 def json_line(line: str) -> Any:
-    """The value of a line of JSON. Raises ValueError, or RecursionError where it is nested too deep."""
+    """Returns the value of a line of JSON. Raises ValueError, or RecursionError where it is nested too deep."""
     value = json.loads(line)
     if "\\u" in line:
         check_characters(value)
@@ -169,12 +170,12 @@ def json_line(line: str) -> Any:
 
 
 def check_characters(value: Any) -> None:
-    """Raise ValueError where a text in a JSON value holds half of a surrogate pair, which nothing can write."""
+    """Raises ValueError where a text in a JSON value contains half of a surrogate pair, which cannot be written."""
     json.dumps(value, ensure_ascii=False).encode()
 
 
 def reads_as_korean(raw: bytes) -> bool:
-    """Whether bytes decode as CP949 into text whose characters beyond ASCII are mostly Hangul syllables."""
+    """Returns whether bytes decode as CP949 to text whose characters beyond ASCII are mostly Hangul syllables."""
     try:
         beyond = [c for c in raw.decode("cp949") if not c.isascii()]
     except UnicodeDecodeError:

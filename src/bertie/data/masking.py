@@ -1,4 +1,4 @@
-"""Which tokens are predicted, and what the model sees in their place. Pure numpy; randomness is passed in.
+"""The choice of predicted tokens, and their replacements. Pure numpy; random numbers are arguments.
 
 B sequences · T real tokens of the batch · S longest sequence · V vocabulary · N chosen tokens · R allowed random ids
 """
@@ -31,9 +31,12 @@ CHOICE, REPLACEMENT, RANDOM_ID, RUN_LENGTH = 0, 1, 2, 3
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking must know of a tokenizer. special, unused, continues (V,): [CLS] and the like; rows no text uses,
-    "[unused17]"; pieces that continue a word, "##ing". ends (V,): pieces that end one, "ing</w>", in vocabularies that
-    tell this instead. sentinels (K,): what stands for a span that was cut out. -1: there is no such token."""
+    """The properties of a tokenizer that masking needs.
+
+    special, unused, continues (V,): special tokens; unused tokens, "[unused17]"; tokens that continue a word, "##ing".
+    ends (V,): tokens that end a word, "ing</w>", in vocabularies that mark ends instead. sentinels (K,): sentinel
+    tokens of span corruption. -1: there is no such token.
+    """
 
     cls_id: int
     sep_id: int
@@ -48,7 +51,7 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: "Tokenizer") -> "Vocabulary":
-        """The facts of a tokenizer."""
+        """Returns the properties of a tokenizer."""
         size = tokenizer.vocab_size
         found = {role: tokenizer.special_id(role) for role in ("cls", "sep", "pad", "mask", "unk")}
         ids = {role: -1 if i is None else i for role, i in found.items()}
@@ -67,7 +70,7 @@ class Vocabulary:
 
     @cached_property
     def random_ids(self) -> Int:
-        """(R,) ids that may stand in for a masked token: no special token, no unused row."""
+        """Ids (R,) that may replace a masked token: no special and no unused tokens."""
         ids = np.flatnonzero(~(self.special | self.unused))
         if not len(ids):
             raise DataError("The vocabulary has only special tokens. Train the tokenizer on a larger corpus.")
@@ -75,7 +78,7 @@ class Vocabulary:
 
     @cached_property
     def structure(self) -> Bool:
-        """(V,) tokens that are never predicted: the special ones, save [UNK], which is text like any other."""
+        """Tokens (V,) that are never predicted: the special tokens except [UNK], which is part of the text."""
         structure = self.special.copy()
         if self.unk_id >= 0:
             structure[self.unk_id] = False
@@ -84,19 +87,19 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Ragged:
-    """A batch's token ids, (T,) end to end, and lengths (B,), with what follows from them."""
+    """A batch's token ids, (T,) concatenated, lengths (B,), and derived arrays."""
 
     ids: Int
     lengths: Int
 
     @cached_property
     def rows(self) -> Int:
-        """(T,) which sequence each token is in."""
+        """The sequence of each token (T,)."""
         return np.repeat(np.arange(len(self.lengths)), self.lengths)
 
     @cached_property
     def columns(self) -> Int:
-        """(T,) which place of its sequence each token has."""
+        """The position of each token in its sequence (T,)."""
         return np.arange(len(self.ids)) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
 
     def rectangle(self, values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -108,9 +111,9 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Masking:
-    """What is chosen at random. unit: what is hidden whole or not; lengths: how likely a run of 1, 2 ... is.
+    """The random choice. unit: what is masked as a whole; lengths: the probabilities of n-grams of 1, 2 ... units.
 
-    together: one draw decides for a whole run whether it is masked, randomised or kept, not one for each token.
+    together: whether one draw decides for a whole n-gram if it is masked, random or kept, instead of one per token.
     """
 
     unit: Literal["token", "word"] = "token"
@@ -119,15 +122,15 @@ class Masking:
 
 
 def ngram(longest: int = 3) -> Masking:
-    """Runs of n whole words with p(n) in proportion to 1 / n. Lan et al. 2019, 4.2."""
+    """N-grams of whole words with p(n) in proportion to 1 / n. Lan et al. 2019, 4.2."""
     weights = 1 / np.arange(1, longest + 1)
     return Masking("word", tuple(weights / weights.sum()))
 
 
 def span(p: float = 0.2, longest: int = 10) -> Masking:
-    """Runs of n whole words, p(n) = p (1 - p)^(n - 1), up to `longest`: 3.8 words on average. Joshi et al. 2020, 3.1.
+    """Spans of n whole words, p(n) = p (1 - p)^(n - 1), up to `longest`: 3.8 words on average. Joshi et al. 2020, 3.1.
 
-    Lengths above the longest are drawn again; a whole run is masked, randomised or kept.
+    Lengths above the maximum are drawn again. A whole span is masked, random or kept.
     """
     weights = p * (1 - p) ** np.arange(longest)
     return Masking("word", tuple(weights / weights.sum()), together=True)
@@ -140,9 +143,9 @@ MASKINGS: Registry[Callable[..., Masking]] = Registry(
 
 
 def masking_of(value: str | Mapping[str, Mapping[str, Any] | None]) -> Masking:
-    """A masking by name, or by name with its options: "span", {"span": {"longest": 5}}.
+    """Returns a masking by name, or by name with its options: "span", {"span": {"longest": 5}}.
 
-    Raises UsageError: an unknown name or option, a value out of its range.
+    Raises UsageError for an unknown name or option, or a value out of range.
     """
     if not isinstance(value, str) and len(value) != 1:
         raise UsageError(f"mlm.masking is {value!r}; it must be one name, or one name with options.")
@@ -157,9 +160,9 @@ def masking_of(value: str | Mapping[str, Mapping[str, Any] | None]) -> Masking:
 
 
 def choose(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
-    """Up to wanted_B (B,) tokens of each sequence: (token numbers (N,) in [0, T), ascending; heads (N,)).
+    """Chooses up to wanted_B (B,) tokens of each sequence: (token numbers (N,) in [0, T), ascending; heads (N,)).
 
-    heads: for each chosen token the one whose draw decides what stands in its place: itself, or the first of its run.
+    heads: for each chosen token the one whose draw decides its replacement: itself, or the first of its span.
     """
     if masking.unit == "token" and len(masking.lengths) == 1:
         chosen = _choose_tokens(batch, wanted_B, vocabulary, rng)
@@ -169,7 +172,7 @@ def choose(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Vocabular
 
 
 def _choose_tokens(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> Int:
-    """Each token by itself: the `wanted` lowest of random scores are chosen. Devlin et al. 2018, 3.1."""
+    """Chooses single tokens: the `wanted` lowest of random scores. Devlin et al. 2018, 3.1."""
     scores_T = rng.bits_at(CHOICE, batch.rows, batch.columns)
     allowed_T = ~vocabulary.structure[batch.ids]
     scores_T = np.where(allowed_T, scores_T, NEVER)
@@ -179,10 +182,11 @@ def _choose_tokens(batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Dr
 
 
 def _choose_runs(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Vocabulary, rng: Draws) -> tuple[Int, Int]:
-    """Runs of units, their starts in random order. -> (token numbers (N,), the first token of each one's run (N,))
+    """Chooses n-grams of units, their starts in random order. -> (token numbers (N,), the first token of each n-gram
+    (N,))
 
-    A run ends early at the end of its text, at what is chosen already, and before the wanted count would be passed; a
-    unit that alone would pass it is skipped (as in the release's later models, and in ALBERT's).
+    An n-gram ends early at the end of its text, at chosen tokens, and before the wanted count is exceeded. A unit that
+    would exceed it is skipped (as in BERT's later models, and in ALBERT's).
     """
     allowed_T = ~vocabulary.structure[batch.ids]
     follows_T = _goes_on(batch, vocabulary) if masking.unit == "word" else np.zeros_like(allowed_T)
@@ -219,7 +223,7 @@ def _choose_runs(masking: Masking, batch: Ragged, wanted_B: Int, vocabulary: Voc
 
 
 def _goes_on(batch: Ragged, vocabulary: Vocabulary) -> Bool:
-    """(T,) the tokens that continue the word of the one before."""
+    """Returns which tokens (T,) continue the word of the previous one."""
     allowed_T = ~vocabulary.structure[batch.ids]
     continues_T = vocabulary.continues[batch.ids]
     if vocabulary.ends is not None:
@@ -229,9 +233,9 @@ def _goes_on(batch: Ragged, vocabulary: Vocabulary) -> Bool:
 
 
 def wanted(lengths_B: Int, candidates_B: Int, *, rate: float | NDArray[np.float64], most: int | None) -> Int:
-    """How many tokens of each sequence are predicted: min(most, max(1, round(length * rate))), if it has as many.
+    """Returns the number of predicted tokens per sequence: min(most, max(1, round(length * rate))), if it has as many.
 
-    The length counts special tokens, and round is to the even of two neighbours, as in create_masked_lm_predictions.
+    The length includes special tokens, and halves are rounded to even, as in create_masked_lm_predictions.
     """
     counts: Int = np.minimum(np.maximum(1, np.rint(lengths_B * rate).astype(np.int64)), candidates_B)
     return counts if most is None else counts.clip(max=most)
@@ -246,7 +250,7 @@ def replacements(
     *,
     replace: tuple[float, float, float],
 ) -> Int:
-    """What stands at the chosen places: [MASK], a random token or the token itself, in the shares of `replace`.
+    """Returns the replacements at the chosen positions: [MASK], a random token or the token itself, as in `replace`.
 
     heads_N: the token whose draw decides which of the three; a random token is drawn for each.
     """

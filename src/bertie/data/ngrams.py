@@ -1,7 +1,7 @@
-"""Runs of words as numbers, so that sets of them are compared without keeping any text.
+"""Word n-grams as numbers, so that sets of them are compared without storing text.
 
-A word is a run of letters and digits in lower case; each Han character and each kana is one, since no spaces stand
-between words there. Punctuation counts for nothing.
+A word is a sequence of letters and digits in lower case. Each Han character and each kana is a word, since there are no
+spaces between words. Punctuation is ignored.
 """
 
 import re
@@ -18,15 +18,15 @@ _INVERSE = pow(_BASE, -1, 1 << 64)
 
 
 def words(text: str) -> U64:
-    """The words of a text, (n,), each as its xxh3-64."""
+    """Returns the words of a text, (n,), each as its xxh3-64."""
     found = "\n".join(_WORD.findall(text.lower())).encode().split()
     return np.frombuffer(b"".join(map(xxhash.xxh3_64_digest, found)), ">u8").astype(np.uint64)
 
 
 def runs(words_n: U64, length: int) -> U64:
-    """Every run of `length` consecutive words as one number. (n,) -> (max(0, n - length + 1),)
+    """Returns every n-gram of `length` consecutive words as one number. (n,) -> (max(0, n - length + 1),)
 
-    A polynomial's differences (Karp and Rabin 1987), modulo 2^64: the cost does not depend on the length.
+    A polynomial hash (Karp and Rabin 1987), modulo 2^64: the cost does not depend on the length.
     """
     n = len(words_n)
     if n < length:

@@ -1,7 +1,7 @@
-"""The order of the data is a function: which sample stands at place i of epoch e, under seed s, is computed.
+"""Deterministic data order: the sample at index i of epoch e is computed from the seed, without shuffling or state.
 
-Nothing is shuffled and nothing is remembered, so a run resumed at step n looks up step n, and any number of workers or
-ranks sees the same global batches. An epoch visits every sample once; a batch may reach across the border of two.
+A run resumed at step n computes step n, and any number of workers or ranks has the same global batches. An epoch has
+every sample once; a batch may extend over the boundary of two epochs.
 """
 
 from collections.abc import Callable
@@ -19,11 +19,11 @@ FEISTEL_ROUNDS = 8
 
 
 class Permutation:
-    """A random permutation of range(n), of which any place is computed alone, in O(1) time and memory.
+    """A random permutation of range(n), of which each element is computed in O(1) time and memory.
 
-    A Feistel network permutes the integers of just enough bits; a result outside range(n) is sent through it again
-    until it falls inside ("cycle walking": Black and Rogaway 2002, "Ciphers with arbitrary finite domains"), which
-    takes fewer than two passes on average.
+    A Feistel network permutes the integers of the smallest sufficient number of bits. It is applied again to a result
+    outside range(n) ("cycle walking": Black and Rogaway 2002, "Ciphers with arbitrary finite domains"), on average less
+    than once.
     """
 
     def __init__(self, n: int, key_: int | U64) -> None:
@@ -36,7 +36,7 @@ class Permutation:
         return self.n
 
     def __getitem__(self, places: Int | int) -> Int:
-        """The elements that stand at some places. (...) integers in [0, n) -> (...) int64"""
+        """Returns the elements at some indices. (...) integers in [0, n) -> (...) int64"""
         values = np.asarray(places).astype(np.uint64).ravel()
         outside = np.arange(values.size)
         while outside.size:
@@ -55,25 +55,24 @@ class Permutation:
 
 
 def permutation(n: int, key_: int | U64) -> Permutation:
-    """The permutation of range(n) that belongs to a key."""
+    """Returns the permutation of range(n) for a key."""
     return Permutation(n, key_)
 
 
 def places(step: int, batch_size: int, *, rank: int = 0, world: int = 1, first: int = 0) -> Int:
-    """The numbers of the samples of step `step` (from 0) on one of `world` ranks; step 0 begins with number `first`.
+    """Returns the numbers of the samples of step `step` (from 0) on one of `world` ranks; step 0 begins with `first`.
 
-    Ranks take consecutive shares of the global batch, which may differ by one sample. -> (B,) int64
+    Ranks have consecutive parts of the global batch, which may differ by one sample. -> (B,) int64
     """
     start = first + step * batch_size
     return np.arange(start + rank * batch_size // world, start + (rank + 1) * batch_size // world)
 
 
 class Order:
-    """Which samples each step sees.
+    """The samples of each step.
 
     `size` is the number of samples of an epoch, or, where epochs differ, a function from epoch to that number which
-    repeats every `cycle` epochs (it is asked for no more than it takes to place a step). Raises DataError when there
-    is nothing to order.
+    repeats every `cycle` epochs (it is called only as needed). Raises DataError when there are no samples.
     """
 
     def __init__(self, size: int | Callable[[int], int], seed: int, *, cycle: int = 1) -> None:
@@ -84,15 +83,16 @@ class Order:
             raise DataError("The training data is empty. Check the corpus with: bertie corpus FOLDER --show")
 
     def sample_ids(self, step: int, batch_size: int, *, rank: int = 0, world: int = 1) -> Int:
-        """The samples of step `step` (from 0) on one of `world` ranks. -> (B,) int64, B the rank's share"""
+        """Returns the samples of step `step` (from 0) on one of `world` ranks. -> (B,) int64, B the rank's part"""
         return self.samples(step, batch_size, rank=rank, world=world)[1]
 
     def samples(self, step: int, batch_size: int, *, rank: int = 0, world: int = 1) -> tuple[Int, Int]:
-        """The same with the epoch each sample is seen in: (epochs (B,), sample ids (B,))."""
+        """Returns the same with the epoch of each sample: (epochs (B,), sample ids (B,))."""
         return self.at(places(step, batch_size, rank=rank, world=world))
 
     def at(self, places: Int) -> tuple[Int, Int]:
-        """The samples at some places of the whole run. places (N,) ascending or not -> epochs (N,), sample ids (N,)"""
+        """Returns the samples at some indices of the whole run. places (N,) in any order -> epochs (N,), sample ids
+        (N,)"""
         epochs, ids = np.zeros_like(places), np.zeros_like(places)
         left = np.ones(len(places), bool)
         while left.any():
@@ -105,7 +105,7 @@ class Order:
         return epochs, ids
 
     def epoch_at(self, place: int) -> tuple[int, int]:
-        """The epoch that sample number `place` of the whole run falls in, and the place of that epoch's first."""
+        """Returns the epoch of sample number `place` of the whole run, and the number of that epoch's first sample."""
         first = 0
         for epoch in range(self._cycle):
             if place < first + self._size(epoch):

@@ -1,4 +1,4 @@
-"""Documents -> instances: which stretch of text goes into each sequence, and which two go together.
+"""Documents -> instances: which text is in each sequence, and which two texts form a pair.
 
 Each pairing makes plans (data/plans.py). A new one is a class here with a `plan` method.
 
@@ -25,7 +25,7 @@ SHORT_SHARE = 0.1
 class DocSentences:
     """One segment: as many consecutive whole sentences of one document as fit (DOC-SENTENCES in Liu et al. 2019, 4.2).
 
-    A sentence longer than a sequence is continued in the next ones. Every token stands in exactly one instance.
+    A sentence longer than a sequence continues in the next ones. Every token is in exactly one instance.
     """
 
     label: None = None
@@ -37,7 +37,7 @@ class DocSentences:
         return "FullSentences(label=None, segments=1, duplicates=1)"  # as 0.1.0 called it: its plans and runs go on
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
-        """The instances of one pass."""
+        """Returns the instances of one pass."""
         room = max_length - 2
         starts, stops = [], []
         for low, high in blocks(sentences):
@@ -59,8 +59,7 @@ class DocSentences:
 class FullSentences(DocSentences):
     """One segment of consecutive whole sentences, of one document or several (FULL-SENTENCES in Liu et al. 2019, 4.2).
 
-    Where a document ends inside a sequence, a separator stands before the next. A row's a_length counts the tokens of
-    the texts alone.
+    A separator follows a document that ends inside a sequence. A row's a_length counts only the tokens of the texts.
     """
 
     crosses: ClassVar[bool] = True
@@ -69,7 +68,7 @@ class FullSentences(DocSentences):
         return "FullSentences(crosses)"
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
-        """The instances of one pass."""
+        """Returns the instances of one pass."""
         room = max_length - 2
         size = sentences.stops - sentences.starts
         before = np.concatenate([[0], np.cumsum(size)])
@@ -89,23 +88,25 @@ class FullSentences(DocSentences):
 PACKINGS: Registry[type[DocSentences]] = Registry(
     "packing", [("doc_sentences", DocSentences), ("full_sentences", FullSentences)]
 )
-"""What fills the sequences of objectives that need no pairs."""
+"""The content of sequences of objectives without pairs."""
 
 
 @dataclass(frozen=True)
 class NextSentencePairs:
-    """Two segments; label 1 where the second is not what follows the first in its document (Devlin et al. 2018, 3.1).
+    """Two segments; label 1 where the second does not follow the first in its document (Devlin et al. 2018, 3.1).
 
-    form "original": the algorithm of create_pretraining_data.py in the BERT release, line by line.
-    form "corrected": the same task without what the release's algorithm does to it:
+    form "original": the algorithm of create_pretraining_data.py in google-research/bert, line by line. form
+    "corrected": the same task without the side effects of this algorithm:
 
-    * a fair coin decides the label, whatever the chunk (there, chunks of one sentence are always random, which makes
-      54 % of labels random on English Wikipedia);
-    * a random B is never from the same document (there, it is when ten draws in a row hit it), and documents are drawn
-      by their length (there, all alike, so that text of short documents is seen far more often);
-    * a chunk is at least two sentences, as many whole ones as fit (there, one too many, and then its ends are cut off);
-    * a random B is as long as the text it stands for (there, the lengths of A and B alone tell 58 % of labels right);
-    * a last sentence that has none to follow it is used as somebody's random B.
+    * a fair coin decides the label for all chunks (there, chunks of one sentence are always random, so 54% of labels
+    are
+      random on English Wikipedia);
+    * a random B is never from the same document (there, it is after ten unlucky draws), and documents are drawn by
+    their
+      length (there, uniformly, so that text of short documents occurs far more often);
+    * a chunk has at least two sentences, and as many whole ones as fit (there, one too many, and then it is truncated);
+    * a random B is as long as the text that it replaces (there, the lengths of A and B alone predict 58% of labels);
+    * a last sentence without a following one is used as a random B.
     """
 
     form: Literal["original", "corrected"] = "corrected"
@@ -115,7 +116,7 @@ class NextSentencePairs:
     crosses: ClassVar[bool] = False
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
-        """The instances of one pass."""
+        """Returns the instances of one pass."""
         return (_original if self.form == "original" else _corrected)(sentences, max_length - 3, seed, advance)
 
 
@@ -123,7 +124,7 @@ class NextSentencePairs:
 class SentenceOrderPairs:
     """Two consecutive segments of one document; label 1 where they are swapped (Lan et al. 2019, 3.1).
 
-    Cut as the corrected pairs above are; a fair coin swaps. A document of one sentence stands in no instance.
+    They are split as the corrected pairs above, and a fair coin swaps them. A document of one sentence is not used.
     """
 
     duplicates: int = 10
@@ -132,7 +133,7 @@ class SentenceOrderPairs:
     crosses: ClassVar[bool] = False
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
-        """The instances of one pass."""
+        """Returns the instances of one pass."""
         first, split, end, swapped = _chunks(sentences, max_length - 3, seed, advance, put_back=False)
         lone = end - first == 1
         cut = (column[~lone] for column in (first, split, end))
@@ -145,7 +146,7 @@ class SentenceOrderPairs:
 
 
 def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
-    """`create_instances_from_document` of the release, over sentence lengths in place of sentences."""
+    """`create_instances_from_document` of google-research/bert, with sentence lengths instead of sentences."""
     draw = random.Random(int(seed)).random
     starts, stops = sentences.starts.data, sentences.stops.data  # memory views: their items are Python ints, and quick
     bounds: list[int] = sentences.bounds.tolist()
@@ -203,7 +204,7 @@ def _original(sentences: Sentences, room: int, seed: U64, advance: Advance) -> P
 
 
 def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> Plan:
-    """Chunks of which a coin decides the label; where it says random, the next chunk starts at the split."""
+    """Yields chunks whose label is a coin flip; for random, the next chunk starts at the split."""
     first, split, end, is_random = _chunks(sentences, room, seed, advance, put_back=True)
     lone = end - first == 1
     leftover = first[lone]
@@ -221,11 +222,11 @@ def _corrected(sentences: Sentences, room: int, seed: U64, advance: Advance) -> 
 def _chunks(
     sentences: Sentences, room: int, seed: U64, advance: Advance, *, put_back: bool
 ) -> tuple[Int, Int, Int, Int]:
-    """Chunks of two sentences or more: (first sentence, split, end, a fair coin of 0 or 1), each (chunks,).
+    """Returns chunks of at least two sentences: (first sentence, split, end, a fair coin of 0 or 1), each (chunks,).
 
-    For every sentence at once, the chunk it would be the first of; then a walk from chunk to chunk. Segment A is
-    [first, split), B [split, end). put_back: where the coin is 1, the next chunk starts at the split, not at the end.
-    A last sentence that has none to follow it is a chunk of its own.
+    First the chunk that would start at each sentence, then the sequence of chunks. Segment A is [first, split), B
+    [split, end). put_back: where the coin is 1, the next chunk starts at the split, not at the end. A last sentence
+    without a following one is a chunk of its own.
     """
     starts, stops = sentences.starts, sentences.stops
     chunks: list[tuple[Int, ...]] = []
@@ -250,17 +251,17 @@ def _chunks(
 
 
 def _segments(sentences: Sentences, first: Int, split: Int, end: Int) -> tuple[Int, Int, Int, Int]:
-    """The token ranges of both segments of chunks."""
+    """Returns the token ranges of both segments of chunks."""
     return sentences.starts[first], sentences.stops[split - 1], sentences.starts[split], sentences.stops[end - 1]
 
 
 def _random_texts(
     sentences: Sentences, own: Int, wanted: Int, room: Int, leftover: Int, seed: U64
 ) -> tuple[Int, Int, int]:
-    """A text for each of R random pairs: (token starts (R,), token stops (R,), leftover sentences nobody took).
+    """Returns a text for each of R random pairs: (token starts (R,), token stops (R,), unused leftover sentences).
 
-    own (R,): the pair's document, which the text is never from if there is another. A text starts at a sentence drawn
-    from all those of other documents alike, or at a leftover one. wanted, room (R,): see `_texts`.
+    own (R,): the pair's document, which the text is not from if there is another. A text starts at a uniformly drawn
+    sentence of other documents, or at a leftover one. wanted, room (R,): see `_texts`.
     """
     takers = permutation(max(1, len(own)), key(seed, 2))[np.arange(len(own))]
     taken = np.full(len(own), -1)
@@ -289,9 +290,9 @@ def _random_texts(
 
 
 def _texts(sentences: Sentences, begin: Int, wanted: Int, room: Int) -> tuple[Int, Int]:
-    """Token ranges of as many whole sentences from `begin` as come nearest to `wanted` tokens and fit `room`.
+    """Returns token ranges of as many whole sentences from `begin` as are closest to `wanted` tokens and fit `room`.
 
-    At least one sentence, fit or not. A text whose document ends too soon starts earlier instead.
+    At least one sentence. A text whose document ends too early starts earlier instead.
     """
     starts, stops = sentences.starts, sentences.stops
     document = sentences.document_of(begin)
@@ -310,14 +311,14 @@ def _texts(sentences: Sentences, begin: Int, wanted: Int, room: Int) -> tuple[In
 
 
 def _nearer(longer: Int, shorter: Int, wanted: Int, room: Int) -> NDArray[np.bool_]:
-    """Where the longer of two lengths fits and comes nearer to the wanted one."""
+    """Returns where the longer of two lengths fits and is closer to the wanted one."""
     return (longer <= room) & (longer - wanted < wanted - shorter)
 
 
 def _truncated(a: Int, a_stop: Int, b: Int, b_stop: Int, room: int, seed: U64) -> tuple[Int, Int, Int, Int]:
-    """Cut pairs that are too long to `room` tokens as `truncate_seq_pair` does: the longer one first, at both ends.
+    """Truncates pairs to `room` tokens as `truncate_seq_pair`: the longer one first, at both ends.
 
-    Its loop, which takes one token at a time, in closed form; how much of a cut falls at the front is uniform here.
+    A closed form of its loop over tokens. How many tokens are removed at the front is uniform here.
     """
     rows = np.flatnonzero(a_stop - a + b_stop - b > room)
     a_length, b_length = (a_stop - a)[rows], (b_stop - b)[rows]

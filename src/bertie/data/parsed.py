@@ -1,4 +1,4 @@
-"""Sentences whose words know what they hang on: dependency treebanks, from the files their publishers write.
+"""Sentences with heads and relations of words: dependency treebanks in their published formats.
 
     conllu      Universal Dependencies: ten columns; the head is the seventh, the relation the eighth
     klue-dp     KLUE-DP: INDEX WORD_FORM LEMMA POS HEAD DEPREL, comments begin with "##"
@@ -19,10 +19,11 @@ Words = tuple[list[list[str]], list[bool] | None]
 
 
 def trees(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
-    """The sentences of a file in order; `line` is where one begins. A damaged one, or no tree, is an `InvalidRow`.
+    """Yields the sentences of a file in order; `line` is where one begins. A damaged one, or no tree, is an
+    `InvalidRow`.
 
-    format.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Where format.labelled is false heads and
-    relations are not looked at.
+    format.kind: one of FORMATS, by default by the name: .conllu, else klue-dp. Without format.labelled, heads and
+    relations are not read.
     """
     kind = format.kind or ("conllu" if Path(path).suffix.lower() == ".conllu" else "klue-dp")
     if kind not in FORMATS:
@@ -55,7 +56,7 @@ def trees(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRo
 
 
 def is_tree(heads: list[int | None]) -> bool:
-    """Whether every word comes to the root (0) by going from head to head. heads: of words 1, 2 ..."""
+    """Returns whether every word is connected to the root (0). heads: of words 1, 2 ..."""
     safe = {0}
     for word in range(1, len(heads) + 1):
         path: list[int] = []
@@ -70,7 +71,7 @@ def is_tree(heads: list[int | None]) -> bool:
 
 
 def _no_tree(heads: list[str]) -> str:
-    """Why these heads are no tree; "" when they are one."""
+    """Returns why these heads are not a tree; "" for a tree."""
     if not all(head.isdecimal() and len(head) < 10 and int(head) <= len(heads) for head in heads):
         return "a head that is not a word of the sentence"
     return "" if is_tree([int(head) for head in heads]) else "heads that form a cycle"
@@ -84,4 +85,4 @@ FORMATS: dict[str, tuple[int, str, Callable[[list[list[str]]], Words], int, int]
     "conllu": (10, "#", ud_words, 6, 7),
     "klue-dp": (6, "##", _plain, 4, 5),
 }
-"""Name -> columns, what comments begin with, which rows are words, the columns of head and relation."""
+"""Name -> columns, prefix of comments, which rows are words, the columns of head and relation."""

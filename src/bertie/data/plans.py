@@ -1,7 +1,7 @@
-"""What a plan is: the instances of one pass over a corpus, made from the lengths of its sentences alone.
+"""A plan: the instances of one pass over a corpus, computed from the lengths of its sentences.
 
-No token is read to make one. It is a pure function of (sentences, pairing, max_length, seed), holds plain token ranges,
-so that making an instance costs two slices, and accounts for every token.
+It is a pure function of (sentences, pairing, max_length, seed), and reads no tokens. It has token ranges, so that
+making an instance costs two slices, and statistics of all tokens.
 
 M sentences · D documents · N instances of the plan
 """
@@ -44,9 +44,10 @@ IN_MEMORY = 1 << 24
 
 @dataclass(frozen=True)
 class Sentences:
-    """Where sentences and documents lie. starts, stops (M,): token range of each; bounds (D + 1,): its first sentence.
+    """The positions of sentences and documents. starts, stops (M,): token ranges; bounds (D + 1,): first sentences.
 
-    Sentences of one document lie end to end; between documents there may be gaps. None is empty, no document is.
+    Sentences of one document are consecutive; there may be gaps between documents. No sentence and no document is
+    empty.
     """
 
     starts: Int
@@ -55,9 +56,10 @@ class Sentences:
 
     @classmethod
     def of(cls, lengths: ArrayLike, bounds: ArrayLike, documents: NDArray[np.bool_] | None = None) -> "Sentences":
-        """From the token counts of all sentences and the first sentence of each document (with the end).
+        """Returns positions from the token counts of all sentences and the first sentence of each document (with the
+        end).
 
-        documents (D,): which ones to keep. Sentences without tokens, and documents without sentences, are left out.
+        documents (D,): which ones to keep. Sentences without tokens and documents without sentences are dropped.
         """
         lengths, bounds = np.asarray(lengths), np.asarray(bounds, np.int64)
         starts, stops, kept_before = _column(len(lengths)), _column(len(lengths)), np.empty(len(bounds), np.int64)
@@ -82,16 +84,16 @@ class Sentences:
 
     @property
     def num_documents(self) -> int:
-        """D"""
+        """The number of documents, D."""
         return len(self.bounds) - 1
 
     @property
     def tokens(self) -> int:
-        """All tokens of all sentences."""
+        """The number of tokens of all sentences."""
         return int((self.stops - self.starts).sum())
 
     def stretches(self, start: int, length: int) -> list[tuple[int, int]]:
-        """The token ranges of `length` tokens from `start` on, one for each document they are of."""
+        """Yields the token ranges of `length` tokens from `start` on, one for each of their documents."""
         starts, stops = self._documents
         document = int(np.searchsorted(starts, start, side="right")) - 1
         found = []
@@ -105,22 +107,22 @@ class Sentences:
 
     @cached_property
     def _documents(self) -> tuple[Int, Int]:
-        """The first token of each document, and the one after its last."""
+        """Returns the first token of each document, and the one after its last."""
         return self.starts[self.bounds[:-1]], self.stops[self.bounds[1:] - 1]
 
     def document_ends(self, low: int, high: int) -> Int:
-        """Where the document of each sentence in [low, high) ends. low and high are document bounds themselves."""
+        """Returns the end of the document of each sentence in [low, high), which are document bounds."""
         first, last = np.searchsorted(self.bounds, (low, high))
         bounds = self.bounds[first : last + 1]
         return np.repeat(bounds[1:], np.diff(bounds))
 
     def document_of(self, sentences: Int) -> Int:
-        """The document each of some sentences belongs to."""
+        """Returns the document of each of some sentences."""
         return np.searchsorted(self.bounds, sentences, side="right") - 1
 
 
 def _column(n: int) -> Int:
-    """Room for n numbers: in memory, or in a file without a name, which is gone with the array."""
+    """Returns space for n numbers: in memory, or in a temporary file, which is deleted with the array."""
     if n <= IN_MEMORY:
         return np.empty(n, np.int64)
     with TemporaryFile() as file:
@@ -130,7 +132,8 @@ def _column(n: int) -> Int:
 
 @dataclass(frozen=True)
 class Plan:
-    """rows (N,) of dtype ROW, and the account of every sentence and token: used how often, cut, or left out and why."""
+    """rows (N,) of dtype ROW, and statistics of all sentences and tokens: used, truncated, or dropped with the
+    reason."""
 
     rows: NDArray[Any]
     report: Mapping[str, int]
@@ -140,45 +143,46 @@ class Plan:
 
 
 Advance = Callable[[int], None]
-"""Told how many more sentences have been paired."""
+"""Called with the number of further sentences that have been paired."""
 
 
 def silent(amount: int) -> None:
-    """Nobody is watching."""
+    """Ignores progress."""
 
 
 class Pairing(Protocol):
-    """A way to make instances. Also its options, by which plans are told apart."""
+    """Protocol of a pairing. Its options are part of the plan's name."""
 
     @property
     def label(self) -> str | None:
-        """Name, among a batch's labels, of the plan's `label` column; None when there is nothing to tell."""
+        """The name of the plan's `label` column in a batch's labels; None without labels."""
         ...
 
     @property
     def segments(self) -> int:
-        """Segments in a sequence: 1 or 2. One [CLS] stands before them all, one [SEP] after each."""
+        """The number of segments in a sequence: 1 or 2. There is one [CLS] before them, and a [SEP] after each."""
         ...
 
     @property
     def crosses(self) -> bool:
-        """Whether a text goes on over the end of its document, with a separator between."""
+        """Whether a text continues after the end of its document, with a separator between."""
         ...
 
     @property
     def duplicates(self) -> int:
-        """How many plans there are before they repeat: epoch e has plan e % duplicates."""
+        """The number of different plans: epoch e has plan e % duplicates."""
         ...
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
-        """The instances of one pass; with special tokens none passes max_length. `advance` hears of progress."""
+        """Returns the instances of one pass, at most max_length long with special tokens. `advance` is called with
+        progress."""
         ...
 
 
 def planned(pairing: Pairing, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
-    """The instances of one pass, made for GROUP sentences after another, so that memory does not grow with the corpus.
+    """Returns the instances of one pass, computed for GROUP sentences at a time, so that memory is bounded.
 
-    A random second segment is then of the same group. Groups are of one size, so that none is left with one document.
+    A random second segment is from the same group. Groups have one size, so that none has only one document.
     """
     if len(sentences) <= GROUP:
         return pairing.plan(sentences, max_length=max_length, seed=seed, advance=advance)
@@ -194,14 +198,15 @@ def planned(pairing: Pairing, sentences: Sentences, *, max_length: int, seed: U6
 
 
 def blocks(sentences: Sentences, size: int | None = None) -> list[tuple[int, int]]:
-    """Ranges of sentences, whole documents each, of about `size` (BLOCK) sentences or one long document."""
+    """Yields ranges of sentences, whole documents each, of about `size` (BLOCK) sentences or one long document."""
     bounds, size = sentences.bounds, size or BLOCK
     cuts = np.unique(bounds[np.searchsorted(bounds, np.arange(size, len(sentences), size))])
     return list(pairwise([0, *cuts.tolist(), len(sentences)]))
 
 
 def walk(following: Int, start: int) -> Int:
-    """start, following[0], following of that ... up to the end; numbers count from `start`. The one loop in Python."""
+    """Returns start, following[0], its following ... up to the end; numbers count from `start`. The only loop in
+    Python."""
     after: list[int] = (following - start).tolist()
     visited = []
     i = 0
@@ -218,7 +223,7 @@ def counting(counts: Int) -> Int:
 
 
 def table(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[Any]:
-    """Instances from their columns, (N,) each."""
+    """Returns instances from their columns, (N,) each."""
     rows = np.empty(len(a), ROW)
     for name, column in (("a", a), ("b", b), ("a_length", a_length), ("b_length", b_length), ("label", label)):
         rows[name] = column
@@ -226,7 +231,7 @@ def table(a: Int, b: Int, a_length: Int, b_length: Int, label: Int) -> NDArray[A
 
 
 def account(sentences: Sentences, rows: NDArray[Any], **more: int) -> dict[str, int]:
-    """The account of a plan: what there is, what is read, and what no instance holds."""
+    """Returns the statistics of a plan: what exists, what is read, and what is in no instance."""
     two = rows[rows["b_length"] > 0]  # with a second segment
     used = _covered(np.concatenate([rows["a"], two["b"]]), np.concatenate([rows["a_length"], two["b_length"]]))
     return {
@@ -242,7 +247,7 @@ def account(sentences: Sentences, rows: NDArray[Any], **more: int) -> dict[str, 
 
 
 def _covered(starts: Int, lengths: NDArray[np.integer]) -> int:
-    """How many tokens lie in at least one of the ranges."""
+    """Returns the number of tokens in at least one of the ranges."""
     order = np.argsort(starts)
     starts, stops = starts[order], (starts + lengths)[order]
     reached = np.maximum.accumulate(stops)
@@ -256,10 +261,11 @@ HELD_OUT_TOKENS = (10_000, 500_000)
 
 
 def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
-    """(D,) which documents are kept from training to validate on: a fixed choice, whatever the seed and max_length.
+    """Returns which documents (D,) are held out for validation: a fixed choice for any seed and max_length.
 
-    Drawn by document number until a share of the tokens is reached; none that holds half of that alone. Two at the
-    least, so that next-sentence prediction can be validated, or none at all: a corpus of a few long documents.
+    They are drawn by document number until a fraction of the tokens is reached, without documents that have half of it.
+    There are at least two, so that next-sentence prediction can be validated, or none, for a corpus of a few long
+    documents.
     """
     bounds = np.asarray(bounds)
     tokens, filled = np.zeros(len(bounds) - 1, np.int64), np.diff(bounds) > 0
@@ -277,10 +283,9 @@ def held_out(lengths: ArrayLike, bounds: ArrayLike) -> NDArray[np.bool_]:
 
 
 def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan:
-    """The plan of that identity from a folder, memory-mapped; made and kept there when it is not yet.
+    """Returns a plan from a folder, memory-mapped. It is computed and stored there when it is missing.
 
-    One that is damaged is made again, and that is said. Without a folder, or one that cannot be written to, the plan
-    lives in memory.
+    A damaged plan is computed again with a warning. Without a writable folder, the plan is in memory.
     """
     if folder is None:
         return make()
@@ -303,13 +308,13 @@ def cached(make: Callable[[], Plan], folder: Path | None, identity: str) -> Plan
 
 
 def damaged(folder: Path) -> list[Path]:
-    """The plans of a folder whose bytes are not those that were written; those without a hash are not looked at."""
+    """Returns the plans of a folder whose hash differs; those without a hash are ignored."""
     paths = [path for path in sorted(folder.glob("plan-*.npy")) if path.with_suffix(".json").exists()]
     return [path for path in paths if not _kept(path) and not _without_hash(path)]
 
 
 def _without_hash(path: Path) -> bool:
-    """Whether a plan is of version 0.1, which kept no hash: its account stands alone in the file."""
+    """Returns whether a plan is of version 0.1, without a hash: the file has only its statistics."""
     try:
         return "instances" in read_json(path.with_suffix(".json"))
     except (DataError, OSError, TypeError):
@@ -317,7 +322,7 @@ def _without_hash(path: Path) -> bool:
 
 
 def _kept(path: Path) -> Plan | None:
-    """The plan in a file, every byte of it checked; None where there is none, or it is damaged."""
+    """Reads a plan and checks every byte; None where there is none, or it is damaged."""
     try:
         facts = read_json(path.with_suffix(".json"))
     except (DataError, OSError):

@@ -1,8 +1,8 @@
-"""The documentation inside installed Python packages, as prose: a corpus that every machine with Python has.
+"""The documentation inside installed Python packages as prose: a corpus on every machine with Python.
 
-A module is read as a syntax tree and never imported or run. Its docstrings, the string constants that C extensions
-take their documentation from (`add_docstr`, `add_newdoc`), and .rst and .md files beside them become paragraphs of
-plain sentences: doctests, signatures, tables, formulas and markup go, what explains stays. One module, one document.
+A module is parsed, and never imported or run. Its docstrings, the string constants of C extensions (`add_docstr`,
+`add_newdoc`), and .rst and .md files of the package become paragraphs of plain sentences. Doctests, signatures, tables,
+formulas and markup are removed, and explanations are kept. One module is one document.
 """
 
 import ast
@@ -34,7 +34,7 @@ SHORTEST_CONSTANT = 60  # characters; below, a string constant in such a call or
 
 @dataclass(frozen=True)
 class Passage:
-    """One docstring's prose. `name` is the dotted name of what it documents ("json.decoder.JSONDecoder")."""
+    """One docstring's prose. `name` is the dotted name of the documented object ("json.decoder.JSONDecoder")."""
 
     name: str
     paragraphs: tuple[str, ...]
@@ -42,7 +42,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Module:
-    """One module's documentation: a document. `package` is as the user named it, `name` dotted."""
+    """One module's documentation, which is a document. `package` is the user's name for it; `name` is dotted."""
 
     package: str
     name: str
@@ -50,14 +50,14 @@ class Module:
 
     @property
     def text(self) -> str:
-        """The whole document, paragraphs in the order of the file, an empty line between two."""
+        """The whole document, with paragraphs in the order of the file, separated by empty lines."""
         return "\n\n".join(paragraph for passage in self.passages for paragraph in passage.paragraphs)
 
 
 def modules(package: str) -> Iterator[Module]:
-    """Every module of one installed package (or of `stdlib`) that documents something, ordered by path.
+    """Yields every module of one installed package (or of `stdlib`) with documentation, ordered by path.
 
-    A file that is no Python of this version, or no UTF-8, is passed over. Raises DataError for an unknown package.
+    Files that are not Python of this version, or not UTF-8, are skipped. Raises DataError for an unknown package.
     """
     root = locate(package)
     for path in files(package):
@@ -68,7 +68,7 @@ def modules(package: str) -> Iterator[Module]:
 
 @cache
 def locate(package: str) -> Path:
-    """The folder, or for a package of one file the file, of an installed package. Finds; imports nothing."""
+    """Returns the folder, or for a package of one file the file, of an installed package, without importing it."""
     if package == STDLIB:
         return Path(sysconfig.get_path("stdlib"))
     if package.isidentifier():
@@ -89,7 +89,7 @@ def locate(package: str) -> Path:
 
 
 def files(package: str) -> list[Path]:
-    """The files of a package that may hold documentation, in a fixed order."""
+    """Yields the files of a package that may have documentation, in a fixed order."""
     root = locate(package)
     if root.is_file():
         return [root]
@@ -99,7 +99,7 @@ def files(package: str) -> list[Path]:
 
 
 def read(path: Path, package: str, root: Path) -> Module | None:
-    """One file's documentation, or None when it has none or cannot be read."""
+    """Returns one file's documentation, or None when it has none or cannot be read."""
     inside = path.relative_to(root if root.is_dir() else root.parent).with_suffix("")
     top = () if package == STDLIB or root.is_file() else (root.name,)
     parts = [*top, *inside.parts]
@@ -120,9 +120,9 @@ def read(path: Path, package: str, root: Path) -> Module | None:
 
 
 def docstrings(source: str, module: str, filename: str = "") -> list[tuple[str, str]]:
-    """(dotted name, docstring) of a module and everything in it, in the order of the file.
+    """Yields (dotted name, docstring) of a module and everything in it, in the order of the file.
 
-    Raises SyntaxError, ValueError or RecursionError when `source` is no Python.
+    Raises SyntaxError, ValueError or RecursionError when `source` is not Python.
     """
     found: list[tuple[str, str]] = []
 
@@ -146,7 +146,7 @@ def docstrings(source: str, module: str, filename: str = "") -> list[tuple[str, 
 
 
 def strings(node: ast.AST) -> list[str]:
-    """Every string constant below a node."""
+    """Yields every string constant below a node."""
     return [n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
 
 
@@ -188,12 +188,12 @@ MARKUP = re.compile(r"[`\[*\\{}]")
 
 
 def prose(docstring: str) -> list[str]:
-    """The paragraphs of a docstring (reStructuredText, numpydoc or Google style) that read as sentences."""
+    """Returns the paragraphs of a docstring (reStructuredText, numpydoc or Google style) that are sentences."""
     return [text for text in map(plain, paragraphs(docstring)) if readable(text)]
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
-    """The explaining paragraphs, markup still in: no code, signatures, tables, headings, references."""
+    """Yields the explaining paragraphs, with markup, without code, signatures, tables, headings and references."""
     lines = inspect.cleandoc(docstring.expandtabs()).split("\n")
     paragraph: list[str] = []
     skip_deeper: int | None = None  # indentation of what opened a literal block or a left-out directive
@@ -241,7 +241,7 @@ def paragraphs(docstring: str) -> Iterator[str]:
 
 
 def flush(paragraph: list[str]) -> Iterator[str]:
-    """Hand out the gathered lines as one paragraph and start anew."""
+    """Returns the collected lines as one paragraph and clears them."""
     if paragraph:
         yield " ".join(paragraph)
         paragraph.clear()
@@ -264,7 +264,7 @@ def entry(text: str, *, google: bool, inside: bool) -> tuple[bool, str]:
 
 
 def plain(paragraph: str) -> str:
-    """A paragraph without inline markup."""
+    """Returns a paragraph without inline markup."""
     if MARKUP.search(paragraph) is None:  # most have none; every pattern of INLINE but the last needs one of these
         return PLACEHOLDER.sub("", " ".join(paragraph.split())).strip()
     for pattern, replacement in INLINE:
@@ -273,7 +273,7 @@ def plain(paragraph: str) -> str:
 
 
 def readable(text: str) -> bool:
-    """Whether a paragraph reads as prose: a few words, most of them of letters."""
+    """Returns whether a paragraph is prose: a few words, most of them of letters."""
     words = text.split()
     wordlike = sum(word.strip(".,;:!?()'\"").replace("-", "").replace("'", "").isalpha() for word in words)
     return len(words) >= 4 and wordlike >= 0.7 * len(words)

@@ -1,10 +1,11 @@
-"""Questions about a text whose answers stand in it: SQuAD's JSON, which KorQuAD and KLUE-MRC share, or one a line.
+"""Questions with answers in a context: SQuAD's JSON, which KorQuAD and KLUE-MRC share, or one per line.
 
     {"data": [{"paragraphs": [{"context": ..., "qas": [{"id", "question", "answers": [{"text", "answer_start"}]}]}]}]}
     {"id": ..., "question": ..., "context": ..., "answers": [{"text": ..., "answer_start": ...}]}
 
-An example's texts are (question, context), its label every accepted answer as (text, start), nothing where there is
-none; a start of -1 says that the text does not stand where the file has it. Such a question can be scored, not learnt.
+An example's texts are (question, context). Its label is every accepted answer as (text, start), empty for an
+unanswerable question. A start of -1 means that the text is not at the given position; such a question is scored, but
+not used for training.
 """
 
 import json
@@ -25,9 +26,10 @@ MAX_CONTEXT = 1 << 18  # characters that are read in windows: the longest Wikipe
 
 
 def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Example | InvalidRow]:
-    """The questions of a file or of standard input, in order; `line` counts questions, or lines of JSON lines, from 1.
+    """Yields the questions of a file or of standard input in order; `line` counts questions, or lines of JSON lines,
+    from 1.
 
-    Raises DataError: no such file, not JSON, not of this frame.
+    Raises DataError for a missing file, or another format.
     """
     suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
@@ -90,7 +92,7 @@ def _question(context: Any, qa: Any, number: int) -> Example | InvalidRow:
 
 
 def placed(answers: Any, context: str) -> Answers:
-    """Answers with where they start, checked. Takes a list of objects, or an object of two lists."""
+    """Returns answers with their starts, checked. Takes a list of objects, or an object of two lists."""
     if isinstance(answers, dict):
         answers = [
             {"text": text, "answer_start": start}

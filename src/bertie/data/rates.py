@@ -1,7 +1,7 @@
-"""Mask rates that change over a run: a function of how many sequences were read before, so that any step is a look-up.
+"""Mask rates that change during a run, as a function of the number of sequences read before.
 
-Sequences, not steps, so that a rate does not depend on how a batch is cut, nor on phases with batches of another size:
-at a batch of 256, step 10,000 begins with sequence 2,560,000.
+Sequences, not steps, so that a rate does not depend on the batch size, also in phases: with a batch size of 256, step
+10,000 begins with sequence 2,560,000.
 """
 
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ from bertie.errors import UsageError, nearest
 
 FORMS = ("linear", "steps")
 Rates = float | Mapping[str, Mapping[int | str, float]]
-"""How a config writes one: 0.15, {"linear": {0: 0.3, 2560000: 0.15}}, {"steps": {0: 0.3, 2560000: 0.15}}."""
+"""A rate in a config: 0.15, {"linear": {0: 0.3, 2560000: 0.15}}, {"steps": {0: 0.3, 2560000: 0.15}}."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Rates at some numbers of sequences read; between them on a line, or as the one before. Constant outside."""
+    """Rates at some numbers of sequences; between them linear, or as the previous one. Constant outside."""
 
     points: tuple[tuple[int, float], ...]
     form: str = "steps"
 
     def at(self, sequences: ArrayLike) -> NDArray[np.float64]:
-        """The rate of sequence number n of a run. (B,) -> (B,)"""
+        """Returns the rate of sequence number n of a run. (B,) -> (B,)"""
         where, rates = (np.array(column, np.float64) for column in zip(*self.points, strict=True))
         sequences = np.asarray(sequences, np.float64)
         if self.form == "linear":
@@ -36,7 +36,8 @@ class Rate:
 
 
 def rate_of(value: Rates, name: str) -> Rate:
-    """A rate from a config. Raises UsageError, naming it `name`: no share, an unknown form, sequences that go back."""
+    """Returns a rate from a config. Raises UsageError, with `name`, for a rate out of range, an unknown form or
+    decreasing numbers."""
     if not isinstance(value, Mapping):
         form, points = "steps", {0: value}
     elif len(value) == 1 and isinstance(next(iter(value.values())), Mapping):

@@ -1,4 +1,4 @@
-"""From bytes to whole records: a file is read in blocks that end where a record does, in bounded memory."""
+"""Reads a file in blocks of whole records, in bounded memory."""
 
 import codecs
 import re
@@ -26,9 +26,9 @@ NEVER = re.compile(rb"(?!)")
 
 
 class DroppedRecord(NamedTuple):
-    """A record that is not used: why, in words that many can share, and where.
+    """A dropped record: the reason, in words that many can share, and its position.
 
-    `line` counts from byte `start` of the file, 0: unknown. `excerpt` None: nothing is wrong with the record.
+    `line` counts from byte `start` of the file, 0: unknown. `excerpt` None: the record itself is correct.
     """
 
     reason: str
@@ -40,7 +40,7 @@ class DroppedRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How files are read. format: a row of SOURCES, "" for what name and content tell."""
+    """How files are read. format: a row of SOURCES, or "" for the one inferred from name and content."""
 
     format: str = ""
     text: str = "text"  # field or column
@@ -49,7 +49,8 @@ class ReadOptions:
 
 
 def spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
-    """A file as [path, start, stop] of about UNIT bytes each, cut after a record's end; a compressed one whole."""
+    """Yields a file as [path, start, stop] of about UNIT bytes each, split after a record's end; a compressed one as a
+    whole."""
     size = file_size(path)
     if compression(path) or end is NEVER:
         yield [path, 0, -1], 4 * size if compression(path) else size
@@ -63,7 +64,7 @@ def spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
 
 
 def file_size(path: str) -> int:
-    """Bytes of a file. Raises DataError when it cannot be opened."""
+    """Returns the size of a file in bytes. Raises DataError when it cannot be opened."""
     try:
         size = Path(path).stat().st_size
         with open(path, "rb"):
@@ -74,7 +75,7 @@ def file_size(path: str) -> int:
 
 
 def _next_end(file: IO[bytes], end: re.Pattern[bytes], position: int) -> int:
-    """Where the first record that ends at or after `position` ends, in bytes."""
+    """Returns the end, in bytes, of the first record that ends at or after `position`."""
     position -= 1
     file.seek(position)
     buffer = b""
@@ -87,9 +88,9 @@ def _next_end(file: IO[bytes], end: re.Pattern[bytes], position: int) -> int:
 
 
 def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator[tuple[int, bytes | DroppedRecord]]:
-    """(number of its first line, block of whole records) of a span of a file; lines count from the span's start.
+    """Yields (number of its first line, block of whole records) of a part of a file; lines count from the part's start.
 
-    A document longer than LIMIT is cut at a line end, and counted; a line longer than that is dropped.
+    A document longer than LIMIT is split at a line end, and counted; a longer line is dropped.
     """
     path, start, stop = item
     with opened(path, start, stop) as stream:
@@ -122,7 +123,7 @@ def blocks(item: Item, end: re.Pattern[bytes], counts: Counter[str]) -> Iterator
 
 
 def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
-    """READ bytes at a time. Where reading fails, what was read before comes first."""
+    """Yields READ bytes at a time. Where reading fails, the bytes read before are returned first."""
     gathered, size = list[bytes](), 0
     try:
         while piece := stream.read1(min(READ, 1 << 16)):  # type: ignore[attr-defined]  # of buffered readers
@@ -138,7 +139,7 @@ def _pieces(stream: IO[bytes]) -> Iterator[bytes]:
 
 
 def _last_end(end: re.Pattern[bytes], buffer: bytes) -> int:
-    """Where the last record that ends in `buffer` ends, or 0."""
+    """Returns the end of the last record that ends in `buffer`, or 0."""
     if end is LINE:
         return buffer.rfind(b"\n") + 1
     for start in (max(0, len(buffer) - (1 << 16)), 0):  # nearly always close to the end
@@ -159,7 +160,7 @@ def _without_mark(head: bytes) -> bytes:
 
 
 def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | DroppedRecord:
-    """The text of a record; its encoding is never guessed, but CP949 is named when it reads as that."""
+    """Returns the text of a record. Its encoding is never guessed, but CP949 is named when it can be read as that."""
     try:
         return raw.decode(reading.encoding)
     except UnicodeDecodeError as error:

@@ -1,9 +1,9 @@
-"""Rows of tables: csv, tsv, jsonl, json, parquet, plain lines, standard input; a line or an object each.
+"""Rows of tables: csv, tsv, jsonl, json, parquet, plain lines, standard input.
 
     bytes -> (line, fields by column name), or `InvalidRow` with its line and its reason
 
-Everything but a JSON list streams. What makes a whole file unreadable (another encoding, a cut-off parquet file) is one
-DataError. What fields mean, tables.py says.
+Everything but a JSON list is streamed. What makes a whole file unreadable (another encoding, a truncated parquet file)
+is one DataError. tables.py defines the meaning of fields.
 """
 
 import csv
@@ -29,23 +29,23 @@ Fields = dict[str, Any]  # a text, or (from JSON and parquet) a list; None where
 
 
 class Flat(Fields):
-    """Fields of an object that had numbers or objects in it. source: the object as it was."""
+    """Fields of an object with numbers or objects in it. source: the original object."""
 
     source: Mapping[str, Any]
 
 
 def source_of(fields: Fields) -> Mapping[str, Any]:
-    """What a row held before it was made of texts: numbers as numbers, objects within objects."""
+    """Returns the original content of a row: numbers as numbers, objects within objects."""
     return fields.source if isinstance(fields, Flat) else fields
 
 
 @dataclass(frozen=True)
 class TableFormat:
-    """How a file is to be read; what is empty is recognised by suffix and by column name.
+    """How a file is read. Empty settings are inferred from the extension and the column names.
 
-    text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: rows
-    without a label are invalid, and so are those whose label is `undecided`. keep: each row comes with all it holds
-    (`Example.source`), which takes memory where examples are collected.
+    text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: whether rows
+    without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
+    (`Example.source`), which needs memory where examples are collected.
     """
 
     text: tuple[str, ...] = ()
@@ -60,11 +60,11 @@ class TableFormat:
 
 RECOGNISED = TableFormat()
 OBJECT = re.compile(rb'\s*\{\s*["}]')
-"""How a JSON object begins."""
+"""The beginning of a JSON object."""
 
 
 def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """(line, fields by column name) of every row; a malformed row comes as (line, Bad)."""
+    """Yields (line, fields by column name) of every row; a malformed row is (line, `InvalidRow`)."""
     kind = format.kind or kind_of(path)
     if kind not in FORMATS:
         raise UsageError(f"Unknown table format {kind!r} of {path}. {nearest(kind, FORMATS)}")
@@ -73,10 +73,10 @@ def records(path: Path | str, format: TableFormat) -> Iterator[tuple[int, Fields
 
 
 def kind_of(path: Path | str) -> str:
-    """The format a file's name tells, and where the name tells nothing its first line.
+    """Returns the format of a file from its name, or from its first line.
 
-    Where that begins with a JSON object, each line is one: in standard input, and in .txt and .json files. A .txt whose
-    first line holds a tab is a tsv, as NSMC's and MRPC's are.
+    When this begins with a JSON object, each line is one: in standard input, and in .txt and .json files. A .txt whose
+    first line contains a tab is a tsv, as NSMC's and MRPC's are.
     """
     stdin = str(path) == "-"
     suffix = "" if stdin else Path(path).suffix.lower().removeprefix(".")
@@ -91,7 +91,7 @@ def kind_of(path: Path | str) -> str:
 
 
 def _first_line(path: Path | str) -> bytes:
-    """How a file begins; of standard input what has arrived, which is read again later."""
+    """Returns the beginning of a file; of standard input what has arrived, which is read again later."""
     if str(path) == "-":
         file: Any = standard_input()
         if hasattr(file, "peek"):
@@ -109,7 +109,7 @@ _NO_MORE = "\0no more"
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
-    """Names of columns that are all different: a, a, -> a, a.1."""
+    """Returns unique names of columns: a, a, -> a, a.1."""
     found: dict[str, None] = {}
     for name in names:
         more = (f"{name}.{i}" for i in itertools.count(1))
@@ -125,7 +125,7 @@ def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | I
 
 
 def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """Tab-separated, quoting off: in GLUE and NSMC a quotation mark is text."""
+    """Tab-separated without quoting: in GLUE and NSMC, a quotation mark is text."""
     names = format.columns
     for number, line in decoded(file, format.encoding, where):
         if isinstance(line, InvalidRow):
@@ -139,9 +139,9 @@ def _tsv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
 
 
 def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """Comma-separated with quotation marks (RFC 4180); a quoted field may hold line ends.
+    """Comma-separated with quotation marks (RFC 4180); a quoted field may contain line ends.
 
-    Where a quotation mark is left open, that line is invalid, and the lines it took with it are read again without it.
+    Where a quotation mark is left open, that line is invalid, and the lines after it are read again without it.
     """
     source, again = decoded(file, format.encoding, where), deque[tuple[int, str | InvalidRow]]()
     taken: list[tuple[int, str | InvalidRow]] = []  # the lines of the record that is being read
@@ -184,7 +184,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
 
 
 def _jsonl(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """One JSON object a line."""
+    """One JSON object per line."""
     names: tuple[str, ...] = ()
     for number, line in decoded(file, format.encoding, where):
         if isinstance(line, InvalidRow):
@@ -240,7 +240,7 @@ def _json(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
 
 
 def _ordered(fields: Flat, first: Sequence[str]) -> Fields:
-    """The first object's keys come first, so that the columns found do not depend on what later rows leave out."""
+    """The first object's keys come first, so that the columns do not depend on what later rows omit."""
     if tuple(fields) == first:
         return fields
     found = Flat({name: fields.get(name) for name in (*first, *(name for name in fields if name not in first))})
@@ -278,7 +278,7 @@ def _xlsx(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[in
 
 
 def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[int, Fields | InvalidRow]]:
-    """One text a line; with two text columns, or `columns`, their fields between tabs."""
+    """One text per line; with two text columns, or `columns`, their fields between tabs."""
     names = format.columns or format.text or ("text",)
     for number, line in decoded(file, format.encoding, where):
         if isinstance(line, InvalidRow):
@@ -288,7 +288,8 @@ def _lines(file: IO[bytes], format: TableFormat, where: str) -> Iterator[tuple[i
 
 
 def flat(value: dict[str, Any], within: str = "") -> Flat:
-    """Fields of a JSON or parquet object: {"labels": {"real": 3.5}} is labels.real, "3.5"; lists stay as they are."""
+    """Returns fields of a JSON or parquet object: {"labels": {"real": 3.5}} is labels.real, "3.5"; lists do not
+    change."""
     fields = Flat()
     fields.source = value
     for name, inner in value.items():
@@ -297,7 +298,7 @@ def flat(value: dict[str, Any], within: str = "") -> Flat:
 
 
 def _field(value: Any) -> Any:
-    """A value as a name or a text. True is "true", as JSON writes it; NaN is nothing."""
+    """Returns a value as a name or a text. True is "true", as in JSON; NaN is empty."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

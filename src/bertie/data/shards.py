@@ -1,11 +1,11 @@
-"""Memory-mapped shards: documents of sentences of values, UTF-8 bytes of text or token ids, in one container.
+"""Memory-mapped shards: documents of sentences of values, which are UTF-8 bytes of text or token ids.
 
-    folder/manifest.json               what is inside, and a hash of every mebibyte of every file; written last
-    folder/shard-00000.values          the values of all sentences end to end: uint8 | uint16 | uint32
-    folder/shard-00000.sentences       where in .values each sentence starts, and the end; int64
-    folder/shard-00000.documents       which sentence each document starts with, and the end; int64
+    folder/manifest.json               the content, and a hash of every mebibyte of every file; written last
+    folder/shard-00000.values          the values of all sentences, concatenated: uint8 | uint16 | uint32
+    folder/shard-00000.sentences       the start of each sentence in .values, and the end; int64
+    folder/shard-00000.documents       the first sentence of each document, and the end; int64
 
-All little-endian. Where shards are cut depends on the documents alone, so the same documents give the same bytes.
+All are little-endian. The boundaries of shards depend only on the documents, so the same documents give the same bytes.
 """
 
 import itertools
@@ -35,7 +35,7 @@ DType = Literal["uint8", "uint16", "uint32"]
 
 
 class Shards:
-    """A folder of shards, opened for reading; documents, sentences and values are numbered over all of them."""
+    """A folder of shards, opened for reading. Documents, sentences and values are numbered over all of them."""
 
     def __init__(self, folder: Path, manifest: Mapping[str, Any]) -> None:
         self.folder, self.manifest = folder, manifest
@@ -51,9 +51,9 @@ class Shards:
 
     @classmethod
     def open(cls, folder: str | Path, *, verify: bool = True) -> "Shards":
-        """Open a finished folder; `verify` reads everything once (GB/s) and compares the hashes.
+        """Opens a finished folder; `verify` reads everything once (GB/s) and compares the hashes.
 
-        Raises DataError when it is no shard folder, is unfinished, or is damaged: which file, and where in it.
+        Raises DataError, with the file and the position, when it is another folder, unfinished, or damaged.
         """
         folder = Path(folder)
         manifest = read_manifest(folder)
@@ -64,33 +64,33 @@ class Shards:
 
     @property
     def num_documents(self) -> int:
-        """Documents in all shards."""
+        """The number of documents in all shards."""
         return self._document_starts[-1]
 
     @property
     def num_sentences(self) -> int:
-        """Sentences in all shards."""
+        """The number of sentences in all shards."""
         return self._sentence_starts[-1]
 
     @property
     def num_values(self) -> int:
-        """Tokens, or bytes of text, in all shards."""
+        """The number of tokens, or bytes of text, in all shards."""
         return self._value_starts[-1]
 
     def document(self, i: int) -> range:
-        """The numbers of the sentences of document `i`."""
+        """Returns the numbers of the sentences of document `i`."""
         shard, inside = self._place(self._document_starts, i)
         bounds, first = self._documents[shard], self._sentence_starts[shard]
         return range(first + int(bounds[inside]), first + int(bounds[inside + 1]))
 
     def sentence(self, j: int) -> Array:
-        """The values of sentence `j`, (length,), a view of the file."""
+        """Returns the values of sentence `j`, (length,), a view of the file."""
         shard, inside = self._place(self._sentence_starts, j)
         bounds = self._sentences[shard]
         return self._values[shard][bounds[inside] : bounds[inside + 1]]
 
     def span(self, start: int, stop: int) -> Array:
-        """Values [start, stop), counted over all shards; a view of the file as long as they lie in one shard."""
+        """Returns values [start, stop), counted over all shards; a view of the file when they are in one shard."""
         if start >= stop:
             return np.empty(0, self.dtype)
         shard = bisect_right(self._value_starts, start) - 1
@@ -102,13 +102,13 @@ class Shards:
         return np.concatenate([self._values[shard][start - first :], self.span(end, stop)])
 
     def values(self, sentence_start: int, sentence_stop: int) -> Array:
-        """The values of sentences [sentence_start, sentence_stop), end to end."""
+        """Returns the concatenated values of sentences [sentence_start, sentence_stop)."""
         if sentence_start >= sentence_stop:
             return np.empty(0, self.dtype)
         return self.span(self._offset(sentence_start), self._offset(sentence_stop))
 
     def sentence_lengths(self) -> NDArray[np.int32]:
-        """Values of every sentence, (num_sentences,)."""
+        """The number of values of every sentence, (num_sentences,)."""
         lengths = np.empty(self.num_sentences, np.int32)  # no sentence is longer than records.LIMIT, 16 MiB
         for bounds, first in zip(self._sentences, self._sentence_starts, strict=False):
             np.subtract(bounds[1:], bounds[:-1], out=lengths[first : first + len(bounds) - 1], casting="same_kind")
@@ -142,10 +142,10 @@ class Shards:
 
 
 class ShardWriter:
-    """Writes documents into shards; nothing counts until `finish` has written the manifest.
+    """Writes documents into shards, which are valid after `finish` has written the manifest.
 
-    Use as a context manager: left by an exception, the unfinished shard is removed. Raises Stopped (exit 75) when the
-    disk is full.
+    It is a context manager: after an exception, the unfinished shard is removed. Raises Stopped (exit 75) when the disk
+    is full.
     """
 
     def __init__(self, folder: str | Path, dtype: DType | np.dtype[Any], *, shard_values: int = SHARD) -> None:
@@ -156,14 +156,14 @@ class ShardWriter:
         self._filled = self._sentences = self._documents = 0  # of the open shard
 
     def add(self, sentences: Sequence[bytes | ArrayLike]) -> None:
-        """Append one document: its sentences, each UTF-8 bytes or token ids. Empty documents are left out."""
+        """Appends one document: its sentences, each UTF-8 bytes or token ids. Empty documents are skipped."""
         arrays = [np.frombuffer(s, np.uint8) if isinstance(s, bytes) else np.asarray(s, self.dtype) for s in sentences]
         if arrays:
             bounds = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
             self.extend(np.concatenate(arrays), bounds, np.array([0, len(arrays)]))
 
     def extend(self, values: Array, sentences: Int64, documents: Int64) -> None:
-        """Append many documents at once, as arrays.
+        """Appends many documents at once, as arrays.
 
         values (V,); sentences (M + 1,): bounds into the values; documents (D + 1,): bounds into the sentences.
         """
@@ -180,9 +180,9 @@ class ShardWriter:
                 self._close_shard()
 
     def finish(self, **facts: Any) -> Shards:
-        """Close the last shard, remove shards an earlier attempt left over, write the manifest, open the result.
+        """Closes the last shard, removes old shards of an earlier attempt, writes the manifest, and opens the result.
 
-        `facts` (JSON values) go into the manifest beside the counts.
+        `facts` (JSON values) are added to the manifest.
         """
         if self._files or not self._shards:
             self._append(np.empty(0, self.dtype), np.empty(0, np.int64), np.empty(0, np.int64))
@@ -214,7 +214,7 @@ class ShardWriter:
         self._files = {}
 
     def _append(self, values: Array, sentence_ends: Int64, document_ends: Int64) -> None:
-        """To the open shard; the ends count from the start of `values`."""
+        """Writes to the open shard; the ends count from the start of `values`."""
         if not self._files:
             name = f"shard-{len(self._shards):05d}"
             self._files = {kind: _HashedFile(self.folder / f"{name}.{kind}") for kind in KINDS}
@@ -243,7 +243,7 @@ class ShardWriter:
 
 
 class _HashedFile:
-    """A file written under a temporary name and hashed on the way, block by block."""
+    """A file that is written under a temporary name and hashed block by block."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.temporary = path, path.with_name(f".{path.name}.tmp")
@@ -269,7 +269,7 @@ class _HashedFile:
                 self._hash.reset()
 
     def close(self) -> dict[str, Any]:
-        """Put the file in its place; its size and hashes, for the manifest."""
+        """Renames the file to its final name, and returns its size and hashes for the manifest."""
         try:
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -287,14 +287,14 @@ class _HashedFile:
 
 
 def decode(values: Array, bounds: Int64) -> list[str]:
-    """The texts between these bounds of UTF-8 bytes."""
+    """Returns the texts between these bounds of UTF-8 bytes."""
     start = int(bounds[0])
     data = values[start : bounds[-1]].tobytes()
     return [data[a:b].decode() for a, b in itertools.pairwise((bounds - start).tolist())]
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of a shard folder, checked for being whole and of this format. Raises DataError."""
+    """Returns the manifest of a shard folder after checking it. Raises DataError."""
     path = folder / "manifest.json"
     if not path.exists():
         if not folder.is_dir():
@@ -316,7 +316,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
-    """Raise DataError unless the file has the bytes the manifest says."""
+    """Raises DataError unless the file has the bytes in the manifest."""
     again = "Restore it from a copy, or make the folder again."
     if not path.exists():
         raise DataError(f"{path} is missing. {again}")
@@ -334,7 +334,7 @@ def _check(path: Path, row: Mapping[str, Any], *, verify: bool) -> None:
 
 
 def _fingerprint(dtype: str, shards: Iterable[Mapping[str, Any]]) -> str:
-    """Hash of all that the shards hold."""
+    """Returns a hash of the content of all shards."""
     digest = xxhash.xxh3_128(dtype.encode())
     for shard in shards:
         for kind in KINDS:

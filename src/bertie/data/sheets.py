@@ -23,9 +23,9 @@ def _openpyxl() -> Any:
 
 
 def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]]]:
-    """(number from 1, values) of the rows of a workbook's first worksheet; of empty rows at its end, none.
+    """Yields (number from 1, values) of the rows of a workbook's first worksheet, without empty rows at its end.
 
-    A formula comes as the value that Excel computed last. Raises DataError: no workbook; UsageError: no openpyxl.
+    A formula is the value that Excel computed last. Raises DataError for another file, UsageError without openpyxl.
     """
     openpyxl, empty = _openpyxl(), list[tuple[int, Sequence[Any]]]()
     seekable = file if file.seekable() else io.BytesIO(file.read())
@@ -48,7 +48,7 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
 
 
 def _plain(value: Any) -> bool:
-    """Whether a cell can hold a value as it is: a number, a date without a time zone, nothing."""
+    """Returns whether a cell can store a value directly: a number, a date without a time zone, nothing."""
     if isinstance(value, (date, time)):
         return getattr(value, "tzinfo", None) is None and (isinstance(value, time) or value.year >= 1900)
     return value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 10**15)
@@ -56,14 +56,14 @@ def _plain(value: Any) -> bool:
 
 @contextmanager
 def new_sheet(out: IO[bytes]) -> Iterator["Sheet"]:
-    """A workbook of one worksheet that is written to `out` when the block ends."""
+    """Context with a workbook of one worksheet, which is written to `out` at the end."""
     sheet = Sheet()
     yield sheet
     sheet.book.save(out)
 
 
 class Sheet:
-    """Rows appended to a new worksheet. cut: the cells that were longer than Excel takes."""
+    """Rows of a new worksheet. cut: the number of truncated cells."""
 
     def __init__(self) -> None:
         openpyxl = _openpyxl()
@@ -76,7 +76,7 @@ class Sheet:
         self.rows = self.cut = 0
 
     def append(self, values: Sequence[Any]) -> None:
-        """Write a row. Texts are texts, also those that begin like a formula. Raises DataError beyond Excel's rows."""
+        """Appends a row. Texts are texts, also when they begin like a formula. Raises DataError beyond Excel's rows."""
         self.rows += 1
         if self.rows > ROWS:
             raise DataError(f"A worksheet has at most {ROWS:,} rows. Write .csv or .parquet instead.")

@@ -1,9 +1,9 @@
-"""Where documents come from: files of every format, and sources of their own such as the documentation of packages.
+"""Sources of documents: files of all formats, and others such as the documentation of packages.
 
-    inputs -> items, of about UNIT bytes -> units of work -> documents (str), or DroppedRecord with where and why
+    inputs -> items, of about UNIT bytes -> units of work -> documents (str), or DroppedRecord with its reason
 
-How inputs are cut into units depends on the inputs alone, never on who does the work. Everything streams; a record
-that cannot be read never stops the reading. A new kind of source is one row of SOURCES.
+The units depend only on the inputs, never on the workers. Everything is streamed, and a damaged record never stops the
+reader. A new kind of source is one row of SOURCES.
 """
 
 import codecs
@@ -30,9 +30,9 @@ from bertie.registry import Registry
 class Source:
     """A kind of source. plan: name -> its items, each with its size in bytes; read: the documents of an item.
 
-    `read` also counts, under a few words, what it removed or cut inside documents it does yield. `spans`: items are
-    [path, start byte, stop byte], and lines of what is dropped count from the start. A `scheme` is asked for by name
-    ("python:numpy"), anything else is a file.
+    `read` also counts, under a short name, what it removed or split inside documents. `spans`: whether items are [path,
+    start byte, stop byte], and lines of dropped records count from the start. A `scheme` is requested by name
+    ("python:numpy"); everything else is a file.
     """
 
     plan: Callable[[str, ReadOptions], Iterable[tuple[Item, int]]]
@@ -50,9 +50,9 @@ class Unit(NamedTuple):
 
 
 def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], list[str]]:
-    """The units of all inputs (files, folders, globs, "name:..."), in order, and the files of folders passed over.
+    """Returns the units of all inputs (files, folders, globs, "name:..."), in order, and the skipped files of folders.
 
-    Raises DataError for what is missing or empty, UsageError for a format or encoding nobody knows.
+    Raises DataError for missing or empty inputs, UsageError for an unknown format or encoding.
     """
     if reading.format and reading.format not in SOURCES:
         raise UsageError(f"Unknown format {reading.format!r}. {nearest(reading.format, SOURCES)}")
@@ -73,7 +73,7 @@ def plan(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[Unit], list[
 
 
 def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
-    """The documents of a unit. A damaged item costs what is left of it, and is said."""
+    """Yields the documents of a unit. The rest of a damaged item is reported as dropped."""
     source = SOURCES[unit.source]
     for item in unit.items:
         try:
@@ -119,7 +119,7 @@ SUFFIXES = {
 
 
 def expand(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[str], list[str]]:
-    """Every file (or "name:...") the inputs stand for, each once; and the files in folders of no known format."""
+    """Returns every file (or "name:...") of the inputs once, and the files of unknown format in folders."""
     names: dict[str, None] = {}
     passed_over = []
     for name in inputs:
@@ -145,7 +145,7 @@ def expand(inputs: Iterable[str], reading: ReadOptions) -> tuple[list[str], list
 
 
 def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
-    """The row of SOURCES that reads `name`, and what it is to be given. Raises UsageError when nothing tells."""
+    """Returns the row of SOURCES that reads `name`, and its argument. Raises UsageError for an unknown format."""
     scheme, colon, rest = name.partition(":")
     if colon and scheme in SOURCES and SOURCES[scheme].scheme:
         return scheme, rest
@@ -171,7 +171,7 @@ def kind_of(name: str, reading: ReadOptions) -> tuple[str, str]:
 
 
 def _suffix(path: Path) -> str:
-    """The suffix that tells the format: "jsonl" of a.jsonl.gz; a name like wiki_00 has none."""
+    """Returns the extension of the format: "jsonl" of a.jsonl.gz; a name like wiki_00 has none."""
     return (path.with_suffix("") if compression(path) else path).suffix.lower().removeprefix(".")
 
 
@@ -187,7 +187,7 @@ def _hint(name: str) -> str:
 
 
 def spool(folder: Path) -> Path:
-    """Standard input as a file in `folder`, so that it can be cut into units like any other."""
+    """Copies standard input to a file in `folder`, so that it can be split into units."""
     path = folder / "standard-input"
     with atomic_write(path) as file:
         while piece := sys.stdin.buffer.read(READ):

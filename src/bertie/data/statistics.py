@@ -1,4 +1,4 @@
-"""What a corpus is made of, in numbers that add up: of parts, and less what was removed from them."""
+"""Statistics of a corpus as numbers that can be added and subtracted."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -39,12 +39,12 @@ class Statistics:
 
     @classmethod
     def zero(cls) -> "Statistics":
-        """Of nothing."""
+        """Returns the statistics of no text."""
         return cls(0, 0, np.zeros(LONGEST + 1, np.int64), np.zeros(len(_LETTERS), np.int64))
 
     @classmethod
     def of(cls, values: NDArray[np.uint8], sentences: Int64) -> "Statistics":
-        """Of UTF-8 text (V,) whose sentences, none empty, have the bounds (M + 1,)."""
+        """Returns the statistics of UTF-8 text (V,) whose sentences, none empty, have the bounds (M + 1,)."""
         if len(sentences) < 2:
             return cls.zero()
         spaces = np.diff(np.searchsorted(np.flatnonzero(values == 0x20), sentences))
@@ -69,7 +69,7 @@ class Statistics:
         return self.characters, self.words, self.lengths, self.scripts
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Returns JSON values."""
         return {
             "characters": self.characters,
             "words": self.words,
@@ -79,14 +79,14 @@ class Statistics:
 
     @classmethod
     def from_dict(cls, tree: dict[str, Any]) -> "Statistics":
-        """From `to_dict`'s values."""
+        """Returns statistics from `to_dict`'s values."""
         scripts = [tree["scripts"].get(name, 0) for name in _LETTERS]
         return cls(tree["characters"], tree["words"], np.array(tree["lengths"]), np.array(scripts))
 
 
 @cache
 def _script_of() -> NDArray[np.uint8]:
-    """Code point -> 1 + its place in _LETTERS, 0 when it is no letter."""
+    """Code point -> 1 + its index in _LETTERS, 0 when it is not a letter."""
     table = np.zeros(0x110000, np.uint8)
     for number, ranges in enumerate([*SCRIPTS.values(), _OTHER_LETTERS], 1):
         for start, stop in ranges:
@@ -96,6 +96,6 @@ def _script_of() -> NDArray[np.uint8]:
 
 
 def quantiles(histogram: Int64, shares: tuple[float, ...]) -> list[int]:
-    """The values below which these shares of a histogram over 0, 1, 2 ... lie."""
+    """Returns the quantiles of a histogram over 0, 1, 2 ..."""
     total = np.cumsum(histogram)
     return [int(np.searchsorted(total, share * total[-1])) for share in shares]

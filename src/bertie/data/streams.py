@@ -1,4 +1,4 @@
-"""Files as streams of bytes: plain, a part of a plain one, or decompressed on the way, guarded against bombs."""
+"""Files as streams of bytes: plain, a part of a plain one, or decompressed, with protection against bombs."""
 
 import bz2
 import gzip
@@ -20,7 +20,7 @@ BOMB_BYTES = 64 << 20  # below, an unusual ratio does no harm
 
 
 class Unreadable(Exception):
-    """What is left of a file cannot be read; the message says why."""
+    """The rest of a file cannot be read, with the reason as message."""
 
 
 # What reading a damaged file raises, by the way it is damaged and compressed.
@@ -28,25 +28,26 @@ FAILURES = (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class Stream(Protocol):
-    """What is read from."""
+    """Protocol of a readable stream."""
 
     def read(self, size: int, /) -> bytes:
-        """At most `size` bytes; none at the end."""
+        """Returns at most `size` bytes; none at the end."""
         ...
 
 
 def compression(path: str | Path) -> str:
-    """How a file is compressed, by its name; "" for a plain one."""
+    """Returns the compression of a file from its name; "" for a plain one."""
     suffix = Path(path).suffix.lower().removeprefix(".")
     return suffix if suffix in COMPRESSIONS else ""
 
 
 @contextmanager
 def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
-    """A file's bytes, decompressed by its suffix; of a plain one only [start, stop) when stop is not -1.
+    """Context with a file's bytes, decompressed by its extension; of a plain one only [start, stop) when stop is not
+    -1.
 
-    Reading raises one of FAILURES where the file is damaged or cut short.
-    `seekable` decompresses into a temporary file first.
+    Reading raises one of FAILURES where the file is damaged or truncated. `seekable` first decompresses into a
+    temporary file.
     """
     with open(path, "rb") as file:
         kind = compression(path)
@@ -89,7 +90,7 @@ class _Part(io.RawIOBase):
 
 
 class _Guarded(io.RawIOBase):
-    """A decompressed stream that stops when it has grown beyond all proportion to what was read for it."""
+    """A decompressed stream that fails when it is out of proportion to the compressed bytes."""
 
     def __init__(self, file: IO[bytes], stream: Stream) -> None:
         self._file, self._stream, self._bytes = file, stream, 0
@@ -107,7 +108,7 @@ class _Guarded(io.RawIOBase):
 
 
 class _Zstandard:
-    """Frames of zstd end to end. The library's own reader takes a file cut short for its end."""
+    """Consecutive frames of zstd. The library's own reader accepts a truncated file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._out = file, io.BytesIO()

@@ -1,4 +1,4 @@
-"""Labelled and unlabelled examples from tables.
+"""Labeled and unlabeled examples from tables.
 
     bytes -> fields by column name (rows.py) -> Example, or `InvalidRow` with its line and its reason
 
@@ -51,11 +51,15 @@ MAX_TEXT = 1 << 22  # characters of a text that is to be answered: what its piec
 
 @dataclass(frozen=True)
 class Example:
-    """One text or several that belong together, and the label when known: its name, or what else a task tells.
+    """One text or several, and their label, if it is known.
 
-    `line` is where its row ends, from 1; `id` its name in the file, where it has one. group: what it belongs to with
-    others, where that is said; else the task decides (`Reader.group`). source: the whole row as it came, by column,
-    where the reader was asked to keep it.
+    Attributes:
+        texts: The texts.
+        label: The label, in the type of the task.
+        line: The last line of its row, from 1.
+        id: Its name in the file, if it has one.
+        group: The group of examples that must not be separated. None: the task decides (`Reader.group`).
+        source: The whole row by column, when the reader keeps it.
     """
 
     texts: tuple[str, ...]
@@ -68,7 +72,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns hold the text (one, or two for a pair) and the label (None: the rows have none); the choices."""
+    """The columns of the text (one, or two for a pair), of the label (None: the rows have none), and of choices."""
 
     text: tuple[str, ...]
     label: str | None
@@ -86,7 +90,7 @@ class Columns:
 
 @dataclass
 class SkipReport:
-    """What was left out of a table, by reason, with the first lines of each."""
+    """The skipped rows of a table, by reason, with the first lines of each."""
 
     rows: int = 0
     lines: dict[str, list[int]] = field(default_factory=dict)
@@ -95,7 +99,7 @@ class SkipReport:
     SHOWN = 5
 
     def add(self, bad: InvalidRow) -> None:
-        """Count one row that was left out."""
+        """Counts one skipped row."""
         self.counts[bad.reason] = self.counts.get(bad.reason, 0) + 1
         shown = self.lines.setdefault(bad.reason, [])
         if len(shown) < self.SHOWN:
@@ -103,7 +107,7 @@ class SkipReport:
 
     @property
     def total(self) -> int:
-        """Rows left out, all reasons together."""
+        """The number of skipped rows."""
         return sum(self.counts.values())
 
     def __str__(self) -> str:
@@ -115,12 +119,12 @@ class SkipReport:
 
 
 def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], SkipReport]:
-    """All examples of a file, and what was left out. Raises DataError when none is left."""
+    """Returns all examples of a file, and the skipped rows. Raises DataError without examples."""
     return collect(stream(path, format), str(path))
 
 
 def collect(rows: Iterable[Example | InvalidRow], where: str) -> tuple[list[Example], SkipReport]:
-    """Examples apart from what was left out. Raises DataError, naming `where`, when no example is left."""
+    """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
     skipped, examples = SkipReport(), []
     for row in rows:
         skipped.rows += 1
@@ -141,10 +145,11 @@ def stream(
     find: "FindColumns | None" = None,
     make: "MakeExample | None" = None,
 ) -> Iterator[Example | InvalidRow]:
-    """The rows of a file, or of standard input ("-"), in order. `on_columns` is told which columns are read.
+    """Yields the rows of a file, or of standard input ("-"), in order. `on_columns` is called with the columns.
 
-    find: chooses the columns, by default `find_columns`; make: an example of a row's fields, by default `example`.
-    Raises DataError: no such file, unknown columns, another encoding, a damaged parquet file; UsageError: unknown kind.
+    find: chooses the columns, by default `find_columns`; make: makes an example from a row's fields, by default
+    `example`. Raises DataError for a missing file, unknown columns, another encoding or a damaged file; UsageError for
+    an unknown kind.
     """
     columns: Columns | None = None
     for line, fields in records(path, format):
@@ -162,7 +167,7 @@ def stream(
 
 
 def example(fields: Fields, columns: Columns, line: int = 0) -> Example | InvalidRow:
-    """One row's example. A text of white space alone is empty; a missing field is not the same as an empty one."""
+    """Returns one row's example. A text of white space is empty; a missing field differs from an empty one."""
     texts = []
     for name in columns.text:
         value = fields.get(name)
@@ -180,7 +185,7 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Invali
 
 
 def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Columns:
-    """The columns to read: those the user named, else those recognised. Raises DataError naming what there is."""
+    """Returns the columns to read: those of the user, or recognized ones. Raises DataError with the available names."""
     for name in (*format.text, *((format.label,) if format.label else ())):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")

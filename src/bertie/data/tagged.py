@@ -1,12 +1,12 @@
-"""Sentences whose words have tags, from the files their publishers write.
+"""Sentences with a tag for each word, in their published formats.
 
-    conll       a word a line, its tag in the last column that has tags; CoNLL-2000, CoNLL-2003, WNUT-17
-    conllu      Universal Dependencies: ten columns, the text itself known; the tag is the upos, or the xpos
-    klue        a character a line, comments begin with "##"; KLUE-NER
-    jsonl       {"tokens": [...], "tags": [...]}; to be tagged also {"text": ...}
+    conll       a word per line, its tag in the last column that has tags; CoNLL-2000, CoNLL-2003, WNUT-17
+    conllu      Universal Dependencies: ten columns, with the text; the tag is the upos, or the xpos
+    klue        a character per line, comments begin with "##"; KLUE-NER
+    jsonl       {"tokens": [...], "tags": [...]}; for prediction also {"text": ...}
 
-An empty line ends a sentence. An example's text is the sentence as it was written, or its words with spaces between;
-`spans` are the characters of each word, its label the words' tags.
+An empty line ends a sentence. An example's text is the original sentence, or its words separated by spaces. `spans` are
+the characters of each word, and its label is the words' tags.
 """
 
 import itertools
@@ -29,16 +29,16 @@ NUMBER = re.compile(r"\d{1,9}([-.]\d{1,9})?")  # of a word in a sentence; 3-4: w
 
 @dataclass(frozen=True)
 class TaggedExample(Example):
-    """An example of one text cut into words: the characters from spans[i][0] to spans[i][1] are word i."""
+    """An example of one text with words: the characters from spans[i][0] to spans[i][1] are word i."""
 
     spans: tuple[Span, ...] = ()
 
 
 def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | InvalidRow]:
-    """The sentences of a file in order; `line` is where one begins. A damaged one comes as `InvalidRow`.
+    """Yields the sentences of a file in order; `line` is where one begins. A damaged one is an `InvalidRow`.
 
-    format.kind: one of FORMATS, by default by the name: .conllu, .jsonl, else conll. format.label: the tag's column,
-    by number from 1, or upos, xpos; by default as above. Raises DataError: no such file, no column with tags.
+    format.kind: one of FORMATS, by default by the name: .conllu, .jsonl, else conll. format.label: the tag column, by
+    number from 1, or upos, xpos; by default as above. Raises DataError for a missing file, or no column with tags.
     """
     kind = format.kind or {".conllu": "conllu", ".jsonl": "jsonl"}.get(Path(path).suffix.lower(), "conll")
     if kind not in FORMATS:
@@ -48,7 +48,7 @@ def sentences(path: Path | str, format: TableFormat) -> Iterator[Example | Inval
 
 
 def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> Iterator[Lines | InvalidRow]:
-    """Lines between empty ones, comments left out; a block with a line that cannot be decoded is Bad."""
+    """Yields lines between empty ones, without comments; a block with an undecodable line is an `InvalidRow`."""
     lines: Lines = []
     bad: InvalidRow | None = None
     for number, line in itertools.chain(decoded(file, encoding, where), [(0, "")]):
@@ -64,7 +64,7 @@ def blocks(file: IO[bytes], encoding: str, where: str, *, comment: str = "") -> 
 
 
 def spaced(words: Sequence[str], tags: Sequence[Any], line: int, spaces: Sequence[bool] | None = None) -> TaggedExample:
-    """The example of some words with a space after each, or where `spaces` says so."""
+    """Returns the example of some words with a space after each, or after those in `spaces`."""
     text, spans = "", []
     for i, word in enumerate(words):
         spans.append((len(text), len(text) + len(word)))
@@ -97,7 +97,7 @@ def _conll(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Example
 
 
 def _tag_column(rows: list[list[str]], where: str) -> int:
-    """The last column that holds tags in every line of the first sentence."""
+    """Returns the last column that has tags in every line of the first sentence."""
     width = min(map(len, rows))
     for column in range(width - 1, 0, -1):
         if all(TAG.fullmatch(row[column].strip()) for row in rows):
@@ -125,7 +125,7 @@ def _conllu(file: IO[bytes], format: TableFormat, where: str) -> Iterator[Exampl
 
 
 def ud_words(rows: list[list[str]]) -> tuple[list[list[str]], list[bool]]:
-    """Those rows of a sentence in ten columns that are words, and whether a space follows each."""
+    """Returns the rows of a sentence in ten columns that are words, and whether a space follows each."""
     words, spaces, until, space = [], [], 0, True
     for row in rows:
         after = "SpaceAfter=No" not in row[9].split("|")

@@ -19,11 +19,11 @@ from bertie.text.tokenizer import Tokenizer
 
 
 def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine: str = "processes") -> Shards:
-    """The token ids of a corpus, from folder/tokens-<tokenizer>/, made there first when they are not yet.
+    """Returns the token ids of a corpus, from folder/tokens-<tokenizer>/, where they are stored when they are missing.
 
-    Those of a corpus that may not be written to are made in the user's cache, which is said. The bytes do not depend
-    on `workers` or `engine` (a row of executors.ENGINES); an interrupted call is gone on with.
-    Raises DataError when the corpus or the ids are damaged, Stopped (exit 75) when the disk is full.
+    Those of a read-only corpus are stored in the user's cache, with a message. The bytes do not depend on `workers` and
+    `engine` (a row of executors.ENGINES), and an interrupted call is resumed. Raises DataError when the corpus or the
+    ids are damaged, Stopped (exit 75) when the disk is full.
     """
     folder = Path(folder)
     text = Shards.open(folder)
@@ -67,14 +67,14 @@ def encode(folder: str | Path, tokenizer: Tokenizer, *, workers: int = 1, engine
 
 
 def home(text: Shards, tokenizer: str) -> Path:
-    """The folder for a corpus' token ids, by the fingerprint of the tokenizer."""
+    """Returns the folder of a corpus's token ids, by the fingerprint of the tokenizer."""
     return home_of(f"tokens-{tokenizer[:12]}", text.folder, text.fingerprint[:16])
 
 
 def encode_documents(
     number: int, folder: str, work: str, corpus: str, tokenizer: str, place: tuple[int, int, int], size: int
 ) -> dict[str, Any]:
-    """Encode documents [start, stop) of a shard into a part file; how many ids are the unknown one."""
+    """Encodes documents [start, stop) of a shard into a part file, and returns the number of unknown tokens."""
     shard, start, stop = place
     values, sentences, documents = _text(folder, corpus)[shard]
     bounds = documents[start : stop + 1]
@@ -104,7 +104,7 @@ def _text(folder: str, fingerprint: str) -> list[tuple[Array, Int64, Int64]]:
 
 
 def _places(text: Shards) -> Iterator[tuple[tuple[int, int, int], int]]:
-    """(shard, its first document, the one after the last), of about UNIT bytes each, and the bytes."""
+    """Yields (shard, its first document, the one after the last), of about UNIT bytes each, and the bytes."""
     for shard, (_, sentences, documents) in enumerate(text):
         ends = sentences[documents]
         start = 0
