@@ -1,10 +1,17 @@
 """The files for production: they parse, keep to safe settings, and name commands that exist."""
 
 import json
+import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
+import sys
+import time
+import urllib.request
+import venv
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +56,49 @@ def test_the_image():
     check_command(command[1:])
     assert told["EXPOSE"] == command[command.index("--port") + 1]
     compile(json.loads(told["HEALTHCHECK"].partition("CMD ")[2])[2], "healthcheck", "exec")
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_image_work_in_an_empty_environment(tmp_path):
+    """The wheel with its static files, the entry point on a model, the health check. Dependencies are shared."""
+    from serving import make_models
+
+    model = make_models(tmp_path / "models")["sequence"]
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*command: object) -> None:
+        subprocess.run(list(map(str, command)), cwd=tmp_path, env=environment, check=True, timeout=300)
+
+    run(*pip, "wheel", DEPLOY.parent, "--no-deps", "--quiet", "--wheel-dir", "dist")
+    (wheel,) = (tmp_path / "dist").glob("bertie-*.whl")
+    venv.create(tmp_path / "empty", with_pip=False)
+    run(*pip, "--python", tmp_path / "empty/bin/python", "install", "--quiet", "--no-deps", wheel)
+    (site,) = (tmp_path / "empty/lib").glob("python*/site-packages")
+    shared = next(path for path in map(Path, sys.path) if (path / "torch").is_dir())
+    (site / "shared.pth").write_text(f"{shared}\n")
+    told = dict(instructions()[-9:])
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    entry = [word.replace("0.0.0.0", "127.0.0.1").replace("3000", str(port)) for word in json.loads(told["ENTRYPOINT"])]
+    check = json.loads(told["HEALTHCHECK"].partition("CMD ")[2])[2].replace("3000", str(port))
+    server = subprocess.Popen([tmp_path / "empty/bin/bertie", *entry[1:], model], cwd=tmp_path, env=environment)
+    try:
+        done = None
+        for _ in range(120):
+            time.sleep(0.5)
+            done = subprocess.run([sys.executable, "-c", check], capture_output=True, check=False)
+            if done.returncode == 0:
+                break
+        assert done is not None
+        assert done.returncode == 0
+        page = urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).read()
+        assert b"page.js" in page
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(20) == 0
+    finally:
+        server.kill()
 
 
 def test_compose():

@@ -94,6 +94,25 @@ def test_the_oldest_goes_first_with_its_like():
     assert worker.batches[2] == [50]
 
 
+def test_a_long_request_does_not_hold_up_short_ones():
+    async def go():
+        worker = Echo(delay_s=0.01)
+        batcher = Batcher([worker], max_tokens=16, report=lambda *told: None)
+        order = []
+
+        async def ask(name, ids):
+            await batcher.run(ids, ("cls",))
+            order.append(name)
+
+        long = asyncio.ensure_future(ask("long", some_ids([16] * 20)))
+        await asyncio.sleep(0.015)
+        await asyncio.gather(long, *(ask("short", some_ids([4])) for _ in range(3)))
+        await batcher.kill()
+        return order
+
+    assert asyncio.run(go()) == ["short"] * 3 + ["long"]
+
+
 def test_one_bad_request_fails_alone():
     worker = Echo(fails=lambda lengths: BatchFailed("no") if 5 in lengths else None)
     found = run(some_ids([4]), some_ids([5]), some_ids([6]), worker=worker)
@@ -230,6 +249,14 @@ def test_more_tokens_than_there_is_room_for_at_all(folders):
     with live({"m": folders["tagging"]}, max_queued_tokens=100) as server:
         assert server.post("/ner", {"inputs": "a " * 500}).status_code == 413
         assert server.post("/ner", {"inputs": "a " * 20}).status_code == 200
+
+
+def test_large_answers_are_counted(folders):
+    with live({"m": folders["embed"]}, max_held_bytes=60_000) as server:
+        assert server.post("/embed_all", {"inputs": "a b c"}).status_code == 200
+        assert server.post("/embed_all", {"inputs": ["a " * 40] * 8}).status_code == 413
+        assert server.post("/tokenize", {"inputs": "a" * 100_001}).status_code == 413
+        assert server.fleet.admission.content.used == 0
 
 
 def test_ten_times_what_it_can_do(folders):

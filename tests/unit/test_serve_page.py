@@ -193,6 +193,13 @@ def test_nothing_comes_from_elsewhere(page, server):
     assert all(name.startswith(server.url) for name in found)
 
 
+def test_the_list_of_routes(browser, server):
+    browser.get(server.url + "/docs")
+    until(lambda: len(browser.find_elements("css selector", ".opblock, tr")) > 15)
+    shot(browser, "docs")
+    assert complaints(browser) == []
+
+
 def test_a_server_with_a_key_asks_for_it(browser, server):
     with live({"m": server.options.models["sequence"]}, keys=("secret",)) as locked:
         browser.get(locked.url + "/")

@@ -1,5 +1,6 @@
 """`bertie serve` as a process: signals, reloads, workers that are killed, and what it says when it cannot begin."""
 
+import asyncio
 import json
 import os
 import re
@@ -153,6 +154,26 @@ def test_a_life(folders, tmp_path):
 
 
 @pytest.mark.slow
+def test_ten_times_more_than_it_can_do(folders, tmp_path):
+    """Open loop for five seconds: what is admitted is answered, the rest is refused, and nothing is left behind."""
+    from bertie.bench.serve import closed_loop, open_loop, request_of
+
+    options = ("--threads", "1", "--max-concurrent", "256", "--no-access-log")
+    with Process(tmp_path / "log", f"m={folders['embed']}", *options) as server:
+        port = int(server.url.rpartition(":")[2])
+        request = request_of("/embed", "").replace(
+            b'{"inputs": ""}', json.dumps({"inputs": ["ab " * 40] * 32}).encode()
+        )
+        head, _, body = request.partition(b"\r\n\r\n")
+        request = re.sub(rb"Content-Length: \d+", b"Content-Length: %d" % len(body), head) + b"\r\n\r\n" + body
+        capacity = asyncio.run(closed_loop(port, [request], 2.0))
+        found = asyncio.run(open_loop(port, [request], min(10 * capacity, 1500), 5.0, 0))
+        assert found.failed == 0
+        assert len(found.refused) > len(found.took) > 0
+        until(lambda: "te_queue_size 0.0" in server.client.get("/metrics").text, 10)
+
+
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once(folders, tmp_path):
     with Process(tmp_path / "log", folders["sequence"], "--threads", "1") as server:
         workers = server.workers()
@@ -233,3 +254,34 @@ def test_a_model_that_cannot_be_served(folders, tmp_path):
     save_file(weights, nan / "model.safetensors", metadata={"format": "pt"})
     code, err = refused(nan)
     assert (code, "finite" in err) == (3, True), err
+
+
+@pytest.mark.slow
+def test_an_exported_graph_answers_alike(folders, tmp_path):
+    """Without torch in the worker."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx_ir")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("".join(f"{chr(97 + n % 26)}{chr(97 + n % 7)} {chr(97 + n % 13)}\n" for n in range(300)))
+    graph = tmp_path / "graph"
+    command = [
+        sys.executable,
+        "-m",
+        "bertie",
+        "export",
+        folders["sequence"],
+        "--to",
+        "onnx",
+        "--texts",
+        texts,
+        "-o",
+        graph,
+    ]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    with Process(tmp_path / "log", f"torch={folders['sequence']}", f"onnx={graph}", "--threads", "1") as server:
+        ask = {"inputs": [["ab cd"], ["e f g h"]]}
+        one, other = (server.post("/predict", {**ask, "model": name}).json() for name in ("torch", "onnx"))
+        for first, second in zip(one, other, strict=True):
+            assert [row["label"] for row in first] == [row["label"] for row in second]
+            assert [row["score"] for row in first] == pytest.approx([row["score"] for row in second], abs=1e-5)

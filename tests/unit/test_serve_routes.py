@@ -85,7 +85,7 @@ def test_vectors_of_tokens(server, folders):
 
 
 def test_openai_embeddings(server, folders):
-    expected = vectors(folders, ["ab", "c"], normalize=False)
+    expected = vectors(folders, ["ab", "c"])
     found = server.ok("/v1/embeddings", {"input": ["ab", "c"], "model": "embed"})
     assert (found["object"], found["model"]) == ("list", "embed")
     assert [row["index"] for row in found["data"]] == [0, 1]

@@ -6,6 +6,7 @@ import sys
 from bertie import console
 from bertie.cli import (  # noqa: F401 (imported for what they register)
     bench,
+    bench_serve,
     bench_text,
     compress,
     convert,

@@ -18,7 +18,9 @@ KEY = "BERTIE_API_KEY"
 
 @app.command()
 def serve(
-    models: Annotated[list[str], typer.Argument(help="Folders of models or runs; NAME=FOLDER gives a name.")],
+    models: Annotated[
+        list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
+    ],
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 3000,
     key_file: Annotated[
@@ -41,6 +43,9 @@ def serve(
         int, typer.Option("--max-queued-tokens", min=1, help="Tokens in progress per model.")
     ] = 65_536,
     max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Bytes per request.")] = 2_000_000,
+    max_held_bytes: Annotated[
+        int, typer.Option("--max-held-bytes", min=1, help="Bytes of requests and large answers held at once.")
+    ] = 256_000_000,
     request_seconds: Annotated[
         float, typer.Option("--request-seconds", min=0.1, help="Time limit per request.")
     ] = 60.0,
@@ -97,6 +102,7 @@ def serve(
         max_batch_tokens=max_batch_tokens,
         max_queued_tokens=max_queued_tokens,
         max_body_bytes=max_body_bytes,
+        max_held_bytes=max_held_bytes,
         request_s=request_seconds,
         drain_s=drain_seconds,
         replicas=replicas,

@@ -74,6 +74,11 @@ class Admission:
         waits = [self.rates[name].wait_s(self.tokens[name].used) for name in names]
         return float(min(60, max(1, math.ceil(max(waits, default=1)))))
 
+    def check_room(self) -> None:
+        """Raise Refused where not one more text can be let in: then a request need not even be read."""
+        if self.texts.used >= self.texts.most:
+            self.texts.take(1, self.retry_after_s())
+
     @contextmanager
     def hold(self, budget: Budget, amount: int, model: str | None = None) -> Iterator[None]:
         """Hold some of a budget while the block runs. Raises Refused."""

@@ -64,10 +64,7 @@ class Application:
         add_page(self.app)
         self.app.add_exception_handler(HTTPException, self._missing)
         self.app.add_exception_handler(Exception, self._defect)
-        admission = fleet.admission
-        self.asgi = Guard(
-            self.app, limits, admission.content, admission.retry_after_s, lambda: fleet.draining, self._finished
-        )
+        self.asgi = Guard(self.app, limits, fleet.admission, lambda: fleet.draining, self._finished)
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """ASGI."""
@@ -229,7 +226,7 @@ class Application:
 
     def _gauges(self) -> None:
         metrics, admission = self.fleet.metrics, self.fleet.admission
-        metrics.queue_size.set(sum(len(one.batcher.waiting) for one in self.fleet.models.values()))
+        metrics.queue_size.set(sum(one.batcher.size for one in self.fleet.models.values()))
         metrics.inflight_tokens.set(sum(budget.used for budget in admission.tokens.values()))
         metrics.inflight_texts.set(admission.texts.used)
         metrics.inflight_bytes.set(admission.content.used)

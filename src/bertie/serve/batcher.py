@@ -1,6 +1,7 @@
 """Sequences that wait, and which of them go through the model together: by token budget and age.
 
-The next batch holds the sequence that has waited longest, with those of similar length that fit into the budget.
+The next batch holds a sequence of the request that has waited longest, with those of similar length that fit into the
+budget. A request of which more is left then stands behind the others, so that a long one does not hold up short ones.
 Nothing waits for company: a free worker takes what there is.
 """
 
@@ -30,7 +31,10 @@ class Failed(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """The sequences of one request. left: how many have no rows yet; waited_s, ran_s: of its last sequence."""
+    """The sequences of one request.
+
+    pending: those that wait; left: how many have no rows yet. waited_s, ran_s: before its first batch, in all of them.
+    """
 
     ids: Ids
     outputs: tuple[str, ...]
@@ -38,6 +42,7 @@ class Job:
     done: "asyncio.Future[Arrays]"
     since: float = field(default_factory=time.perf_counter)
     found: Arrays = field(default_factory=dict)
+    pending: list[int] = field(default_factory=list)
     left: int = 0
     tries: int = 0
     waited_s: float = 0.0
@@ -76,7 +81,7 @@ class Batcher:
 
     def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: Report) -> None:
         self.workers, self.max_tokens, self.report = list(workers), max_tokens, report
-        self.waiting: deque[tuple[Job, int]] = deque()  # a job and the number of its sequence, oldest first
+        self.waiting: deque[Job] = deque()
         self.running: set[Job] = set()
         self._arrived = asyncio.Condition()
         self._closed = False
@@ -97,6 +102,11 @@ class Batcher:
         return any(worker.alive for worker in self.workers)
 
     @property
+    def size(self) -> int:
+        """How many sequences wait."""
+        return sum(len(job.pending) for job in self.waiting)
+
+    @property
     def busy(self) -> bool:
         """Whether anything waits or runs."""
         return bool(self.waiting or self.running)
@@ -110,14 +120,14 @@ class Batcher:
         job = Job(
             ids, tuple(outputs), {name: rows[name] for name in outputs}, asyncio.get_running_loop().create_future()
         )
-        job.left = len(ids)
-        self.waiting.extend((job, number) for number in range(len(ids)))
+        job.left, job.pending = len(ids), list(range(len(ids)))
+        self.waiting.append(job)
         await self._wake()
         try:
             return await job.done, job
         finally:
-            if not job.done.done() or job.done.cancelled():
-                self.waiting = deque(one for one in self.waiting if one[0] is not job)
+            if job in self.waiting:
+                self.waiting.remove(job)
 
     async def close(self) -> None:
         """Finish what waits, then end the workers."""
@@ -167,7 +177,8 @@ class Batcher:
             arrays = await worker.run(joined(parts), jobs[0].outputs)
             seconds = time.perf_counter() - started
             for job in jobs:
-                job.waited_s, job.ran_s = started - job.since, job.ran_s + seconds
+                job.waited_s = job.waited_s or started - job.since
+                job.ran_s += seconds
             split(parts, arrays)
         except WorkerDied:
             self._again(parts)
@@ -189,36 +200,42 @@ class Batcher:
             if job.tries > 1:
                 _fail(job, "The process that runs the model ended twice with this request.")
             elif not job.done.done():
-                self.waiting.extendleft((job, int(number)) for number in numbers[::-1])
+                job.pending = sorted([*job.pending, *numbers.tolist()])
+                if job in self.waiting:
+                    self.waiting.remove(job)
+                self.waiting.appendleft(job)
 
     def _next(self) -> list[Part]:
         """The next batch, taken out of the queue."""
-        while self.waiting and self.waiting[0][0].done.done():
-            self.waiting.popleft()  # its client has gone, or another of its sequences failed
+        while self.waiting and self.waiting[0].done.done():
+            self.waiting.popleft()  # another of its sequences failed
         if not self.waiting:
             return []
-        pool, lengths, tokens = list[int](), list[int](), 0
-        outputs = self.waiting[0][0].outputs
-        for at, (job, number) in enumerate(self.waiting):
-            if job.outputs == outputs and not job.done.done():
-                pool.append(at)
+        pool, lengths, tokens = list[tuple[Job, int]](), list[int](), 0
+        outputs = self.waiting[0].outputs
+        for job in self.waiting:
+            if job.outputs != outputs or job.done.done():
+                continue
+            for number in job.pending[: self.max_tokens]:
+                pool.append((job, number))
                 lengths.append(int(job.ids.lengths[number]))
                 tokens += lengths[-1]
-                if tokens > LOOKED_AT * self.max_tokens:
-                    break
-        found = batches(lengths, max_tokens=self.max_tokens)
-        chosen = next(batch for batch in found if 0 in batch)
-        taken = {pool[i] for i in chosen.tolist()}
+            if tokens > LOOKED_AT * self.max_tokens:
+                break
+        chosen = next(batch for batch in batches(lengths, max_tokens=self.max_tokens) if 0 in batch)
         numbers = dict[Job, list[int]]()
-        for at in sorted(taken):
-            job, number = self.waiting[at]
+        for i in sorted(chosen.tolist()):
+            job, number = pool[i]
             numbers.setdefault(job, []).append(number)
-        last = max(taken)
-        kept = [one for at, one in zip(range(last + 1), self.waiting, strict=False) if at not in taken]
-        for _ in range(last + 1):
-            self.waiting.popleft()
-        self.waiting.extendleft(reversed(kept))
-        return [(job, np.array(sorted(numbers[job]), np.int64)) for job in numbers]
+        for job, taken in numbers.items():
+            self.waiting.remove(job)
+            if len(taken) < len(job.pending):
+                gone = set(taken)
+                job.pending = [number for number in job.pending if number not in gone]
+                self.waiting.append(job)
+            else:
+                job.pending = []
+        return [(job, np.array(taken, np.int64)) for job, taken in numbers.items()]
 
 
 def joined(parts: Sequence[Part]) -> Ids:

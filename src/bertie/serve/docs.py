@@ -16,6 +16,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'"
 )
 SWAGGER = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Bertie: routes</title>
+<link rel="icon" href="/page/icon.svg">
 <link rel="stylesheet" href="/docs/swagger-ui.css"></head><body><div id="ui"></div>
 <script src="/docs/swagger-ui-bundle.js"></script><script src="/docs/begin.js"></script></body></html>
 """

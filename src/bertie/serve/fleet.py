@@ -36,21 +36,23 @@ class Fleet:
 
     async def start(self) -> None:
         """Load every model. Raises BertieError for one that cannot be served; then none is left running."""
-        try:
-            for name, path in self.paths.items():
-                self.models[name] = await self.load(name, path)
-        except BaseException:
-            await self.kill()
-            raise
+        work = [self.load(name, path) for name, path in self.paths.items()]
+        found = await asyncio.gather(*work, return_exceptions=True)
+        self.models = {name: one for name, one in zip(self.paths, found, strict=True) if isinstance(one, Served)}
+        for one in found:
+            if isinstance(one, BaseException):
+                await self.kill()
+                raise one
 
     async def load(self, name: str, path: Path, generation: int = 1) -> Served:
         """One model in processes of its own, checked. Raises BertieError."""
-        folder = model_folder(path)
+        model = await asyncio.to_thread(model_folder, path)
+        folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
         if not (folder / "config.json").is_file():
             raise DataError(
                 f"{path} is not a model folder: it has no config.json. Pass the folder of a model or a run."
             )
-        workers = [self.worker(replace(self.settings, model=str(folder))) for _ in range(self.replicas)]
+        workers = [self.worker(replace(self.settings, model=str(model))) for _ in range(self.replicas)]
         try:
             facts = [await worker.start() for worker in workers]
             self.admission.add(name)
@@ -69,6 +71,7 @@ class Fleet:
         batcher.on_restart = lambda why: self._restarted(name, why)
         served = Served(name, folder, batcher, workers[0].sha, generation)
         try:
+            await asyncio.to_thread(lambda: served.predictor)  # files are read beside the requests that go on
             await check(served, self.admission)
         except BaseException:
             await batcher.kill()

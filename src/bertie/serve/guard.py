@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from bertie.serve.admission import Budget, Refused
+from bertie.serve.admission import Admission, Refused
 from bertie.serve.errors import Refusal
 from bertie.serve.served import refused
 
@@ -56,8 +56,7 @@ class Guard:
 
     app: App
     limits: Limits
-    content: Budget
-    retry_after_s: Callable[[], float]
+    admission: Admission
     draining: Callable[[], bool]
     finished: Callable[["Seen"], None]
 
@@ -83,7 +82,7 @@ class Guard:
             self.check(scope, seen)
             if scope["method"] in ("POST", "PUT", "PATCH"):
                 size = declared(seen, self.limits.max_body_bytes)
-                self.content.take(size, self.retry_after_s())
+                self.admission.content.take(size, self.admission.retry_after_s())
                 held = size
                 body = await self.read(receive, size)
                 await self.within(scope, body, receive, tell)
@@ -96,11 +95,11 @@ class Guard:
         except asyncio.CancelledError:
             raise
         finally:
-            self.content.give(held)
+            self.admission.content.give(held)
             self.finished(seen)
 
     def check(self, scope: MutableMapping[str, Any], seen: "Seen") -> None:
-        """Raises Refusal for a host, a key, an encoding or a type that is not taken."""
+        """Raises Refusal for a host, a key, an encoding or a type that is not taken; Refused where there is no room."""
         host = seen.headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
         if self.limits.hosts and host not in self.limits.hosts:
             raise Refusal("Validation", "This server does not answer under that host name.", status=421)
@@ -110,6 +109,7 @@ class Guard:
             return
         if self.draining():
             raise Refusal("Unhealthy", "The server is shutting down. Send the request to another one.")
+        self.admission.check_room()
         if seen.headers.get(b"content-encoding", b"identity").lower() != b"identity":
             raise Refusal("UnsupportedMedia", "Compressed bodies are not taken. Leave Content-Encoding out.")
         kind = seen.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()

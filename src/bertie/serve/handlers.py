@@ -16,7 +16,7 @@ from bertie.infer.pairs import HEAD, verdicts
 from bertie.metrics.tags import OUTSIDE, entities
 from bertie.serve import schemas
 from bertie.serve.errors import Refusal
-from bertie.serve.served import Answer, Call
+from bertie.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.tasks import Prediction
 from bertie.tasks.arrays import sigmoid, unit
 from bertie.tasks.relation import Entity, RelationExample
@@ -25,6 +25,8 @@ from bertie.tasks.tagging import TagPrediction
 
 MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
 MOST_EMBEDDINGS = 2048  # of one request, as OpenAI has it
+MOST_TOKENIZED = 100_000  # characters of one request for tokens, of which each becomes an object
+NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
 UNLABELLED = TableFormat(labelled=False)
 
 
@@ -68,11 +70,11 @@ def as_list(inputs: Any) -> tuple[list[Any], bool]:
 
 
 async def vectors(
-    call: Call, inputs: Sequence[Any], *, most: int, name: str, prompt: str = "", normalize: bool | None = None
+    call: Call, inputs: Sequence[Any], *, most: int, name: str, prompt: str = "", normalize: bool = True
 ) -> Array:
     """One vector for each text or list of token ids. -> (N, H)"""
     check_count(inputs, most, name)
-    task = replace(call.model.embedder, normalize=call.model.embedder.normalize if normalize is None else normalize)
+    task = replace(call.model.embedder, normalize=normalize)
     if any(isinstance(one, list) for one in inputs):
         segments = [[text_ids(call, one, prompt)] for one in inputs]
         answers = await call.predict([Example(("",))] * len(segments), task, segments=segments)
@@ -125,7 +127,7 @@ def shortened(found: Array, dimensions: int | None, normalize: bool) -> Array:
 
 
 async def embed(call: Call, body: schemas.EmbedBody) -> Any:
-    """[[0.1, ...]]"""
+    """Returns the vector of each text: [[0.1, ...]]."""
     inputs, _ = as_list(body.inputs)
     prompt = prompt_of(call, body.prompt_name)
     found = await vectors(
@@ -135,7 +137,7 @@ async def embed(call: Call, body: schemas.EmbedBody) -> Any:
 
 
 async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
-    """[[[0.1, ...]]]: per text, per token."""
+    """Returns the vector of each token of each text: [[[0.1, ...]]]."""
     inputs, _ = as_list(body.inputs)
     check_count(inputs)
     prompt = prompt_of(call, body.prompt_name)
@@ -143,15 +145,16 @@ async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
     segments = [[text_ids(call, one, prompt)] for one in inputs]
     encoded = await call.encode([Example(("",))] * len(segments), call.model.embedder, segments)
     call.cut(encoded, call.model.embedder)
+    call.take_bytes(len(encoded.ids) * call.model.facts.hidden_size * NUMBER_BYTES)
     found = (await call.arrays(encoded.packed(), ("last_hidden_state",)))["last_hidden_state"]
     return np.split(found, encoded.starts[1:-1])
 
 
 async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:
-    """OpenAI's list of embeddings; base64 is little-endian float32."""
+    """Returns embeddings of length one in OpenAI's form. base64 is little-endian float32."""
     single = isinstance(body.input, str) or bool(body.input and isinstance(body.input[0], int))
     inputs: list[Any] = [body.input] if single else list(body.input)
-    found = await vectors(call, inputs, most=MOST_EMBEDDINGS, name="input", normalize=None)
+    found = await vectors(call, inputs, most=MOST_EMBEDDINGS, name="input")
     found = shortened(found, body.dimensions, normalize=True)
     coded = (
         [base64.b64encode(one.astype("<f4").tobytes()).decode() for one in found]
@@ -164,10 +167,10 @@ async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:
 
 
 async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
-    """[0.1, 0.7]"""
+    """Returns the cosine of each sentence with the source sentence: [0.1, 0.7]."""
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     check_count(body.inputs.sentences, MOST_INPUTS, "sentences")
-    found = await vectors(call, texts, most=MOST_INPUTS + 1, name="sentences", normalize=True)
+    found = await vectors(call, texts, most=MOST_INPUTS + 1, name="sentences")
     return found[1:] @ found[0]
 
 
@@ -197,7 +200,7 @@ async def classified(call: Call, examples: Sequence[Example], *, raw: bool = Fal
 
 
 async def predict(call: Call, body: schemas.PredictBody) -> Any:
-    """[{"score", "label"}], of a batch a list of those."""
+    """Returns labels with scores, best first: [{"score", "label"}]; for a batch, one such list per input."""
     inputs = body.inputs
     if isinstance(inputs, str):
         return (await classified(call, examples_of([[inputs]]), raw=body.raw_scores))[0]
@@ -208,14 +211,14 @@ async def predict(call: Call, body: schemas.PredictBody) -> Any:
 
 
 async def text_classification(call: Call, body: schemas.PipelineBody) -> Any:
-    """transformers' pipeline behind Hugging Face's API: for each text a list of labels."""
+    """Returns one list of labels with scores per text, best first."""
     inputs, _ = as_list(body.inputs)
     found = await classified(call, examples_of([[one] for one in inputs]))
     return [labels[: body.parameters.top_k] for labels in found]
 
 
 async def classify(call: Call, body: schemas.ClassifyBody) -> Any:
-    """For each text its label and all probabilities."""
+    """Returns the label and all probabilities of each text."""
     inputs, _ = as_list(body.input)
     examples = examples_of([[one] if isinstance(one, str) else one for one in inputs], name="input")
     check_texts(call, examples)
@@ -225,7 +228,7 @@ async def classify(call: Call, body: schemas.ClassifyBody) -> Any:
 
 
 async def rerank(call: Call, body: schemas.RerankBody) -> Any:
-    """Best first: a list (Text Embeddings Inference), or `results` (Cohere) where `documents` were sent."""
+    """Returns the texts in order, best first; with `documents`, in Cohere's form."""
     cohere = body.documents is not None
     given = [one if isinstance(one, str) else str(one.get("text", "")) for one in (body.documents or body.texts or [])]
     name = "documents" if cohere else "texts"
@@ -252,7 +255,7 @@ def log_odds(answer: Answer) -> float:
 
 
 async def answer(call: Call, body: schemas.AnswerBody) -> Any:
-    """The model's task, whatever it is: records as `bertie predict` writes them."""
+    """Returns the records that `bertie predict` writes, for any fine-tuned model."""
     inputs, _ = as_list(body.inputs)
     check_count(inputs)
     return told(call, await call.predict([row_example(call, row, number) for number, row in enumerate(inputs)]))
@@ -282,7 +285,7 @@ def told(call: Call, answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 async def choose(call: Call, body: schemas.ChooseBody) -> Any:
-    """Which choice fits, with the probability of each."""
+    """Returns the most probable choice, and the probability of each."""
     inputs, _ = as_list(body.inputs)
     check_count(inputs)
     examples = [Example((one.context, *one.choices), None, number) for number, one in enumerate(inputs, 1)]
@@ -291,7 +294,7 @@ async def choose(call: Call, body: schemas.ChooseBody) -> Any:
 
 
 async def relate(call: Call, body: schemas.RelateBody) -> Any:
-    """How two names in a text are related."""
+    """Returns the relation of two names in a text."""
     inputs, _ = as_list(body.inputs)
     check_count(inputs)
     examples = []
@@ -318,7 +321,7 @@ def check_not_empty(examples: Sequence[Example]) -> None:
 
 
 async def token_classification(call: Call, body: schemas.TagBody) -> Any:
-    """[{"entity_group", "score", "word", "start", "end"}]: offsets count code points."""
+    """Returns entities: [{"entity_group", "score", "word", "start", "end"}]. Offsets count code points."""
     inputs, single = as_list(body.inputs)
     answers = await call.predict(examples_of([[one] for one in inputs]))
     words = body.parameters.aggregation_strategy == "none"
@@ -346,7 +349,7 @@ def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> lis
 
 
 async def question_answering(call: Call, body: schemas.QuestionBody) -> Any:
-    """{"answer", "score", "start", "end"} with the no-answer score; with top_k a list of spans."""
+    """Returns {"answer", "score", "start", "end"} with the no-answer score; with top_k, a list of spans."""
     inputs, single = as_list(body.inputs)
     examples = examples_of([[one.question, one.context] for one in inputs])
     found = [spans(call, one, body.parameters.top_k) for one in await call.predict(examples)]
@@ -371,7 +374,7 @@ def spans(call: Call, one: Answer, top_k: int | None) -> Any:
 
 
 async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
-    """[{"score", "token", "token_str", "sequence"}]; of several masks, or several texts, lists of those."""
+    """Returns [{"score", "token", "token_str", "sequence"}]; for several masks or texts, lists of those."""
     inputs, single = as_list(body.inputs)
     examples_of([[one] for one in inputs])
     tokenizer, top, found = call.model.tokenizer, body.parameters.top_k or 5, []
@@ -399,7 +402,7 @@ async def fill_mask(call: Call, body: schemas.PipelineBody) -> Any:
 
 
 async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
-    """Whether the second text follows the first, or stands in its right order."""
+    """Returns whether the second text follows the first, or whether the two are in order."""
     inputs, _ = as_list(body.inputs)
     examples = examples_of([[one.first, one.second] for one in inputs])
     call.take(len(examples))
@@ -415,13 +418,15 @@ async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
 
 
 async def tokenize(call: Call, body: schemas.TokenizeBody) -> Any:
-    """[[{"id", "text", "special", "start", "stop"}]]: start and stop are UTF-8 bytes, char_start and char_stop code
-    points.
-    """
+    """Returns tokens with their offsets: `start`, `stop` in bytes, `char_start`, `char_stop` in code points."""
     inputs, _ = as_list(body.inputs)
     check_count(inputs)
+    if (size := sum(map(len, inputs))) > MOST_TOKENIZED:
+        raise Refusal(
+            "TooLarge", f"The texts have {size:,} characters; at most {MOST_TOKENIZED:,} are tokenized at once."
+        )
     call.take(len(inputs))
-    inline = sum(map(len, inputs)) < 2_000
+    inline = size < INLINE_CHARACTERS
     return await call.beside(
         lambda: [tokens_of(call, text, special=body.add_special_tokens) for text in inputs], inline=inline
     )
@@ -443,7 +448,7 @@ def tokens_of(call: Call, text: str, *, special: bool) -> list[dict[str, Any]]:
 
 
 async def decode(call: Call, body: schemas.DecodeBody) -> Any:
-    """["text"]"""
+    """Returns the text of token ids."""
     check_count(body.ids, 1 << 20, "ids")
     lists = [one for one in body.ids if isinstance(one, list)] or [[i for i in body.ids if isinstance(i, int)]]
     for ids in lists:

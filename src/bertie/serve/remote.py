@@ -49,13 +49,14 @@ class Worker:
         self.facts: Facts | None = None
         self.starts = 0
         self.sha = ""
+        self._loaded = False
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     @property
     def alive(self) -> bool:
         """Whether the process runs and has loaded its model."""
-        return self._streams is not None and self._process is not None and self._process.poll() is None
+        return self._loaded and self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
@@ -88,7 +89,7 @@ class Worker:
         if "error" in header:
             await self.stop()
             raise {2: UsageError, 3: DataError}.get(header["exit_code"], BertieError)(header["error"])
-        self.facts, self.sha = facts_of_json(header["facts"]), header["sha"]
+        self.facts, self.sha, self._loaded = facts_of_json(header["facts"]), header["sha"], True
         return self.facts
 
     async def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
@@ -127,6 +128,7 @@ class Worker:
 
     async def stop(self) -> int | None:
         """End the process; -> its exit status."""
+        self._loaded = False
         if self._streams is not None:
             self._streams[1].close()
             with suppress(OSError):

@@ -123,17 +123,20 @@ class TagParameters(Parameters):
     ignore_labels: Many[str] = ["O"]
 
 
+Given = BeforeValidator(lambda parameters: parameters or {})
+
+
 class PipelineBody(Limited):
     """Texts for a pipeline of transformers."""
 
     inputs: Text | Many[Text]
-    parameters: Parameters = Parameters()
+    parameters: Annotated[Parameters, Given] = Parameters()
 
 
 class TagBody(PipelineBody):
     """Texts whose entities are wanted."""
 
-    parameters: TagParameters = TagParameters()
+    parameters: Annotated[TagParameters, Given] = TagParameters()
 
 
 class Question(BaseModel):
@@ -147,7 +150,7 @@ class QuestionBody(Limited):
     """A question and the text that may hold its answer, or several."""
 
     inputs: Question | Many[Question]
-    parameters: Parameters = Parameters()
+    parameters: Annotated[Parameters, Given] = Parameters()
 
 
 class AnswerBody(Limited):

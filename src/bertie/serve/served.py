@@ -179,6 +179,15 @@ class Call:
         self.texts += texts
         self.held.enter_context(self.admission.hold(self.admission.texts, texts, self.model.name))
 
+    def take_bytes(self, size: int) -> None:
+        """Be admitted with a large answer, or raise Refused; a Refusal for one that is never let in."""
+        budget = self.admission.content
+        if size > budget.most // 2:
+            raise Refusal(
+                "TooLarge", f"The answer would take {size:,} bytes. Send the request in parts.", reason="answer"
+            )
+        self.held.enter_context(self.admission.hold(budget, size, self.model.name))
+
     def policy_for(self, task: Task) -> TooLong:
         """What is done with long texts: as the request or the server says, else as the model was trained."""
         predictor = self.model.predictor

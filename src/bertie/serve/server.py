@@ -50,7 +50,7 @@ class Options:
     max_batch_tokens: int | None = None
     max_queued_tokens: int = 65_536
     max_body_bytes: int = 2_000_000
-    max_held_bytes: int = 64_000_000
+    max_held_bytes: int = 256_000_000
     request_s: float = 60.0
     drain_s: float = 30.0
     replicas: int = 1

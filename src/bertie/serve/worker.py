@@ -15,6 +15,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertie.errors import UsageError
+from bertie.files import file_hash
 from bertie.serve import wire
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ def main(descriptor: str, settings: str) -> None:
 
 def load(model: str, precision: str, device: str, threads: int | None) -> tuple["Engine", dict[str, Any], str]:
     """The engine of a model folder, the facts that the server must know of it, and the hash of its weights."""
+    from bertie.infer.onnx_engine import OnnxEngine, graph_of
+
+    if (graph := graph_of(Path(model))) is not None:  # without torch
+        if precision == "bf16" or device not in ("auto", "cpu"):
+            raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
+        exported = OnnxEngine(graph, threads=threads)
+        return exported, asdict(exported.facts), file_hash(graph)
     import torch
 
     import bertie

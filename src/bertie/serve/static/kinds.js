@@ -58,7 +58,8 @@ export const KINDS = {
     show: (found, values, words) => {
       const spans = found.n_best.slice(0, 2).map((one, i) => ({ ...one, kind: i ? "second" : "t1", note: `${i ? words.next : words.best} ${(100 * one.probability).toFixed(1)}%` }));
       const shown = [element("p", { class: "verdict" }, found.answer || words.noAnswer), marked(values.context, spans)];
-      return [...shown, bars([...found.n_best.map((one) => [one.answer, one.probability]), [words.noAnswer, found.no_answer_probability]], { best: !!found.answer })];
+      const none = element("p", { class: "hint" }, words.none2.replace("{p}", (100 * found.no_answer_probability).toFixed(1)));
+      return [...shown, bars(found.n_best.map((one) => [one.answer, one.probability]), { best: !!found.answer }), none];
     }, answer: (found) => found, tokens: (values) => values.context,
   },
   choice: {

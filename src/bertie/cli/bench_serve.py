@@ -1,0 +1,64 @@
+"""`bertie bench serve`: served models under load."""
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertie.cli import tables
+from bertie.cli.app import Json, Quiet, Verbose
+from bertie.cli.bench import Output, bench, tell
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@bench.command("serve")
+def serve(
+    model: Annotated[
+        Path, typer.Argument(help="Folder of a classifier or a sentence model.", callback=tables.resolved)
+    ],
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Length of each load.")] = 5.0,
+    steps: Annotated[int, typer.Option("--steps", min=2, help="Steps of the search for the highest rate.")] = 5,
+    output: Output = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Measure requests per second, latency, memory and cold start of a server, compared with FastAPI.
+
+    The load is open: requests arrive at random moments, whether or not earlier ones were answered. The rate is the
+    highest one with a 99th percentile of at most 100 ms. Needs the peers: pip install 'bertie\[dev]'.
+
+    [bold]Examples[/]
+
+      bertie bench serve runs/reviews/model
+
+      bertie bench serve runs/sts/model --seconds 10 -o serve.jsonl
+    """
+    from bertie.bench import serve as program
+
+    setup = program.Setup(str(model), program.path_of(model), seconds, steps)
+    lines = program.measure(setup)
+    tell(lines, partial(_table, lines), output)
+
+
+def _table(lines: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    table = Table(title="one text per request, p99 of at most 100 ms")
+    table.add_column("server")
+    for column in ("requests/s", "p50 ms", "p99 ms", "memory", "cold start", "Bertie is faster by"):
+        table.add_column(column, justify="right")
+    for line in lines:
+        table.add_row(
+            line["server"],
+            f"{line['requests_per_s']:,.0f}",
+            f"{line['p50_ms']:.1f}",
+            f"{line['p99_ms']:.1f}",
+            f"{line['memory_bytes'] / 1e6:,.0f} MB",
+            f"{line['cold_start_s']:.1f} s",
+            f"{line['bertie_times']:.2f}",
+        )
+    return table
