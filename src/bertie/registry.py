@@ -1,23 +1,37 @@
 """Named tables. An unknown name raises an error with the choices."""
 
 from collections.abc import Iterable, Iterator
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Generic, TypeVar, cast
 
 from bertie.errors import UsageError, nearest
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Later(Generic[T]):
+    """An entry that is imported from a module when it is first used."""
+
+    module: str
+    name: str
+
+    def found(self) -> T:
+        """Imports and returns it."""
+        return cast(T, getattr(import_module(self.module), self.name))
+
+
 class Registry(Generic[T]):
     """An ordered table of named things of one `kind` ("objective", "task", "variant")."""
 
-    def __init__(self, kind: str, rows: Iterable[tuple[str, T]] = ()) -> None:
+    def __init__(self, kind: str, rows: Iterable[tuple[str, T | Later[T]]] = ()) -> None:
         self.kind = kind
-        self._rows: dict[str, T] = {}
+        self._rows: dict[str, T | Later[T]] = {}
         for name, thing in rows:
             self.add(name, thing)
 
-    def add(self, name: str, thing: T) -> T:
+    def add(self, name: str, thing: T | Later[T]) -> T | Later[T]:
         """Adds a row. Raises ValueError when the name exists already."""
         if name in self._rows:
             raise ValueError(f"{self.kind} {name!r} is registered twice")
@@ -26,9 +40,12 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         try:
-            return self._rows[name]
+            thing = self._rows[name]
         except KeyError:
             raise UsageError(f"Unknown {self.kind} {name!r}. {nearest(name, self._rows)}") from None
+        if isinstance(thing, Later):
+            thing = self._rows[name] = thing.found()
+        return thing
 
     def __contains__(self, name: object) -> bool:
         return name in self._rows
@@ -41,4 +58,4 @@ class Registry(Generic[T]):
 
     def items(self) -> Iterable[tuple[str, T]]:
         """Returns the rows in the order in which they were added."""
-        return self._rows.items()
+        return [(name, self[name]) for name in self._rows]

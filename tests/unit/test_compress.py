@@ -15,7 +15,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.int8 import Int8Weight
+from bertie.models.int8 import PARTS, Int8Weight
 from toys import toy_model
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -146,3 +146,37 @@ def test_the_widest_features_are_the_last_groups():
     assert (group[:64] == 2).all()
     assert (group[64:512] == 1).all()
     assert widest(torch.ones(128), (64,)).max() == 0  # too narrow for a group of its own
+
+
+def test_hostile_scales_are_one_error_and_never_a_crash(compressed, tmp_path):
+    """Every part of the int8 weights with other shapes, types and values: a clear error, or finite vectors."""
+    import shutil
+
+    from safetensors.numpy import load_file, save_file
+
+    copy, rng = tmp_path / "copy", np.random.default_rng(0)
+    shutil.copytree(compressed[0], copy)
+    whole = load_file(copy / "model.safetensors")
+    names = [name for name in whole if name.rpartition("_")[2] in PARTS or whole[name].dtype == np.int8]
+    changes = {
+        "another shape": lambda x: x[..., :-1],
+        "another rank": lambda x: x.reshape(-1)[:, None],
+        "another type": lambda x: x.astype(np.float64 if x.dtype != np.float32 else np.int32),
+        "huge": lambda x: np.full_like(x, 3e38 if x.dtype == np.float32 else np.iinfo(x.dtype).max),
+        "large": lambda x: np.full_like(x, 1e11 if x.dtype == np.float32 else np.iinfo(x.dtype).min),
+        "zeros": np.zeros_like,
+        "nan": lambda x: np.full_like(x, np.nan) if x.dtype == np.float32 else x[:0],
+        "noise": lambda x: rng.permutation(x.reshape(-1)).reshape(x.shape),
+    }
+    refused = 0
+    for change in changes.values():
+        for name in rng.choice(names, 5, replace=False):
+            changed = {**whole, name: np.ascontiguousarray(change(whole[name]))}
+            save_file(changed, copy / "model.safetensors", {"format": "pt"})
+            try:
+                model = load(copy)
+            except DataError:
+                refused += 1
+                continue
+            assert np.isfinite(vectors(engine_of(model), model)).all(), name
+    assert refused > len(changes) * 5 // 2

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from test_predict import save_model
 
+from bertie.infer.native.library import found_compiler
+
 UNUSED = (
     *("torch._dynamo", "torch._inductor", "sympy", "triton", "torch.distributed.fsdp", "torch.distributed.tensor"),
     *("scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "transformers", "ray", "optuna", "tensorboard"),
@@ -37,9 +39,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("command", ["predict", "embed"])
 def test_an_answer_needs_torch_and_little_else(folder, command):
-    modules = imported(command, folder, "-q", stdin="a b c\n")
+    modules = imported(command, folder, "--engine", "torch", "-q", stdin="a b c\n")
     assert "torch" in modules
     assert sorted(modules & set(UNUSED)) == []
+
+
+@pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("command", ["predict", "embed"])
+def test_the_native_engine_needs_no_torch(folder, command):
+    assert "torch" not in imported(command, folder, "--engine", "native", "-q", stdin="a b c\n")
 
 
 def test_help_needs_no_torch():

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from bertie import families
 from bertie.errors import BertieError, DataError, UsageError
 from bertie.models.heads import MaskedLMHead, PairHead, SequenceHead
+from bertie.models.names import WeightTable
 from bertie.models.saving import check_vocabulary
-from bertie.models.weights import WeightTable
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 24}
 

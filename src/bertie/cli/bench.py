@@ -155,6 +155,82 @@ def lengths(
     tell(rows, partial(_lengths_table, rows))
 
 
+@bench.command("infer")
+def infer(
+    model: Annotated[Path | None, typer.Option(help="Model folder. Left out: the one of bertie[published].")] = None,
+    input: Annotated[
+        str, typer.Option(help="Files or a folder that bertie corpus reads; texts are taken from its documents.")
+    ] = "python:torch,numpy,sklearn",
+    texts: Annotated[int, typer.Option(min=20, help="Texts of 3 to 300 tokens.")] = 1000,
+    threads: Annotated[int | None, typer.Option(min=1, help="Cores of every runner. Default: all.")] = None,
+    rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 5,
+    only: Annotated[str, typer.Option(help="Runners, comma-separated. Default: all that are installed.")] = "",
+    memory: Annotated[bool, typer.Option(help="Measure start-up and memory too, each in its own process.")] = True,
+    keep: Annotated[
+        Path | None, typer.Option(help="Folder for what runners make of the model; a second run uses it again.")
+    ] = None,
+    output: Output = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Vectors on a CPU: Bertie's engines beside CTranslate2, ONNX Runtime, OpenVINO and transformers.
+
+    Real tokens per second, cosine to float32, milliseconds for one text, start-up, peak memory. Peers that are not
+    installed are left out: pip install 'bertie\[peers]'.
+
+    [bold]Examples[/]
+
+      bertie bench infer
+
+      bertie bench infer --input wiki/ --only "Bertie int8,CTranslate2 int8" -o bench.jsonl
+    """
+    import os
+    import tempfile
+
+    from bertie.bench import corpus
+    from bertie.bench import infer as program
+    from bertie.errors import DataError
+    from bertie.text.tokenizer import Tokenizer
+
+    folder = model or program.published()
+    if not (folder / "config.json").is_file():
+        raise DataError(f"{folder} is no model folder: it holds no config.json.")
+    tokenizer = Tokenizer.load(folder)
+    names = program.runners(tables.names(only))
+    found = program.texts_of(corpus.documents_of(input, 64), lambda text: list(tokenizer.encode(text).ids), texts)
+    cores = threads or len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as scratch:
+        work = keep or Path(scratch)
+        work.mkdir(parents=True, exist_ok=True)
+        lines = program.measure(folder, found, names, work, threads=cores, rounds=rounds, memory=memory)
+    tell(lines, partial(_infer_table, lines), output)
+
+
+def _infer_table(lines: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    first = lines[0]
+    table = Table(
+        "runner",
+        title=f"{first['model']}: {first['texts']:,} texts, {first['tokens']:,} tokens, {first['threads']} threads",
+    )
+    for column in ("tokens/s", "spread", "cosine worst", "1st perc.", "mean", "one text p50", "p99", "start", "memory"):
+        table.add_column(column, justify="right")
+    for line in lines:
+        near = line["cosine"]
+        table.add_row(
+            line["runner"],
+            f"{line['tokens_per_s']:,}",
+            f"± {line['spread']:.0%}",
+            *(f"{near[name]:.5f}" for name in ("worst", "p1", "mean")),
+            *(f"{line[name]:.1f} ms" for name in ("p50_ms", "p99_ms")),
+            f"{line['start_s']:.1f} s" if "start_s" in line else "",
+            f"{line['peak_memory_bytes'] / 1e6:,.0f} MB" if "start_s" in line else "",
+        )
+    return table
+
+
 def tell(lines: list[dict[str, Any]], table: Callable[[], "Table"], output: Path | None = None) -> None:
     """Appends the results to `output`, and prints them as JSON lines or as a table."""
     from bertie.bench import harness

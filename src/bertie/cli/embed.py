@@ -39,6 +39,7 @@ def embed(
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
     max_length: tables.MaxLength = None,
     precision: tables.Precision = "fp32",
+    engine: tables.Engine = "auto",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
     json_: Json = False,
@@ -69,7 +70,7 @@ def embed(
     form = replace(tables.form(kind, only_answers, excel, output_encoding), columns=("vector",))
     if output:
         check_new_file(output, overwrite=overwrite)
-    predictor = tables.embedder(model, pooling, normalize, max_length, precision, device)
+    predictor = tables.embedder(model, pooling, normalize, max_length, precision, device, engine)
 
     def check(found: Columns) -> None:
         if len(found.text) > 1:

@@ -35,6 +35,7 @@ def evaluate(
         typer.Option("--against", help="Folder of a second model: test whether the difference is significant."),
     ] = None,
     precision: tables.Precision = "fp32",
+    engine: tables.Engine = "auto",
     device: tables.Device = "auto",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file of the metrics.")] = None,
     report: Annotated[
@@ -76,7 +77,7 @@ def evaluate(
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
         wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read
-    predictor = tables.predictor(model, max_length, too_long, precision, device)
+    predictor = tables.predictor(model, max_length, too_long, precision, device, engine)
     metrics = predictor.task.metrics
     path: Path | str = file
     format = TableFormat(tuple(text or ()), label, tables.names(columns), encoding, format_)
@@ -88,7 +89,7 @@ def evaluate(
         path, format, on_columns=lambda read: tables.check_texts(predictor, read, str(path)), findings=findings
     )
     if against:
-        other = tables.predictor(against, max_length, too_long, precision, device)
+        other = tables.predictor(against, max_length, too_long, precision, device, engine)
         differences, notes = compare.against(predictor, other, path, format)
         found["against"] = {name: difference.as_json() for name, difference in differences.items()}
         found["notes"] += notes

@@ -22,6 +22,7 @@ def fill_mask(
     ],
     text: Annotated[str, typer.Argument(help="Text with one or more [MASK]; - reads lines of stdin.")] = "-",
     top: Annotated[int, typer.Option("--top", min=1, help="Number of predictions per mask.")] = 5,
+    engine: tables.Engine = "auto",
     device: tables.Device = "auto",
     json_: Json = False,
     quiet: Quiet = False,
@@ -37,7 +38,7 @@ def fill_mask(
     """
     from bertie.data.lines import InvalidRow, decoded
 
-    predictor = tables.predictor(model, None, None, "fp32", device)
+    predictor = tables.predictor(model, None, None, "fp32", device, engine)
     if text != "-":
         _answer(predictor.fill_mask(text, top=top), text)
         return

@@ -42,6 +42,7 @@ def predict(
     max_length: tables.MaxLength = None,
     too_long: tables.TooLong = None,
     precision: tables.Precision = "fp32",
+    engine: tables.Engine = "auto",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
     json_: Json = False,
@@ -76,7 +77,7 @@ def predict(
 
     kind = tables.kind_of_output(output, WRITERS)
     form = tables.form(kind, only_answers, excel, output_encoding)
-    predictor = tables.predictor(model, max_length, too_long, precision, device)
+    predictor = tables.predictor(model, max_length, too_long, precision, device, engine)
     parts = predictor.task.by_id() if kind == ".json" else {"": ""}
     files = {output.with_stem(output.stem + end): key for end, key in parts.items()} if output else {}
     for path in files:

@@ -50,6 +50,9 @@ Precision = Annotated[
         "--precision", help="fp32; bf16 (may change the third digit); auto: bf16 where it is faster on this machine."
     ),
 ]
+Engine = Annotated[
+    str, typer.Option("--engine", help="On a CPU: native (C++), torch, or auto: the one measured faster here.")
+]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or mps; auto: the fastest available device.")]
 
 
@@ -109,33 +112,46 @@ def numbers(row: "Row", number: int, only_answers: bool) -> dict[str, Any]:
     return {**({} if only_answers else {"row": number}), "line": row.line, **({"id": name} if name else {})}
 
 
-def loaded(model: Path, precision: str, device: str) -> "Model":
+def loaded(model: Path, precision: str, device: str, engine: str = "torch") -> "Model":
     """Returns the model of a folder, on a device and in a precision."""
     import torch
 
     import bertie
+    from bertie.infer.choose import ENGINES, quickest
     from bertie.train.precision import choose_device, choose_dtype
+
+    if engine not in ENGINES:
+        raise UsageError(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
 
     if precision not in PRECISIONS:
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
     where = choose_device(device)
     found = bertie.load(model).to(where)
-    dtype = choose_dtype(precision, where)
+    on_cpu = precision == "auto" and where.type == "cpu"
+    dtype = quickest(found, engine) if on_cpu else choose_dtype(precision, where)
     found.compute_dtype = None if dtype == torch.float32 else dtype
     return found
 
 
-def predictor(model: Path, max_length: int | None, too_long: str | None, precision: str, device: str) -> "Predictor":
+def predictor(
+    model: Path, max_length: int | None, too_long: str | None, precision: str, device: str, engine: str
+) -> "Predictor":
     """Returns the model of a folder as a `Predictor`. An exported graph runs in ONNX Runtime."""
     from bertie.infer.onnx_engine import graph_of, opened
     from bertie.infer.predict import Predictor
+    from bertie.infer.quick import without_torch
 
     options: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
-    if (graph := graph_of(model)) is None:
-        return Predictor(loaded(model, precision, device), **options)
-    if precision == "bf16" or device not in ("auto", "cpu"):
-        raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
-    return Predictor(*opened(graph), **options)
+    if graph := graph_of(model):
+        if precision == "bf16" or device not in ("auto", "cpu"):
+            raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
+        return Predictor(*opened(graph), **options)
+    if quick := without_torch(model, precision, device, engine):
+        return Predictor(*quick, **options)
+    from bertie.infer.choose import engine_of
+
+    found = loaded(model, precision, device, engine)
+    return Predictor(engine_of(found, engine), found.tokenizer, **options)  # type: ignore[arg-type]
 
 
 def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:
@@ -157,13 +173,13 @@ def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
 
 
 def embedder(
-    model: Path, pooling: str | None, normalize: bool, max_length: int | None, precision: str, device: str
+    model: Path, pooling: str | None, normalize: bool, max_length: int | None, precision: str, device: str, engine: str
 ) -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     from bertie.tasks.embed import EmbedTask, of_folder
 
     told, trained = of_folder(model.parent.parent if model.suffix == ".onnx" else model)
-    found = predictor(model, max_length or trained, "truncate", precision, device)
+    found = predictor(model, max_length or trained, "truncate", precision, device, engine)
     own = found.task if found.answers and isinstance(found.task, EmbedTask) else told
     asked = {**({"pooling": pooling} if pooling else {}), **({"normalize": True} if normalize else {})}
     found.task = EmbedTask.make((), {**own.settings(), **asked})

@@ -6,7 +6,9 @@
     4  add the remaining mean error to the bias
 
 Smoothing: Xiao et al. 2022. The input of the second feed-forward matrix is not smoothed, which would cost more than it
-gains. Activations are rounded as in the native encoder: 256 steps from the minimum to the maximum of a token's row.
+gains. Activations are rounded as in the native encoder of this machine: 255 steps from the minimum to the maximum of a
+token's row, or 127 where the processor multiplies 7 by 8 bits. Layers that share their weights are calibrated on the
+inputs of all their passes.
 
 T tokens · H hidden size · I intermediate size · N, K output and input features · G groups
 """
@@ -19,14 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertie.errors import UsageError
+from bertie.infer.native.library import open_library
 from bertie.infer.native_engine import unsupported
 from bertie.models.encoder import Encoder
-from bertie.models.int8 import Int8Weight
-from bertie.models.kinds import Unshared
+from bertie.models.int8 import Int8Weight, added_together, excess
 from bertie.models.model import Model
 from bertie.nn.layer import Layer
 
-STEPS = 255  # of an activation's row
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
 LEAST_RANGE = 1e-4
 DAMPING, BLOCK = 0.01, 64  # of GPTQ: of the mean of the diagonal; columns at a time
@@ -41,6 +42,23 @@ class Quantized:
     biases: dict[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """How an engine multiplies bytes: steps of an activation's row; what weights may add up to, 0: anything."""
+
+    steps: int = 255
+    most: int = 0
+
+
+def rounding() -> Rounding:
+    """That of this machine's native encoder; the finest where there is none."""
+    try:
+        library, _ = open_library()
+    except OSError:
+        return Rounding()
+    return Rounding(library.bertie_top(), library.bertie_most())
+
+
 def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
     """Returns the encoder's matrices and word embeddings in int8, calibrated on token ids of representative texts.
 
@@ -48,10 +66,8 @@ def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
     """
     if reason := unsupported(model):
         raise UsageError(f"This model cannot be quantized: {reason}. Only BERT-shaped encoders can.")
-    if not isinstance(model.config.sharing, Unshared):
-        raise UsageError("This model cannot be quantized: its layers share their weights.")
     with torch.inference_mode():
-        return _Calibration(model.encoder, sequences).run()
+        return _Calibration(model.encoder, sequences, rounding()).run()
 
 
 def apply(model: Model, found: Quantized) -> None:
@@ -68,52 +84,68 @@ def apply(model: Model, found: Quantized) -> None:
 class _Calibration:
     """Calibration texts in the encoder, in two streams: exact and quantized."""
 
-    def __init__(self, encoder: Encoder, sequences: Sequence[Sequence[int]]) -> None:
-        self.encoder, self.config = encoder, encoder.config
+    def __init__(self, encoder: Encoder, sequences: Sequence[Sequence[int]], rounding: Rounding) -> None:
+        self.encoder, self.config, self.rounding = encoder, encoder.config, rounding
         self.lengths = [len(ids) for ids in sequences]
         self.ids = torch.tensor([i for ids in sequences for i in ids])
         self.weights, self.biases = dict[str, Int8Weight](), dict[str, Tensor]()
         self.names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
 
     def run(self) -> Quantized:
-        config = self.config
+        layers = list(self.encoder.in_order())
+        passes = len(layers) // len({id(layer) for layer in layers})  # that share their weights
+        modules = {id(module): module for module in self.encoder.modules()}
         ranges: dict[int, Tensor] = {}
+        read: dict[int, list[Tensor]] = {}  # by modules that are passed several times: some rows of each pass
+        smoothed: dict[int, bool] = {}
 
         def look(module: nn.Module, streams: list[Tensor], smooth: bool) -> list[Tensor]:
-            x = streams[0]
-            ranges[id(module)] = (x - x.mean(0) * smooth).abs().amax(0)
+            key, x = id(module), streams[0]
+            wide = (x - x.mean(0) * smooth).abs().amax(0)
+            ranges[key] = torch.maximum(wide, ranges.get(key, wide))
+            if passes > 1:
+                read.setdefault(key, []).append(x[len(read.get(key, ())) % passes :: passes])
+            smoothed[key] = smooth
             return [_linear(module, x)]
 
-        exact = self._embedded(self.encoder.embeddings.word.weight)
-        self._through([exact], look)
+        word = self.encoder.embeddings.word.weight
+        words = Int8Weight.rows(word.float().numpy())
+        self.weights["encoder.embeddings.word.weight"] = words
+        both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
+        if (projection := self.encoder.embeddings.projection) is not None:
+            whole = torch.zeros(both[0].shape[1], dtype=torch.long)
+            both = list(self._quantized(projection, both[0], both[1], whole, True))
+        self._through(both[1:], look)
+        groups = self._groups(ranges)
+        for key, parts in read.items():
+            x = torch.cat(parts)
+            self._quantized(modules[key], x, x, groups[key], smoothed[key])
+        if not read:
+            self._through(both, lambda m, x, smooth: list(self._quantized(m, x[0], x[1], groups[id(m)], smooth)))
+        return Quantized(self.weights, self.biases)
+
+    def _groups(self, ranges: dict[int, Tensor]) -> dict[int, Tensor]:
+        """The group of each input feature of each module, from the features' ranges."""
         layers = [layer for layer in self.encoder.in_order() if isinstance(layer, Layer)]
         readers = [ranges[id(m)] for layer in layers for m in (layer.attention.get_submodule("qkv"), layer.up)]
         hidden = torch.stack([r / r.median().clamp_min(LEAST_RANGE) for r in readers]).mean(0)
+        natural = torch.arange(self.config.hidden_size, dtype=torch.float)
         groups: dict[int, Tensor] = {}
-        natural = torch.arange(config.hidden_size, dtype=torch.float)
         for layer in layers:
             groups[id(layer.attention.get_submodule("qkv"))] = groups[id(layer.up)] = widest(hidden, (WIDE,))
             groups[id(layer.attention.get_submodule("output"))] = widest(natural, (2 * WIDE,))
             groups[id(layer.down)] = widest(ranges[id(layer.down)], (HALF_WIDE, WIDE))
-
-        def quantized(module: nn.Module, streams: list[Tensor], smooth: bool) -> list[Tensor]:
-            return list(self._quantized(module, streams[0], streams[1], groups[id(module)], smooth))
-
-        words = Int8Weight.rows(self.encoder.embeddings.word.weight.float().numpy())
-        self.weights["encoder.embeddings.word.weight"] = words
-        self._through([self._embedded(torch.from_numpy(words.dequantized())), exact], quantized)
-        return Quantized(self.weights, self.biases)
+        return groups
 
     def _embedded(self, word: Tensor) -> Tensor:
-        """Returns the input of the first layer. (T, H)"""
+        """Returns the input of the first layer, or of the projection before it. (T, E)"""
         embeddings = self.encoder.embeddings
         positions = torch.cat([torch.arange(n) for n in self.lengths]) + self.config.position_offset
         assert embeddings.position is not None
         x = word[self.ids] + embeddings.position(positions)
         if embeddings.segment is not None:
             x = x + embeddings.segment.weight[0]
-        x = embeddings.norm(x)
-        return x if embeddings.projection is None else _linear(embeddings.projection, x)
+        return _linear(embeddings.norm, x)
 
     def _through(self, x: list[Tensor], linear: Callable[[nn.Module, list[Tensor], bool], list[Tensor]]) -> None:
         """Runs all layers on both streams. `linear` is called for each matrix, with whether its input is smoothed."""
@@ -146,8 +178,8 @@ class _Calibration:
                 (x - shift).abs().amax(0).clamp_min(LEAST_RANGE) / weight.abs().amax(0).clamp_min(LEAST_RANGE)
             ).sqrt()
             factor = factor / factor.log().mean().exp()
-        read = rounded_rows((x - shift) / factor, group)
-        values, scale = gptq(weight * factor, read.T @ read / len(read), group)
+        read = rounded_rows((x - shift) / factor, group, self.rounding.steps)
+        values, scale = gptq(weight * factor, read.T @ read / len(read), group, self.rounding.most)
         product = read @ (values * scale[group].T).T
         bias = (wanted - product).mean(0)
         one = Int8Weight(
@@ -176,22 +208,29 @@ def widest(ranges: Tensor, sizes: tuple[int, ...]) -> Tensor:
     return group
 
 
-def rounded_rows(x: Tensor, group: Tensor) -> Tensor:
+def rounded_rows(x: Tensor, group: Tensor, steps: int) -> Tensor:
     """Rounds rows (T, K) as the native encoder does: integer steps between each group's minimum and maximum."""
     found = torch.empty_like(x)
     for number in range(int(group.max()) + 1):
         own = x[:, group == number]
         low, high = own.aminmax(dim=1, keepdim=True)
-        step = ((high - low) / STEPS).clamp_min(1e-20)
+        step = ((high - low) / steps).clamp_min(1e-20)
         found[:, group == number] = ((own - low) / step).round() * step + low
     return found
 
 
-def gptq(weight: Tensor, hessian: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
-    """weight (N, K), hessian (K, K) = mean x x^T -> values (N, K), scale (G, N). Frantar et al. 2022, algorithm 1."""
+def gptq(weight: Tensor, hessian: Tensor, group: Tensor, most: int = 0) -> tuple[Tensor, Tensor]:
+    """weight (N, K), hessian (K, K) = mean x x^T -> values (N, K), scale (G, N). Frantar et al. 2022, algorithm 1.
+
+    most: what weights that are added together may make; a row whose weights make more has wider steps. 0: anything.
+    """
     scale = torch.stack([weight[:, group == g].abs().amax(1) / 127 for g in range(int(group.max()) + 1)]).clamp_min(
         1e-12
     )
+    if most:
+        nearest = (weight / scale[group].T).round().numpy()
+        for number, sets in enumerate(added_together(group.numpy())):
+            scale[number] *= torch.from_numpy(excess(nearest[:, sets], most))
     order = hessian.diag().argsort(descending=True)
     w = weight.double()[:, order]
     steps = scale.double()[group][order].T

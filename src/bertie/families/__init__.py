@@ -7,7 +7,7 @@ folder, `save` writes one.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertie.errors import BertieError, DataError, UsageError, nearest
 from bertie.families.albert import ALBERT
@@ -16,34 +16,52 @@ from bertie.families.bigbird import BIGBIRD
 from bertie.families.camembert import CAMEMBERT
 from bertie.families.distilbert import DISTILBERT
 from bertie.families.electra import ELECTRA
-from bertie.families.elmo import ELMO
 from bertie.families.gpt import GPT2, OPENAI_GPT
 from bertie.families.longformer import LONGFORMER
 from bertie.families.mobilebert import MOBILEBERT
 from bertie.families.roberta import ROBERTA
 from bertie.families.t5 import T5
 from bertie.families.xlmr import XLMR
-from bertie.families.xlnet import XLNET
-from bertie.models import folder as folders
 from bertie.models.codec import model_type
 from bertie.models.config import EncoderConfig
-from bertie.models.folder import Heads
-from bertie.models.model import Model
-from bertie.models.saving import save
 from bertie.models.variant import CONFIG, UnknownHeads, Variant, read_public
-from bertie.models.weights import LoadReport
-from bertie.registry import Registry
+from bertie.registry import Later, Registry
+
+if TYPE_CHECKING:
+    from bertie.models.folder import Heads
+    from bertie.models.model import Model
+    from bertie.models.saving import save
+    from bertie.models.weights import LoadReport
+
+    PRESETS: Registry[EncoderConfig]
 
 __all__ = ["PRESETS", "VARIANTS", "build", "changed", "config", "family", "load", "save"]
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
-    *(OPENAI_GPT, GPT2, T5, ELMO, XLNET),
+    *(OPENAI_GPT, GPT2, T5),
 )
-VARIANTS: Registry[Variant] = Registry("model_type", [(variant.model_type, variant) for variant in FAMILIES])
-PRESETS: Registry[EncoderConfig] = Registry(
-    "preset", [row for _, variant in VARIANTS.items() for row in variant.presets.items()]
+VARIANTS: Registry[Variant] = Registry(
+    "model_type",
+    [
+        *((variant.model_type, variant) for variant in FAMILIES),
+        *((name, Later[Variant](f"bertie.families.{name}", name.upper())) for name in ("elmo", "xlnet")),
+    ],
 )
+"""Those with encoders of their own need torch, and are opened when they are asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "PRESETS":
+        rows = [row for _, variant in VARIANTS.items() for row in variant.presets.items()]
+        globals()[name] = Registry("preset", rows)
+    elif name == "save":
+        from bertie.models import saving
+
+        globals()[name] = saving.save
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return globals()[name]
 
 
 def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
@@ -57,7 +75,8 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
             return variant, variant.presets[str(name)]
     if Path(name).is_dir():
         raise UsageError(f"{name} is not a model folder: it has no {CONFIG}.")
-    raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), PRESETS)}")
+    presets = [preset for _, variant in VARIANTS.items() for preset in variant.presets]
+    raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), presets)}")
 
 
 def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:
@@ -101,12 +120,14 @@ def _nearest(shape: EncoderConfig, can: Callable[[Variant, EncoderConfig], objec
 
 
 def build(
-    what: str | Path | EncoderConfig, *, heads: Heads = None, seed: int = 0, variant: str = "bert", **overrides: Any
-) -> Model:
+    what: str | Path | EncoderConfig, *, heads: "Heads" = None, seed: int = 0, variant: str = "bert", **overrides: Any
+) -> "Model":
     """A model with random weights, from a preset, a folder's config.json, or an EncoderConfig of the family `variant`.
 
     heads: by name, or what makes them from a config. The same seed gives the same encoder, whatever its heads.
     """
+    from bertie.models import folder as folders
+
     chosen, shape = (VARIANTS[variant], what) if isinstance(what, EncoderConfig) else _find(what)
     shape = changed(shape, overrides)
     try:
@@ -118,12 +139,14 @@ def build(
 
 
 def load(
-    folder: str | Path, *, heads: Heads = None, seed: int = 0, fresh_heads: bool = False
-) -> tuple[Model, LoadReport]:
+    folder: str | Path, *, heads: "Heads" = None, seed: int = 0, fresh_heads: bool = False
+) -> "tuple[Model, LoadReport]":
     """The model in a folder, in evaluation mode, and a report of what was loaded, starts fresh, was not used.
 
     heads None: those the folder was saved with. fresh_heads: they start fresh, whatever the folder has.
     Raises DataError as `models.folder.load` does.
     """
+    from bertie.models import folder as folders
+
     variant = _of_folder(Path(folder), read_public(Path(folder)))
     return folders.load(variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads)

@@ -6,8 +6,8 @@ from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, PairConfig
 from bertie.models.kinds import Groups
+from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
-from bertie.models.weights import WeightTable
 
 BASE = EncoderConfig(  # transformers' defaults, which are the xxlarge model's
     vocab_size=30_000,

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from bertie.models.config import EncoderConfig
+from bertie.models.names import Row, WeightTable
 from bertie.models.variant import Variant, same
-from bertie.models.weights import Row, WeightTable
 
 BASE = EncoderConfig()
 

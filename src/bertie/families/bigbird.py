@@ -7,8 +7,8 @@ from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows,
 from bertie.families.bert import TABLE as BERT_TABLE
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import BlockSparse
+from bertie.models.names import WeightTable
 from bertie.models.variant import VALUES, Variant, same
-from bertie.models.weights import WeightTable
 
 BASE = replace(
     BERT_BASE,

@@ -5,8 +5,8 @@ from dataclasses import replace
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, LABEL_ROWS, old_names
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
+from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
-from bertie.models.weights import WeightTable
 
 BASE = replace(
     BERT_BASE,

@@ -10,8 +10,8 @@ from dataclasses import replace
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
+from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
-from bertie.models.weights import WeightTable
 
 BASE = EncoderConfig(  # the small discriminator, and transformers' defaults
     embedding_size=128,

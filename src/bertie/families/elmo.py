@@ -20,8 +20,8 @@ from bertie.files import read_json
 from bertie.models import folder
 from bertie.models.elmo import ElmoConfig, ElmoEncoder
 from bertie.models.model import Model
+from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
-from bertie.models.weights import WeightTable
 
 BASE = ElmoConfig()
 Array = NDArray[np.float32]

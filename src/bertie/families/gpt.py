@@ -9,9 +9,8 @@ from math import sqrt
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
 from bertie.models.kinds import Residual
-from bertie.models.variant import Variant, same
-from bertie.models.weights import Row, WeightTable
-from bertie.nn.init import Stds
+from bertie.models.names import Row, WeightTable
+from bertie.models.variant import Stds, Variant, same
 
 BASE = EncoderConfig(
     vocab_size=50_257,

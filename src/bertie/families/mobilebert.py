@@ -6,8 +6,8 @@ from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, old_names
 from bertie.models.head_config import HeadConfigs, MaskedLMConfig
 from bertie.models.kinds import Bottleneck
+from bertie.models.names import Row, WeightTable
 from bertie.models.variant import Variant, same
-from bertie.models.weights import Row, WeightTable
 
 BASE = replace(  # paper, table 1
     BERT_BASE,

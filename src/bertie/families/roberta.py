@@ -9,8 +9,8 @@ from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names, size
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.kinds import Learned
+from bertie.models.names import WeightTable
 from bertie.models.variant import Variant
-from bertie.models.weights import WeightTable
 
 BASE = replace(
     BERT_BASE,

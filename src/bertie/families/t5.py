@@ -7,9 +7,8 @@ notes of t5.1.1).
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, NextTokenConfig, SequenceConfig
 from bertie.models.kinds import Relative, Residual
-from bertie.models.variant import Variant, same
-from bertie.models.weights import WeightTable
-from bertie.nn.init import Stds
+from bertie.models.names import WeightTable
+from bertie.models.variant import Stds, Variant, same
 
 BASE = EncoderConfig(  # t5-small, and transformers' defaults
     vocab_size=32_128,

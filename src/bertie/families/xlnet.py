@@ -7,8 +7,8 @@ Memory of earlier segments is left out. So is the beam-searching question head (
 from dataclasses import replace
 
 from bertie.models.head_config import HeadConfigs, SequenceConfig
+from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
-from bertie.models.weights import WeightTable
 from bertie.models.xlnet import XLNetConfig, XLNetEncoder
 
 BASE = XLNetConfig(  # xlnet-large-cased, and transformers' defaults

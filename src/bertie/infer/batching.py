@@ -17,9 +17,10 @@ from numpy.typing import ArrayLike
 
 from bertie.data.ids import Ids, Int, token_budget
 from bertie.infer.engine import Array, Engine
+from bertie.models.facts import BATCH_TOKENS
 
 CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbours of like length
-TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
+TOKENS = BATCH_TOKENS
 
 T = TypeVar("T")
 
@@ -35,7 +36,7 @@ def batches(lengths: ArrayLike, *, max_tokens: int = TOKENS, max_sequences: int 
     return token_budget(lengths, max_tokens=max_tokens, max_sequences=max_sequences)
 
 
-def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int = TOKENS) -> dict[str, Array]:
+def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int | None = None) -> dict[str, Array]:
     """Returns the arrays of all sequences, with rows in the order of `ids`.
 
     The memory is that of the requested arrays and of one batch. Without sequences, the arrays are empty, with width 0.
@@ -43,7 +44,7 @@ def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int = T
     found: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
     rows = {name: engine.facts.outputs[name] for name in outputs}
     whole = {"token": len(ids.input_ids), "sequence": len(ids), "place": len(ids.places)}
-    for sequences in batches(ids.lengths, max_tokens=max_tokens):
+    for sequences in batches(ids.lengths, max_tokens=max_tokens or engine.facts.batch_tokens):
         arrays = engine.run(ids.take(sequences), outputs)
         at = {"token": ids.tokens, "sequence": lambda chosen: chosen, "place": ids.asked}
         for name, array in arrays.items():

@@ -1,31 +1,112 @@
-"""Chooses the engine of a model."""
+"""Chooses the engine of a model: the one that is faster on this machine in the requested precision.
 
+No list of processors tells. A small encoder runs once in each engine and precision, and the rates are kept in the
+user's cache folder.
+"""
+
+import time
+from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import torch
 
 from bertie.console import warn
+from bertie.data.ids import Ids
+from bertie.errors import UsageError
+from bertie.infer.rates import Rates, measured, native_is_faster
+from bertie.infer.rates import quickest as quickest_of
 from bertie.infer.torch_engine import TorchEngine
+from bertie.models.config import EncoderConfig
+from bertie.models.encoder import Encoder
+from bertie.models.model import Model
+from bertie.nn import machine
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
-    from bertie.models.model import Model
+    from bertie.infer.native.encoder import Precision
+
+EngineName = Literal["auto", "torch", "native"]
+ENGINES: tuple[EngineName, ...] = ("auto", "torch", "native")
+PROBE = EncoderConfig(
+    vocab_size=64, hidden_size=256, num_hidden_layers=1, num_attention_heads=4, intermediate_size=1024
+)
+SEQUENCES, LENGTH, REPEATS = 8, 64, 5  # of the probe
+DTYPES: "dict[Precision, torch.dtype]" = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
-def engine_of(model: "Model") -> "Engine":
-    """Returns the engine for a model: the native one for int8 weights on a CPU, and torch for all others.
+def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
+    """Returns the engine for a model, in the precision of its `compute_dtype` or its int8 weights.
 
-    Without the native library, int8 weights are computed in torch's float32, with one warning.
+    None: torch, and the native engine for int8 weights. auto: the faster one. The native engine takes a copy of the
+    weights, so a model that is being trained needs torch. Where the native library cannot be had, torch takes its
+    place, and a warning says so once. Raises UsageError: `native`, for a model that it cannot run.
     """
-    if model.int8 and model.device.type == "cpu":
-        from bertie.infer.native_engine import NativeEngine
+    precision: Precision = "int8" if model.int8 else "bf16" if model.compute_dtype == torch.bfloat16 else "fp32"
+    if engine == "torch" or (engine is None and precision != "int8"):
+        return TorchEngine(model)
+    from bertie.infer.native_engine import NativeEngine, unsupported
 
-        try:
-            return NativeEngine(model, "int8")
-        except (OSError, ValueError) as error:
-            _warn_once(str(error))
+    reason = unsupported(model)
+    try:
+        if reason is None and (engine == "native" or precision == "int8" or native_is_faster(rates(), precision)):
+            return NativeEngine(model, precision)
+    except (OSError, ValueError) as error:
+        reason = str(error)
+        if engine != "native":
+            _say_once(f"torch computes, which may be slower: there is no native engine ({reason}).")
+    if engine == "native":
+        raise UsageError(f"The native engine cannot run this model: {reason}. Pass --engine torch.")
+    if precision == "int8":
+        _say_once(f"int8 weights are computed in float32, which is slower: {reason}.")
     return TorchEngine(model)
 
 
+def quickest(model: Model, engine: EngineName | None) -> torch.dtype:
+    """float32, or bfloat16 where the engine, or the better of the two, is clearly faster in it on this machine."""
+    if model.device.type != "cpu" or engine in (None, "torch"):
+        return machine.cpu_rates().quicker
+    try:
+        found = rates()
+    except OSError:
+        return machine.cpu_rates().quicker
+    return DTYPES[quickest_of(found)]  # type: ignore[index]
+
+
 @cache
-def _warn_once(reason: str) -> None:
-    warn(f"int8 weights are computed in float32, which is slower: {reason}.")
+def rates() -> Rates:
+    """This machine's, as they are kept, else measured in a second. Raises OSError without the native library."""
+    return measured(_measured)
+
+
+def _measured() -> Rates:
+    """On one thread and by its processor time, which a busy neighbour hardly moves; all in turns, the best of each."""
+    from bertie.infer.native_engine import NativeEngine
+
+    total = SEQUENCES * LENGTH
+    ids = Ids(np.arange(total) % PROBE.vocab_size, np.zeros(total, np.int64), np.full(SEQUENCES, LENGTH))
+    threads, clock = torch.get_num_threads(), time.thread_time
+    best: Rates = {}
+    torch.set_num_threads(1)
+    try:
+        engines: dict[str, Engine] = {}
+        for precision, dtype in DTYPES.items():
+            model = Model(Encoder(PROBE), {}).eval()
+            model.compute_dtype = None if dtype == torch.float32 else dtype
+            engines[f"torch {precision}"] = TorchEngine(model)
+            with suppress(ValueError):  # this processor has no products in it
+                engines[f"native {precision}"] = NativeEngine(model, precision)
+        for _ in range(REPEATS):
+            for name, engine in engines.items():
+                began = clock()
+                engine.run(ids, ("mean",))
+                best[name] = max(best.get(name, 0.0), total / max(clock() - began, 1e-9))
+    finally:
+        torch.set_num_threads(threads)
+    return best
+
+
+@cache
+def _say_once(message: str) -> None:
+    warn(message)

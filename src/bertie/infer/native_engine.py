@@ -12,7 +12,6 @@ from torch import nn
 from bertie.data.ids import Ids
 from bertie.infer.engine import Facts
 from bertie.infer.native.encoder import (
-    ACTIVATIONS,
     EncoderWeights,
     FloatLinear,
     Int8Linear,
@@ -21,19 +20,16 @@ from bertie.infer.native.encoder import (
     NativeEncoder,
     Precision,
 )
+from bertie.infer.native.fits import BATCH_TOKENS, misfit
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder, EncoderOutput, summary
 from bertie.models.int8 import Floats, Int8Weight
-from bertie.models.kinds import Full, Learned, Residual
 from bertie.nn.embeddings import positions_after_pad
 from bertie.nn.layer import Layer
 
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.model import Model
-
-WIDEST_HEAD = 128
 
 
 class NativeEngine(TorchEngine):
@@ -52,7 +48,8 @@ class NativeEngine(TorchEngine):
     @property
     def facts(self) -> Facts:
         """The facts of the model, with the precision of the native library."""
-        return replace(super().facts, precision=f"{self.native.precision} ({self.native.target})")
+        precision = f"{self.native.precision} ({self.native.target})"
+        return replace(super().facts, precision=precision, batch_tokens=BATCH_TOKENS)
 
     def _encode(self, batch: "Batch", ids: Ids) -> EncoderOutput:
         config, encoder = self.model.config, self.model.encoder
@@ -70,24 +67,12 @@ class NativeEngine(TorchEngine):
 
 def unsupported(model: "Model") -> str | None:
     """Returns why the native library cannot run a model's encoder, or None where it can."""
-    config: EncoderConfig = model.config
-    widths = (config.hidden_size, config.embedding_size or config.hidden_size, config.intermediate_size)
     rules = {
         "its encoder has a class of its own": type(model.encoder) is Encoder,
-        "its attention is not full": isinstance(config.attention, Full) and not config.causal,
-        "its positions are not learned": isinstance(config.positions, Learned),
-        "its layers are not those of BERT": isinstance(config.layer, Residual) and config.layer.norm == "post",
-        f"its activation is {config.hidden_act}": config.hidden_act in ACTIVATIONS,
-        "it does not use layer normalization": config.norm_type == "layer" and config.embedding_norm,
-        "its embeddings differ from BERT's": not (config.trigram_embeddings or config.rescale_embeddings),
-        "a size is not a multiple of 16": not any(width % 16 for width in (*widths, config.head_size)),
-        f"its attention heads are wider than {WIDEST_HEAD}": config.head_size <= WIDEST_HEAD,
-        "its heads together are not as wide as the hidden size": config.attention_size == config.hidden_size,
-        "its embeddings differ in size from its layers": widths[1] <= widths[0],
         "it is not on the CPU": model.device.type == "cpu",
         "one of its heads reads all layers": not any(needs.hidden_states for needs in model.needs),
     }
-    return next((reason for reason, fine in rules.items() if not fine), None)
+    return next((reason for reason, fine in rules.items() if not fine), None) or misfit(model.config)
 
 
 def weights_of(encoder: Encoder, int8: Mapping[str, Int8Weight] = MappingProxyType({})) -> EncoderWeights:

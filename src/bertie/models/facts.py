@@ -9,6 +9,7 @@ from bertie.models.head_config import Rows
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
+BATCH_TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
 POOLED = ("mean", "cls", "max")
 """The hidden states of a sequence, pooled to one vector (models/pooling.py)."""
 OF_ENCODER: Mapping[str, Rows] = {
@@ -23,7 +24,8 @@ class Facts:
     """The properties of a model. heads: number of outputs by name; labels: names of a classifier's outputs.
 
     rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the other arrays, with the unit of
-    their rows. max_length: maximum number of tokens. device, precision: where and how it is computed.
+    their rows. max_length: maximum number of tokens. device, precision: where and how it is computed. batch_tokens: how
+    many tokens one call should have.
     """
 
     max_length: int
@@ -35,6 +37,7 @@ class Facts:
     precision: str = "float32"
     rows: Mapping[str, Rows] = field(default_factory=dict)
     of_encoder: Mapping[str, Rows] = field(default_factory=lambda: OF_ENCODER)
+    batch_tokens: int = BATCH_TOKENS
 
     @property
     def outputs(self) -> dict[str, Rows]:

@@ -20,9 +20,10 @@ from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
 from bertie.models.model import Model
+from bertie.models.names import check_names
 from bertie.models.seq2seq import DECODER, assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
-from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, check_names, load_weights, weight_files
+from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, weight_files
 from bertie.nn.init import initialize, shapes_only
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 

@@ -18,8 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
+Int = NDArray[np.int64]
 METHOD = "bertie-int8"  # of config.json's quantization_config
 PARTS = ("scale", "group", "inv", "off")
+MOST_GROUPS = 4  # of input features
+LARGEST = 1e12  # of a scale, factor or offset: products of them stay finite
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,25 @@ class Int8Weight:
 
     @classmethod
     def fused(cls, parts: "Sequence[Int8Weight]") -> "Int8Weight":
-        """Returns one matrix of several that read the same rows."""
+        """Returns one matrix of several that read the same rows. Raises ValueError for those that do not."""
+        if any(not np.array_equal(getattr(p, name), getattr(parts[0], name)) for p in parts for name in PARTS[1:]):
+            raise ValueError("matrices that are fused have the same groups, factors and offsets")
         values, scale = np.concatenate([p.values for p in parts]), np.concatenate([p.scale for p in parts], 1)
         return cls(values, scale, parts[0].group, parts[0].inv, parts[0].off)
+
+    def within(self, most: int) -> "Int8Weight":
+        """The same matrix where weights that are added together (`added_together`) make at most `most`, either sign.
+
+        A row of a group that makes more is rounded once more, in wider steps.
+        """
+        values, scale = self.values.copy(), self.scale.copy()
+        for group, sets in enumerate(added_together(self.group)):
+            factor = excess(self.values[:, sets], most)
+            wide = factor > 1
+            own = np.ix_(wide, sets.ravel())
+            values[own] = np.round(values[own] / factor[wide, None]).astype(np.int8)
+            scale[group, wide] *= factor[wide]
+        return Int8Weight(values, scale, self.group, self.inv, self.off)
 
     def named(self, name: str) -> dict[str, NDArray[Any]]:
         """Returns the arrays by their names in a file."""
@@ -74,10 +93,32 @@ class Int8Weight:
         scale, group, inv, off = (parts[part] for part in PARTS)
         if values.dtype != np.int8 or values.ndim != 2 or scale.ndim != 2 or scale.shape[1] != len(values):
             raise ValueError("values must be int8 (N, K), and scales (G, N)")
-        if any(array.shape != values.shape[1:] for array in (group, inv, off)) or group.max(initial=0) >= len(scale):
+        if any(array.shape != values.shape[1:] for array in (group, inv, off)) or group.dtype.kind not in "ui":
             raise ValueError("each of the K input features must have a group, a factor and an offset")
-        if not all(np.isfinite(array).all() for array in (scale, inv, off)):
-            raise ValueError("a scale, factor or offset is not finite")
+        if not all(array.dtype.kind == "f" and np.isfinite(array).all() for array in (scale, inv, off)):
+            raise ValueError("a scale, factor or offset is not a finite number")
+        if not all(np.abs(array.astype(np.float64)).max(initial=0) < LARGEST for array in (scale, inv, off)):
+            raise ValueError(f"a scale, factor or offset is {LARGEST:g} or more")
+        sizes = np.bincount(group, minlength=len(scale)) if group.min(initial=0) >= 0 else np.zeros(1)
+        if len(sizes) > min(len(scale), MOST_GROUPS) or not sizes.all() or (len(sizes) > 1 and (sizes % 16).any()):
+            raise ValueError(f"the input features fall into 1 to {MOST_GROUPS} groups of a multiple of 16 each")
         return cls(
             values, scale.astype(np.float32), group.astype(np.uint8), inv.astype(np.float32), off.astype(np.float32)
         )
+
+
+def added_together(group: NDArray[Any]) -> list[Int]:
+    """For each group of input features, those whose products AVX2 adds up in 16 bits. group (K,) -> (sets, 4) each
+
+    The features of a group lie side by side. Two neighbours are added, and the same two of the next four.
+    """
+    features = [np.flatnonzero(group == number) for number in range(int(group.max(initial=0)) + 1)]
+    return [own.reshape(-1, 2, 2, 2).swapaxes(1, 2).reshape(-1, 4) for own in features]
+
+
+def excess(values: NDArray[Any], most: int) -> Floats:
+    """By how much each row's steps must widen so that no set adds up to more. values (N, sets, n) -> (N,), 1 or more"""
+    sums = np.maximum(np.maximum(values, 0).sum(2, dtype=np.int64), -np.minimum(values, 0).sum(2, dtype=np.int64))
+    found: Floats = np.maximum(sums.max(1, initial=0) / (most - values.shape[2] / 2), 1).astype(np.float32)
+    found[sums.max(1, initial=0) <= most] = 1
+    return found

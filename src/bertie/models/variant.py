@@ -9,14 +9,13 @@ from bertie.errors import DataError, UsageError
 from bertie.files import read_json
 from bertie.models.codec import CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import Encoder
-from bertie.models.heads import own_classes
 from bertie.models.int8 import METHOD
-from bertie.models.weights import WeightTable
-from bertie.nn.init import Stds
+from bertie.models.names import WeightTable
 
 __all__ = ["CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public", "same", "write_labels"]
 
+Stds = Mapping[str, float | tuple[float, ...]]
+"""First values of weights, by name: nn/init.py."""
 CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
@@ -30,6 +29,19 @@ class UnknownHeads(UsageError):
         self.heads = heads
 
 
+def _own_classes() -> dict[str, tuple[str, ...]]:
+    from bertie.models.heads import own_classes  # with torch
+
+    return own_classes()
+
+
+def plain_encoder(config: EncoderConfig) -> Any:
+    """The encoder that most families have, `Encoder`. Families are read without torch, which it needs."""
+    from bertie.models.encoder import Encoder
+
+    return Encoder(config)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Variant(Codec):
     """A family as a value."""
@@ -41,7 +53,7 @@ class Variant(Codec):
     table: WeightTable
     architectures: Mapping[str, tuple[str, ...]]  # the class that opens the folder elsewhere -> our heads
     recipe: Mapping[str, Any]  # the published pre-training run, as keys of PretrainConfig
-    encoder: Callable[[Any], Any] = Encoder  # what makes the encoder from a config; others answer as Encoder does
+    encoder: Callable[[Any], Any] = plain_encoder  # what makes the encoder from a config; others answer as Encoder does
     bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
     stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
 
@@ -49,7 +61,9 @@ class Variant(Codec):
         """Returns the heads of the first architecture in config.json, or None for an unknown one."""
         named = public.get("architectures")
         first = named[0] if isinstance(named, list) and named else None
-        return (own_classes() | dict(self.architectures)).get(first) if isinstance(first, str) else None
+        if not isinstance(first, str):
+            return None
+        return self.architectures[first] if first in self.architectures else _own_classes().get(first)
 
     def based(self, public: Mapping[str, Any]) -> bool:
         """Returns whether the names of the encoder's weights in config.json's class start with `table.base`."""
@@ -65,7 +79,7 @@ class Variant(Codec):
         """Returns the public class with exactly these heads. Raises UnknownHeads when there is none."""
         if self.heads(public) == heads:
             return str(public["architectures"][0])
-        for name, theirs in (*self.architectures.items(), *own_classes().items()):
+        for name, theirs in (*self.architectures.items(), *_own_classes().items()):
             if sorted(theirs) == sorted(heads):
                 return name
         known = "; ".join(f"{name} ({', '.join(theirs) or 'none'})" for name, theirs in self.architectures.items())

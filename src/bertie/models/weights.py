@@ -1,8 +1,4 @@
-"""Weights in Hugging Face format: tables of names, read in both directions, and safetensors files.
-
-A row is (our name, public name). `*` stands for the last part (weight, bias), `{}` for a layer's number. Where the
-public format separates what is fused here, the public side is a tuple in the order of the fused rows. A pattern lists
-matrices that it stores transposed. A second table has names in older files: (pattern, current public name).
+"""Weights in Hugging Face format (models/names.py), in safetensors files.
 
 Only safetensors files are opened. A header is checked against its file before memory is allocated, and no file runs
 code.
@@ -12,7 +8,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -22,17 +17,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError
 from bertie.files import atomic_write, read_json
-from bertie.models.heads import own_classes
 from bertie.models.int8 import PARTS, Int8Weight
-
-Row = tuple[str, str | tuple[str, ...]]
+from bertie.models.names import WeightTable
 
 WEIGHTS = "model.safetensors"
-HEAD = "heads."
-ENCODER, OURS = "encoder.", "bertie."
-"""Weights that the family's format does not have (for settings in models/codec.py) are saved under our names."""
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 FOREIGN = {  # formats we do not open, and why
     "pytorch_model.bin": "is a pickle, which can run code when it is opened",
@@ -40,84 +30,6 @@ FOREIGN = {  # formats we do not open, and why
     "tf_model.h5": "is TensorFlow's",
     "flax_model.msgpack": "is Flax's",
 }
-
-
-@dataclass(frozen=True)
-class WeightTable:
-    """The names of a family's weights.
-
-    `old`: (pattern, current name); `ignored`: patterns of entries that are not weights; `transposed`: pattern of the
-    public names whose matrices are stored as (in, out).
-    """
-
-    rows: tuple[Row, ...]
-    base: str = ""  # "bert.": stands before the encoder's names whenever there are heads
-    old: tuple[tuple[str, str], ...] = ()
-    ignored: tuple[str, ...] = ()
-    transposed: str = ""
-
-    def public(self, name: str) -> tuple[str, ...]:
-        """Returns the public name of our name, or several names in fused order. Raises KeyError for an unknown head."""
-        for ours, theirs in self.rows:
-            if found := _pattern(ours).fullmatch(name):
-                parts = (theirs,) if isinstance(theirs, str) else theirs
-                return tuple(_fill(part, found.groups()) for part in parts)
-        if name.startswith(tuple(f"{HEAD}{head}." for heads in own_classes().values() for head in heads)):
-            return (name.removeprefix(HEAD),)  # of no public layout
-        if name.startswith(ENCODER):
-            return (f"{OURS}{name}",)
-        raise KeyError(name)
-
-    def turned(self, public: str) -> bool:
-        """Returns whether the public format stores this weight transposed."""
-        return bool(self.transposed and re.search(self.transposed, public))
-
-    def __contains__(self, name: object) -> bool:
-        """Returns whether a row has our name."""
-        try:
-            return not self.public(str(name))[0].startswith(OURS)
-        except KeyError:
-            return False
-
-    def today(self, stored: str) -> str | None:
-        """Returns the current public name, with the base, of a name in a file; None: it is not a weight."""
-        if any(re.search(pattern, stored) for pattern in self.ignored):
-            return None
-        for pattern, name in self.old:
-            stored = re.sub(pattern, name, stored)
-        return stored
-
-
-def check_names(names: Iterable[str], table: WeightTable, family: str) -> None:
-    """Raises UsageError unless each weight of a model has a unique public name. Called when a model is built."""
-    taken: dict[str, str] = {}
-    for name in names:
-        try:
-            publics = table.public(name)
-        except KeyError:
-            raise UsageError(
-                f"The format of {family} has no place for {name}, so this model could not be saved. Choose a "
-                "family with this head: bertie families"
-            ) from None
-        for public in publics:
-            if (other := taken.setdefault(public, name)) != name:
-                raise UsageError(
-                    f"The format of {family} has the same place for {other} and {name} ({public}), so this "
-                    "model could not be saved. Choose one of the two heads."
-                )
-
-
-@cache
-def _pattern(ours: str) -> re.Pattern[str]:
-    """Returns a pattern for our side of a row: {} is a number, * a word. Cached, since all names are searched in all
-    rows."""
-    return re.compile(re.escape(ours).replace(r"\{\}", r"(\d+)").replace(r"\*", r"(\w+)"))
-
-
-def _fill(template: str, parts: Iterable[str]) -> str:
-    for part in parts:
-        template = re.sub(r"\{\}|\*", part, template, count=1)
-    return template
 
 
 @dataclass(frozen=True)
@@ -235,7 +147,10 @@ class WeightsFolder:
         """Returns all int8 parts of a parameter, or None."""
         if not all(public in self.int8 for public in publics):
             return None
-        return Int8Weight.fused([self.whole_numbers(public) for public in publics])
+        try:
+            return Int8Weight.fused([self.whole_numbers(public) for public in publics])
+        except ValueError as error:
+            raise DataError(f"{self.folder}: {publics[0]} is no whole int8 weight: {error}.") from None
 
 
 def has_weights(folder: Path) -> bool:

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <type_traits>
 
 namespace {
 
@@ -22,7 +23,7 @@ struct Linear {          // 64-byte aligned arrays; N is rounded up to panels in
     const float* scale;  // [G][N] t, of int8
     const float* wsum;   // [G][N] t sum(v), of int8
     const float* bias;   // [N]
-    const float *inv, *off;  // [K] the row that is quantized is x inv + off: smoothing and shift of each feature
+    const float *inv, *off;  // [K] the row that is quantized is x inv + off: smoothing and shift of each feature; null: x
     int32_t N, K, kind, G, size[4];  // G groups of features, each with scales of its own
 };
 struct Layer {
@@ -82,7 +83,8 @@ INLINE void quantize(const float* x, const Linear& w, uint8_t* q, float* s, floa
         const int to = from + w.size[g];
         vf lo = all(3e38f), hi = all(-3e38f);
         for (int k = from; k < to; k += W) {
-            const vf v = activate<ACT, true>(load(x + k)) * load(w.inv + k) + load(w.off + k);
+            vf v = activate<ACT, true>(load(x + k));
+            if (w.inv) v = v * load(w.inv + k) + load(w.off + k);
             store(row + k, v);
             lo = vmin(lo, v), hi = vmax(hi, v);
         }
@@ -125,155 +127,160 @@ void normalize(const float* x, int H, const float* g, const float* b, float eps,
 // K elements of R rows (a, lda apart) by NVT vectors of columns (b; `step` bytes to the next `depth` elements)
 template <class P, int R, int NVT>
 INLINE void multiply(const typename P::A* a, size_t lda, const char* b, size_t step, int K, typename P::Sum (&sums)[R][NVT]) {
-    for (int k = 0; k < K; k += P::depth, b += step) {
-        decltype(P::weights(b)) ws[NVT];
-#pragma GCC unroll 8
-        for (int j = 0; j < NVT; j++) ws[j] = P::weights(b + 4 * W * j);
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++) {
+    for (int k = 0; k < K; k += P::steps * P::depth, b += P::steps * step) {
+        decltype(P::weights(b)) w0[NVT], w1[NVT];
+        each<NVT>([&](auto j) INLINED {
+            w0[j] = P::weights(b + 4 * W * j);
+            if constexpr (P::steps == 2) w1[j] = P::weights(b + step + 4 * W * j);
+        });
+        each<R>([&](auto r) INLINED {
             const auto x = P::row(a + r * lda + k);
-#pragma GCC unroll 8
-            for (int j = 0; j < NVT; j++) P::add(sums[r][j], x, ws[j]);
-        }
+            if constexpr (P::steps == 2) {
+                const auto y = P::row(a + r * lda + k + P::depth);
+                each<NVT>([&](auto j) INLINED { P::add(sums[r][j], x, w0[j], y, w1[j]); });
+            } else {
+                each<NVT>([&](auto j) INLINED { P::add(sums[r][j], x, w0[j]); });
+            }
+        });
     }
+}
+template <class V, int R, int N>
+INLINE void clear(V (&sums)[R][N]) {
+    each<R>([&](auto r) INLINED { each<N>([&](auto j) INLINED { sums[r][j] = V{}; }); });
 }
 
 enum Finish { PLAIN, ADD, AS_HALF };  // ADD: onto what is there, the residual
 INLINE void store_as(float* p, vf v) { store(p, v); }
 INLINE void store_as(uint16_t* p, vf v) { store_half(p, v); }
+INLINE void finish(Finish how, char* out, size_t at, vf f) {
+    if (how == AS_HALF) store_half((uint16_t*)out + at, f);
+    else store((float*)out + at, how == ADD ? f + load((float*)out + at) : f);
+}
 
-template <class P, int R, int FINISH>
-INLINE void tile(const typename P::A* a, const float* s, const float* m, size_t stride, const Linear& w, int n, char* out, int ldc) {
+template <class P, int R>
+INLINE void tile(const typename P::A* a, const float* s, const float* m, size_t stride, const Linear& w, int n, Finish how, char* out, int ldc) {
     const int padded = (w.N + NR - 1) / NR * NR;
     const char* b = w.panels + (size_t)n * w.K * element(w.kind);
     constexpr size_t step = (size_t)NR * P::depth * sizeof(typename P::A);
-    float found[R][NR] __attribute__((aligned(64)));
+    float found[R][NR] __attribute__((aligned(64)));  // of the groups so far
     for (int g = 0, k = 0; g < w.G; k += w.size[g++]) {
         typename P::Sum sums[R][NV];
-#pragma GCC unroll 8
-        for (int r = 0; r < R; r++)
-#pragma GCC unroll 8
-            for (int j = 0; j < NV; j++) sums[r][j] = typename P::Sum{};
+        clear(sums);
         multiply<P, R, NV>(a + k, w.K, b + k / P::depth * step, step, w.size[g], sums);
-#pragma GCC unroll 8
-        for (int j = 0; j < NV; j++) {
+        const bool last = g + 1 == w.G;
+        each<NV>([&](auto j) INLINED {
             const int at = n + W * j;
-            if (w.kind != BYTE) {
-                const vf bias = load(w.bias + at);
-#pragma GCC unroll 8
-                for (int r = 0; r < R; r++) store(&found[r][W * j], (vf)sums[r][j] + bias);
-                continue;
-            }
-            const vf t = load(w.scale + (size_t)g * padded + at), v = load(w.wsum + (size_t)g * padded + at);
-#pragma GCC unroll 8
-            for (int r = 0; r < R; r++) {
-                const vf before = g ? load(&found[r][W * j]) : load(w.bias + at);
-                store(&found[r][W * j], before + v * m[g * stride + r] + __builtin_convertvector((vi)sums[r][j], vf) * (t * s[g * stride + r]));
-            }
-        }
-    }
-    const int columns = std::min(NR, w.N - n);  // multiples of 16, so of W
-    for (int r = 0; r < R; r++)
-        for (int j = 0; j < columns; j += W) {
-            const size_t at = (size_t)r * ldc + n + j;
-            const vf f = load(&found[r][j]);
-            if constexpr (FINISH == PLAIN) store((float*)out + at, f);
-            else if constexpr (FINISH == ADD) store((float*)out + at, f + load((float*)out + at));
-            else store_as((typename Half::A*)out + at, f);
-        }
-}
-template <class P, int FINISH, int R>
-INLINE void rest(int left, const typename P::A* a, const float* s, const float* m, size_t stride, const Linear& w, int n, char* out, int ldc) {
-    if constexpr (R > 0) {
-        if (left == R) return tile<P, R, FINISH>(a, s, m, stride, w, n, out, ldc);
-        rest<P, FINISH, R - 1>(left, a, s, m, stride, w, n, out, ldc);
+            const vf bias = load(w.bias + at);
+            vf t = bias, v = bias;
+            if constexpr (std::is_same<P, Byte>::value) t = load(w.scale + (size_t)g * padded + at), v = load(w.wsum + (size_t)g * padded + at);
+            each<R>([&](auto r) INLINED {
+                vf f;
+                if constexpr (std::is_same<P, Byte>::value)
+                    f = (g ? load(&found[r][W * j]) : bias) + v * m[g * stride + r] + __builtin_convertvector(sums[r][j], vf) * (t * s[g * stride + r]);
+                else
+                    f = sums[r][j] + bias;
+                if (!last) store(&found[r][W * j], f);
+                else if (at < w.N) finish(how, out, (size_t)r * ldc + at, f);  // N is a multiple of W
+            });
+        });
     }
 }
-template <class P, int FINISH>
-void product_of(const Rows& x, size_t first, int M, const Linear& w, char* out, int ldc) {
-    constexpr size_t size = FINISH == AS_HALF ? 2 : 4;
-    const typename P::A* a = (const typename P::A*)x.data + first * w.K;
-    const float *s = x.s + first, *m = x.m + first;
-    for (int n = 0; n < w.N; n += NR) {
-        int i = 0;
-        for (; i + MR <= M; i += MR) tile<P, MR, FINISH>(a + (size_t)i * w.K, s + i, m + i, x.stride, w, n, out + (size_t)i * ldc * size, ldc);
-        rest<P, FINISH, MR - 1>(M - i, a + (size_t)i * w.K, s + i, m + i, x.stride, w, n, out + (size_t)i * ldc * size, ldc);
-    }
+// all rows in tiles of R, then of half as many
+template <class P, int R>
+INLINE void tiles(int M, const typename P::A* a, const float* s, const float* m, size_t stride, const Linear& w, int n, Finish how, char* out, int ldc) {
+    int i = 0;
+    for (; i + R <= M; i += R) tile<P, R>(a + (size_t)i * w.K, s + i, m + i, stride, w, n, how, out + (size_t)i * ldc * (how == AS_HALF ? 2 : 4), ldc);
+    if constexpr (R > 1) tiles<P, R / 2>(M - i, a + (size_t)i * w.K, s + i, m + i, stride, w, n, how, out + (size_t)i * ldc * (how == AS_HALF ? 2 : 4), ldc);
 }
-template <int FINISH>
-void product(const Rows& x, size_t first, int M, const Linear& w, void* out, int ldc) {
-    if (w.kind == BYTE) return product_of<Byte, FINISH>(x, first, M, w, (char*)out, ldc);
+template <class P>
+void product_of(const Rows& x, size_t first, int M, const Linear& w, Finish how, void* out, int ldc) {
+    for (int n = 0; n < w.N; n += NR) tiles<P, P::rows>(M, (const typename P::A*)x.data + first * w.K, x.s + first, x.m + first, x.stride, w, n, how, (char*)out, ldc);
+}
+void product(Finish how, const Rows& x, size_t first, int M, const Linear& w, void* out, int ldc) {
+    if (w.kind == BYTE) return product_of<Byte>(x, first, M, w, how, out, ldc);
 #if HAS_BF16
-    if (w.kind == HALF) return product_of<Half, FINISH>(x, first, M, w, (char*)out, ldc);
+    if (w.kind == HALF) return product_of<Half>(x, first, M, w, how, out, ldc);
 #endif
-    product_of<Float, FINISH>(x, first, M, w, (char*)out, ldc);
+    product_of<Float>(x, first, M, w, how, out, ldc);
 }
 
 // ---- attention of one sequence, its products in P: float32 or bf16 -------------------------------------------------------------
 template <class P, int R, int NVT>
-INLINE void scores_tile(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, float* S, float scale) {
-    vf sums[R][NVT] = {};
+INLINE void scores_tile(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, float* S) {
+    vf sums[R][NVT];
+    clear(sums);
     multiply<P, R, NVT>(q, ld, kt + (size_t)j * 4, (size_t)Lp * 4, D, sums);
-    for (int r = 0; r < R; r++)
-        for (int c = 0; c < NVT; c++) store(S + (size_t)r * Lp + j + W * c, sums[r][c] * scale);
+    each<R>([&](auto r) INLINED { each<NVT>([&](auto c) INLINED { store(S + (size_t)r * Lp + j + W * c, sums[r][c]); }); });
 }
 template <class P, int R, int NVT>
 INLINE void values_tile(const typename P::A* p, size_t ldp, const char* v, size_t step, int L, const float* inv, float* out, size_t ldo) {
-    vf sums[R][NVT] = {};
+    vf sums[R][NVT];
+    clear(sums);
     multiply<P, R, NVT>(p, ldp, v, step, L, sums);
-    for (int r = 0; r < R; r++)
-        for (int c = 0; c < NVT; c++) store(out + r * ldo + W * c, sums[r][c] * inv[r]);
+    each<R>([&](auto r) INLINED { each<NVT>([&](auto c) INLINED { store(out + r * ldo + W * c, sums[r][c] * inv[r]); }); });
 }
-// all columns in tiles of NV vectors, then what is left of them
-template <int N, class F>
-INLINE void by_vectors(int width, F f) {
-    int j = 0;
-    for (; j + N * W <= width; j += N * W) f(j, std::integral_constant<int, N>{});
-    if constexpr (N > 1) {
-        if (j < width) by_vectors<N - 1>(width - j, [&](int i, auto n) { f(j + i, n); });
-    }
+// all columns in tiles of N vectors, then what is left of them
+template <class P, int R, int N>
+INLINE void scores(const typename P::A* q, size_t ld, const char* kt, int Lp, int D, int j, float* S) {
+    for (; j + N * W <= Lp; j += N * W) scores_tile<P, R, N>(q, ld, kt, Lp, D, j, S);
+    if constexpr (N > 1) scores<P, R, N - 1>(q, ld, kt, Lp, D, j, S);
+}
+template <class P, int R, int N>
+INLINE void values(const typename P::A* p, size_t ldp, const char* v, size_t step, int L, int D, int d, const float* inv, float* out, size_t ldo) {
+    for (; d + N * W <= D; d += N * W) values_tile<P, R, N>(p, ldp, v + (size_t)d * 4, step, L, inv, out + d, ldo);
+    if constexpr (N > 1) values<P, R, N - 1>(p, ldp, v, step, L, D, d, inv, out, ldo);
 }
 template <class P, int R>
 INLINE void attend_rows(const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
-    by_vectors<std::min(NV, 3)>(Lp, [&](int j, auto n) { scores_tile<P, R, decltype(n)::value>(q, ld, kt, Lp, D, j, S, scale); });
+    scores<P, R, std::min(NV, 3)>(q, ld, kt, Lp, D, 0, S);
     float inv[R];
     for (int r = 0; r < R; r++) {  // probabilities go where the scores were
         float* p = S + (size_t)r * Lp;
-        for (int j = L; j < Lp; j++) p[j] = -1e30f;
-        vf top = load(p), total = vf{};
-        for (int j = W; j < Lp; j += W) top = vmax(top, load(p + j));
-        const float most = highest(top);
-        for (int j = 0; j < Lp; j += W) {
-            const vf e = exp2_of(load(p + j) - most);
+        typename P::A* to = (typename P::A*)p;
+        const int full = L / W * W;  // beyond L the scores are of nothing
+        vf top = all(-1e30f), total = vf{};
+        for (int j = 0; j < full; j += W) top = vmax(top, load(p + j));
+        if (full < L) top = vmax(top, first_lanes(load(p + full), L - full, -1e30f));
+        const vf most = all(highest(top) * scale);
+        auto power = [&](int j) {
+            const vf x = load(p + j) * scale - most;
+            return P::depth == 2 ? exp2_roughly(x) : exp2_of(x);
+        };
+        for (int j = 0; j < full; j += W) {
+            const vf e = power(j);
             total += e;
-            store_as((typename P::A*)p + j, e);
+            store_as(to + j, e);
         }
-        for (int j = L; j < Lp; j++) ((typename P::A*)p)[j] = 0;  // 2^-126 otherwise
+        if (full < L) {
+            const vf e = first_lanes(power(full), L - full, 0);
+            total += e;
+            store_as(to + full, e);
+        }
         inv[r] = 1.f / sum(total);
     }
     const size_t ldp = (size_t)Lp * sizeof(float) / sizeof(typename P::A);
-    by_vectors<std::min(NV, 4)>(D, [&](int d, auto n) {
-        values_tile<P, R, decltype(n)::value>((const typename P::A*)S, ldp, v + (size_t)d * 4, v_step, (L + P::depth - 1) / P::depth * P::depth, inv, out + d, ldo);
-    });
+    values<P, R, 2>((const typename P::A*)S, ldp, v, v_step, (L + P::depth - 1) / P::depth * P::depth, D, 0, inv, out, ldo);
 }
 template <class P, int R>
-INLINE void attend_rest(int left, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
-    if constexpr (R > 0) {
-        if (left == R) return attend_rows<P, R>(q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
-        attend_rest<P, R - 1>(left, q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
-    }
+INLINE void attend_all_rows(int i, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
+    for (; i + R <= L; i += R) attend_rows<P, R>(q + i * ld, ld, kt, v, v_step, L, Lp, D, S, out + i * ldo, ldo, scale);
+    if constexpr (R > 1) attend_all_rows<P, R / 2>(i, q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
 }
 // 32-bit words (floats, or pairs of bf16) of L rows, `words` a row -> transposed, Lp a row, zeros beyond L
 void transpose(const int32_t* x, size_t ld, int L, int words, int Lp, int32_t* out) {
-    for (int i0 = 0; i0 < Lp; i0 += 16)
-        for (int d = 0; d < words; d++) {
-            int32_t* to = out + (size_t)d * Lp + i0;
-            const int n = std::min(16, L - i0);
-            for (int i = 0; i < n; i++) memcpy(to + i, (const char*)(x + (size_t)(i0 + i) * ld) + 4 * d, 4);
-            for (int i = std::max(n, 0); i < 16; i++) to[i] = 0;
+    for (int i = 0; i < Lp; i += 4)
+        for (int d = 0; d < words; d += 4) {  // heads are multiples of 16 wide: 8 pairs
+            int32_t* to = out + (size_t)d * Lp + i;
+            const int32_t* from = x + (size_t)i * ld + d;
+            if (i + 4 <= L) {
+                transpose_4x4(from, ld, to, Lp);
+                continue;
+            }
+            for (int r = 0; r < 4; r++)
+                for (int c = 0; c < 4; c++) to[(size_t)c * Lp + r] = i + r < L ? four_bytes(from + r * ld + c) : 0;
         }
 }
-constexpr int AR = W == 16 ? 8 : W == 8 ? 4 : 3;  // rows of queries at a time
+constexpr int AR = W == 16 ? 8 : W == 8 ? 6 : 3;  // rows of queries at a time
 template <class P>
 void attend(const typename P::A* qkv, int L, int H, int heads, float* out, char* work) {
     const int D = H / heads, Lp = (L + 15) / 16 * 16;
@@ -288,15 +295,10 @@ void attend(const typename P::A* qkv, int L, int H, int heads, float* out, char*
         size_t v_step = ld * sizeof(typename P::A);
         if constexpr (P::depth == 2) {  // two rows side by side: [L / 2][D][2]
             for (int i = 0; i < L; i += 2)
-                for (int d = 0; d < D; d++) {
-                    typename P::A* to = (typename P::A*)pairs + (size_t)i * D + 2 * d;
-                    to[0] = v[i * ld + d], to[1] = i + 1 < L ? v[(i + 1) * ld + d] : 0;
-                }
+                for (int d = 0; d < D; d += W) pair(v + i * ld + d, i + 1 < L ? v + (i + 1) * ld + d : nullptr, (int32_t*)pairs + (size_t)i / 2 * D + d);
             values = pairs, v_step = (size_t)D * 4;
         }
-        int i = 0;
-        for (; i + AR <= L; i += AR) attend_rows<P, AR>(q + i * ld, ld, kt, values, v_step, L, Lp, D, S, out + (size_t)i * H + h * D, H, scale);
-        attend_rest<P, AR - 1>(L - i, q + i * ld, ld, kt, values, v_step, L, Lp, D, S, out + (size_t)i * H + h * D, H, scale);
+        attend_all_rows<P, AR>(0, q, ld, kt, values, v_step, L, Lp, D, S, out + h * D, H, scale);
     }
 }
 
@@ -308,6 +310,7 @@ extern "C" {
 int32_t bertie_panel() { return NR; }
 int32_t bertie_kinds() { return 1 << FLOAT | HAS_BF16 << HALF | 1 << BYTE; }
 int32_t bertie_top() { return TOP; }
+int32_t bertie_most() { return MOST; }
 
 // rows of elements of `size` bytes (N, K) -> panels of NR columns, `depth` elements of a column side by side, zeros beyond N
 void bertie_pack(const char* w, int32_t N, int32_t K, int32_t size, int32_t depth, char* out) {
@@ -328,17 +331,20 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
     const size_t Lp = (longest + 15) / 16 * 16;
     size_t used = 0;
     auto take = [&](size_t bytes) { const size_t at = used; used += (bytes + 127) / 64 * 64; return at; };
-    const size_t at_qkv = take((size_t)T * 3 * H * element(md.attention)), at_ctx = take((size_t)T * H * 4), at_mid = take((size_t)block * I * 4),
+    const size_t at_qkv = take((size_t)T * 3 * H * element(md.attention)), at_ctx = take(std::max(longest * H, (size_t)T * E) * 4), at_mid = take((size_t)block * I * 4),
                  at_work = take(Lp * 128 * 8 + 1024 + Lp * AR * 4), at_rows = take((size_t)T * std::max(H, E) * 4), at_scales = take((size_t)T * 8 * 4),
                  at_inner = take((size_t)block * I * 4), at_inner_scales = take((size_t)block * 8 * 4), at_row = take((size_t)widest * 4);
     char* memory = nullptr;
     if (posix_memalign((void**)&memory, 64, used)) return 1;
     float *x = out, *ctx = (float*)(memory + at_ctx), *mid = (float*)(memory + at_mid), *row = (float*)(memory + at_row), *scales = (float*)(memory + at_scales), *inner_scales = (float*)(memory + at_inner_scales);
     char* qkv = memory + at_qkv;
-    auto attend_all = [&](auto* read, auto kind) {
-        for (int b = 0; b < n; b++) attend<decltype(kind)>(read + (size_t)starts[b] * 3 * H, starts[b + 1] - starts[b], H, md.heads, ctx + (size_t)starts[b] * H, memory + at_work);
-    };
     const Rows rows{memory + at_rows, scales, scales + 4 * (size_t)T, (size_t)T}, inner{memory + at_inner, inner_scales, inner_scales + 4 * (size_t)block, (size_t)block};
+    auto attend_all = [&](auto* read, auto kind, const Layer& y) {
+        for (int b = 0; b < n; b++) {  // and its rows are made ready while they are near
+            attend<decltype(kind)>(read + (size_t)starts[b] * 3 * H, starts[b + 1] - starts[b], H, md.heads, ctx, memory + at_work);
+            for (int i = starts[b]; i < starts[b + 1]; i++) prepare(ctx + (size_t)(i - starts[b]) * H, y.out, rows, i, row);
+        }
+    };
 
     float* embedded = md.project ? ctx : x;  // E may be smaller than H, never larger
     for (int i = 0; i < T; i++) {
@@ -349,32 +355,31 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
         prepare(y, md.project ? *md.project : md.layers[0]->qkv, rows, i, row);
     }
     if (md.project) {
-        product<PLAIN>(rows, 0, T, *md.project, x, H);
+        product(PLAIN, rows, 0, T, *md.project, x, H);
         for (int i = 0; i < T; i++) prepare(x + (size_t)i * H, md.layers[0]->qkv, rows, i, row);
     }
     for (int l = 0; l < md.num_layers; l++) {
         const Layer& y = *md.layers[l];
 #if HAS_BF16
         if (md.attention == HALF) {
-            product<AS_HALF>(rows, 0, T, y.qkv, qkv, 3 * H);
-            attend_all((const uint16_t*)qkv, Half{});
+            product(AS_HALF, rows, 0, T, y.qkv, qkv, 3 * H);
+            attend_all((const uint16_t*)qkv, Half{}, y);
         } else
 #endif
         {
-            product<PLAIN>(rows, 0, T, y.qkv, qkv, 3 * H);
-            attend_all((const float*)qkv, Float{});
+            product(PLAIN, rows, 0, T, y.qkv, qkv, 3 * H);
+            attend_all((const float*)qkv, Float{}, y);
         }
         for (int first = 0; first < T; first += block) {
             const int M = std::min(block, T - first);
-            for (int i = first; i < first + M; i++) prepare(ctx + (size_t)i * H, y.out, rows, i, row);
-            product<ADD>(rows, first, M, y.out, x + (size_t)first * H, H);
+            product(ADD, rows, first, M, y.out, x + (size_t)first * H, H);
             for (int i = first; i < first + M; i++) {
                 normalize(x + (size_t)i * H, H, y.g1, y.b1, md.eps, x + (size_t)i * H);
                 prepare(x + (size_t)i * H, y.up, rows, i, row);
             }
-            product<PLAIN>(rows, first, M, y.up, mid, I);
+            product(PLAIN, rows, first, M, y.up, mid, I);
             for (int r = 0; r < M; r++) prepare(mid + (size_t)r * I, y.down, inner, r, row, md.activation);
-            product<ADD>(inner, 0, M, y.down, x + (size_t)first * H, H);
+            product(ADD, inner, 0, M, y.down, x + (size_t)first * H, H);
             for (int i = first; i < first + M; i++) {
                 normalize(x + (size_t)i * H, H, y.g2, y.b2, md.eps, x + (size_t)i * H);
                 if (l + 1 < md.num_layers) prepare(x + (size_t)i * H, md.layers[l + 1]->qkv, rows, i, row);

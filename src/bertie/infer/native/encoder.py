@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bertie.data.ids import Int
 from bertie.infer.native.library import open_library
-from bertie.models.int8 import Floats, Int8Weight
+from bertie.models.int8 import MOST_GROUPS, Floats, Int8Weight
 
 Precision = Literal["fp32", "bf16", "int8"]
 KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
@@ -28,7 +28,6 @@ DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of 
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 CHUNK = 512  # tokens a call: with their activations they fit into a core's second cache
 BLOCK = 96  # rows that pass the feed-forward network together
-MOST_GROUPS = 4
 
 Order = NDArray[np.int64] | slice
 ALL = slice(None)
@@ -174,6 +173,7 @@ class NativeEncoder:
             raise ValueError(f"{self.target} has no products in {precision}")
         self.precision, self._kept = precision, list[Any]()
         self.hidden_size = weights.layers[0].norms[0].size
+        self._rows = (len(weights.word), 1 if weights.segment is None else len(weights.segment), len(weights.position))
         weights, order = weights.grouped()
         self._back = np.argsort(order) if isinstance(order, np.ndarray) else ALL
         layers: dict[int, _Layer] = {}
@@ -202,7 +202,18 @@ class NativeEncoder:
         )
 
     def run(self, ids: Int, segments: Int | None, positions: Int, lengths: Int, *, threads: int = 1) -> Floats:
-        """ids, segments, positions (T,), lengths (B,) -> last hidden states (T, H)"""
+        """ids, segments, positions (T,), lengths (B,) -> last hidden states (T, H)
+
+        Raises IndexError for a number that has no embedding, ValueError for lengths that do not make up T.
+        """
+        given = {"ids": ids, "segments": segments, "positions": positions}
+        for (name, numbers), rows in zip(given.items(), self._rows, strict=True):
+            if numbers is None:
+                continue
+            if len(numbers) != lengths.sum() or lengths.min(initial=1) < 1:
+                raise ValueError(f"the lengths of the sequences do not make up their {name}")
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < rows:
+                raise IndexError(f"{name} go from {numbers.min():,} to {numbers.max():,}; the model has {rows:,}")
         ids32, positions32 = (np.ascontiguousarray(each, np.int32) for each in (ids, positions))
         segments32 = None if segments is None else np.ascontiguousarray(segments, np.int32)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
@@ -250,12 +261,16 @@ class NativeEncoder:
         bias = linear.bias
         if isinstance(linear, Int8Linear):
             one = linear.weight
-            kind, values, bias = "int8", one.values, linear.bias - one.shifted()
             sizes = tuple(np.bincount(one.group, minlength=len(one.scale)).tolist())
             ends = np.cumsum((0, *sizes))
+            bias = linear.bias - one.shifted()
+            if most := int(self.library.bertie_most()):
+                one = one.within(most)
+            kind, values = "int8", one.values
             sums = [values[:, a:b].sum(1, dtype=np.int64) for a, b in pairwise(ends)]
             scales = wide(one.scale), wide(one.scale * np.stack(sums))
-            reads = self._keep(one.inv), self._keep(one.off)
+            if (one.inv != 1).any() or one.off.any():
+                reads = self._keep(one.inv), self._keep(one.off)
         else:
             values = _bf16(linear.weight) if kind == "bf16" else np.ascontiguousarray(linear.weight, np.float32)
         values = np.ascontiguousarray(values)  # and kept: its address is taken

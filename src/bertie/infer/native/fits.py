@@ -1,0 +1,30 @@
+"""Which encoders the native library has layers for. Imports no torch."""
+
+from bertie.infer.native.encoder import ACTIVATIONS
+from bertie.models.config import EncoderConfig
+from bertie.models.kinds import Full, Learned, Residual
+
+WIDEST_HEAD = 128
+BATCH_TOKENS = 16_384  # many calls of CHUNK tokens at once, so that no thread waits long for the last one
+
+
+def misfit(config: EncoderConfig) -> str | None:
+    """Returns why the native library cannot run an encoder of this shape, or None where it can."""
+    width = config.embedding_size or config.hidden_size
+    widths = (config.hidden_size, width, config.intermediate_size, config.head_size)
+    rules = {
+        "its attention is not full": isinstance(config.attention, Full) and not config.causal,
+        "its positions are not learned": isinstance(config.positions, Learned),
+        "its layers are not those of BERT": isinstance(config.layer, Residual) and config.layer.norm == "post",
+        "its attention scores are not scaled": isinstance(config.layer, Residual) and config.layer.scale_attention,
+        f"its activation is {config.hidden_act}": config.hidden_act in ACTIVATIONS,
+        "it does not use layer normalization": config.norm_type == "layer" and config.embedding_norm,
+        "its embeddings differ from BERT's": not (config.trigram_embeddings or config.rescale_embeddings),
+        "a size is not a multiple of 16": not any(size % 16 for size in widths),
+        f"its attention heads are wider than {WIDEST_HEAD}": config.head_size <= WIDEST_HEAD,
+        "its heads together are not as wide as the hidden size": config.attention_size == config.hidden_size,
+        "its embeddings differ in size from its layers": width <= config.hidden_size,
+        "it has no layers": config.num_hidden_layers > 0,
+        "it is an encoder-decoder model": config.num_decoder_layers is None,
+    }
+    return next((reason for reason, fine in rules.items() if not fine), None)

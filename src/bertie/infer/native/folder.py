@@ -1,0 +1,346 @@
+"""A model folder in the native engine, without torch: the few seconds that importing torch takes are saved.
+
+    config.json -> EncoderConfig -> public names of the weights -> NativeEncoder; the head in NumPy
+
+What is not read here is left to torch, which opens every folder and says what is wrong with one: `opened` then gives
+None. T tokens · B sequences · N places · H hidden size · L outputs · V vocabulary
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import erf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from bertie.data.ids import Ids, Int
+from bertie.errors import BertieError, DataError
+from bertie.families import VARIANTS
+from bertie.infer.engine import Array, Facts
+from bertie.infer.native.encoder import (
+    EncoderWeights,
+    FloatLinear,
+    Int8Linear,
+    LayerWeights,
+    Linear,
+    NativeEncoder,
+    Precision,
+)
+from bertie.infer.native.fits import BATCH_TOKENS, misfit
+from bertie.infer.native.library import cores
+from bertie.models.codec import CONFIG, model_type
+from bertie.models.config import EncoderConfig
+from bertie.models.facts import POOLED
+from bertie.models.int8 import PARTS, Floats, Int8Weight
+from bertie.models.kinds import Groups
+from bertie.models.names import WeightTable
+from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
+
+WEIGHTS = "model.safetensors"
+Vectors = Callable[[Array], Array]
+
+
+class NotHere(Exception):
+    """The folder has something that only torch reads."""
+
+
+@dataclass
+class Stored:
+    """The arrays of a folder by today's public names, read when they are asked for; shapes are checked."""
+
+    file: Any
+    table: WeightTable
+    names: Mapping[str, str]
+
+    def array(self, public: str, *shape: int | None) -> Floats:
+        """A weight in float32. shape: what it must have; None: anything."""
+        if f"{public}_{PARTS[0]}" in self.names:
+            found: NDArray[Any] = self.whole(public).dequantized()
+        else:
+            found = self._raw(public)
+            found = found.T if self.table.turned(public) else found
+        if found.dtype.kind != "f" or len(found.shape) != len(shape):
+            raise NotHere(public)
+        if any(wanted not in (None, size) for wanted, size in zip(shape, found.shape, strict=True)):
+            raise NotHere(public)
+        found = np.ascontiguousarray(found, np.float32)
+        if not np.isfinite(found).all():
+            raise NotHere(public)
+        return found
+
+    def whole(self, public: str) -> Int8Weight:
+        """A weight in one byte a number."""
+        try:
+            return Int8Weight.of(self._raw(public), {part: self._raw(f"{public}_{part}") for part in PARTS})
+        except ValueError:
+            raise NotHere(public) from None
+
+    def linear(self, name: str, outputs: int, inputs: int) -> Linear:
+        """Our name of a matrix with its bias -> both, fused where they are fused here."""
+        publics, biases = self.table.public(f"{name}.weight"), self.table.public(f"{name}.bias")
+        rows = outputs // len(publics)
+        absent = [bias not in self.names for bias in biases]
+        if any(absent) and not all(absent):
+            raise NotHere(name)
+        parts = [np.zeros(rows, np.float32) if absent[0] else self.array(bias, rows) for bias in biases]
+        bias = np.concatenate(parts)
+        if all(f"{public}_{PARTS[0]}" in self.names for public in publics):
+            try:
+                weight = Int8Weight.fused([self.whole(public) for public in publics])
+            except ValueError:
+                raise NotHere(name) from None
+            if weight.values.shape != (outputs, inputs):
+                raise NotHere(name)
+            return Int8Linear(weight, bias)
+        return FloatLinear(np.concatenate([self.array(public, rows, inputs) for public in publics]), bias)
+
+    def one(self, name: str, *shape: int | None) -> Floats:
+        """A weight by our name."""
+        (public,) = self.table.public(name)
+        return self.array(public, *shape)
+
+    def __contains__(self, name: str) -> bool:
+        return all(public in self.names for public in self.table.public(name))
+
+    def _raw(self, public: str) -> NDArray[Any]:
+        if public not in self.names:
+            raise NotHere(public)
+        found: NDArray[Any] = self.file.get_tensor(self.names[public])
+        return found
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is computed of the hidden states beside them: rows of `outputs` each."""
+
+    rows: str
+    outputs: int
+    run: Vectors
+
+
+@dataclass
+class FolderEngine:
+    """An engine of arrays alone. The protocol is `Engine`'s."""
+
+    config: EncoderConfig
+    native: NativeEncoder
+    pooler: Vectors | None
+    heads: Mapping[str, Head]
+    labels: tuple[str, ...]
+    problem_type: str | None
+    threads: int = field(default_factory=cores)
+
+    @property
+    def facts(self) -> Facts:
+        """What the folder says, and what computes it."""
+        return Facts(
+            self.config.max_length,
+            self.config.hidden_size,
+            {name: head.outputs for name, head in self.heads.items()},
+            self.labels,
+            self.problem_type,
+            "cpu",
+            f"{self.native.precision} ({self.native.target})",
+            {name: head.rows for name, head in self.heads.items()},  # type: ignore[misc]
+            batch_tokens=BATCH_TOKENS,
+        )
+
+    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+        """The arrays of one batch, as `Engine.run` has them."""
+        longest, most = int(ids.lengths.max(initial=0)), self.config.max_length
+        if longest > most:
+            raise DataError(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
+        segments = ids.token_type_ids if self.config.type_vocab_size > 1 else None
+        hidden = self.native.run(ids.input_ids, segments, self._positions(ids), ids.lengths, threads=self.threads)
+        first = hidden[ids.starts[:-1]]
+        return {name: self._array(name, hidden, first, ids) for name in outputs}
+
+    def _positions(self, ids: Ids) -> Int:
+        if not self.config.position_offset:
+            return np.arange(len(ids.input_ids)) - np.repeat(ids.starts[:-1], ids.lengths)
+        real = ids.input_ids != self.config.pad_token_id
+        count = np.cumsum(real)
+        before = np.repeat(np.concatenate([[0], count])[ids.starts[:-1]], ids.lengths)
+        positions: Int = (count - before) * real + self.config.pad_token_id
+        return positions
+
+    def _array(self, name: str, hidden: Array, first: Array, ids: Ids) -> Array:
+        if name == "last_hidden_state":
+            return hidden
+        if name == "cls":
+            return first
+        if name in POOLED:
+            reduce = np.maximum if name == "max" else np.add
+            found: Array = reduce.reduceat(hidden, ids.starts[:-1])
+            return found / ids.lengths[:, None].astype(np.float32) if name == "mean" else found
+        if name == "pooler_output":
+            assert self.pooler is not None, "the model has no pooler"
+            return self.pooler(first)
+        head = self.heads[name]
+        if head.rows == "place":
+            return head.run(hidden[ids.places])
+        return head.run(hidden if head.rows == "token" else first)
+
+
+def opened(folder: Path, precision: Precision) -> FolderEngine | None:
+    """The engine of a model folder; None where torch is needed. precision: of weights that are not int8."""
+    with suppress(NotHere, BertieError, SafetensorError, OSError, ValueError, KeyError):
+        return _opened(folder, precision)
+    return None
+
+
+def _opened(folder: Path, precision: Precision) -> FolderEngine:
+    public = read_public(folder)
+    variant, where = VARIANTS[model_type(public)], str(folder / CONFIG)
+    config = variant.config(public, where)
+    names = variant.heads(public)
+    if names is None or variant.encoder is not plain_encoder or misfit(config):
+        raise NotHere(str(folder))
+    with safe_open(str(folder / WEIGHTS), framework="numpy") as file:
+        found = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
+        stored = Stored(file, variant.table, found)
+        weights = _encoder(config, stored)
+        whole = any(isinstance(layer.qkv, Int8Linear) for layer in weights.layers)
+        pooler = _dense(stored, "encoder.pooler", config, np.tanh) if "encoder.pooler.weight" in stored else None
+        heads = {name: HEADS[name](config, stored, pooler, weights) if name in HEADS else _no(name) for name in names}
+    labels, kind = read_labels(public, where), public.get("problem_type")
+    labelled = [head.outputs for name, head in heads.items() if name in ("sequence", "token")]
+    if kind not in (None, *PROBLEM_TYPES) or (labels and any(count != len(labels) for count in labelled)):
+        raise NotHere(where)
+    native = NativeEncoder(weights, "int8" if whole else precision)
+    return FolderEngine(config, native, pooler, heads, labels, kind)
+
+
+def _no(name: str) -> Head:
+    raise NotHere(name)
+
+
+def _encoder(config: EncoderConfig, stored: Stored) -> EncoderWeights:
+    width, size, inner = config.embedding_size or config.hidden_size, config.hidden_size, config.intermediate_size
+    rounds, sharing = config.num_hidden_layers, config.sharing
+    layer_names = [str(i) for i in range(rounds)]
+    if isinstance(sharing, Groups):
+        groups = [i * sharing.num_hidden_groups // rounds for i in range(rounds)]
+        layer_names = [f"{group}.{i}" for group in groups for i in range(sharing.inner_group_num)]
+
+    def norm(name: str, features: int) -> tuple[Floats, Floats]:
+        return stored.one(f"{name}.weight", features), stored.one(f"{name}.bias", features)
+
+    def layer(name: str) -> LayerWeights:
+        at = f"encoder.layers.{name}"
+        return LayerWeights(
+            stored.linear(f"{at}.attention.qkv", 3 * size, size),
+            stored.linear(f"{at}.attention.output", size, size),
+            stored.linear(f"{at}.up", inner, size),
+            stored.linear(f"{at}.down", size, inner),
+            (*norm(f"{at}.attention_norm", size), *norm(f"{at}.output_norm", size)),
+        )
+
+    layers = {name: layer(name) for name in dict.fromkeys(layer_names)}
+    at, types = "encoder.embeddings", config.type_vocab_size
+    projected = width != size or config.project_embeddings
+    return EncoderWeights(
+        word=stored.one(f"{at}.word.weight", config.vocab_size, width),
+        position=stored.one(f"{at}.position.weight", config.max_position_embeddings, width),
+        segment=stored.one(f"{at}.segment.weight", types, width) if types else None,
+        norm=norm(f"{at}.norm", width),
+        projection=stored.linear(f"{at}.projection", size, width) if projected else None,
+        layers=[layers[name] for name in layer_names],
+        num_heads=config.num_attention_heads,
+        activation=config.hidden_act,
+        eps=config.layer_norm_eps,
+    )
+
+
+# Heads in NumPy -----------------------------------------------------------------------------------------------------
+
+
+def _gelu(x: Array) -> Array:
+    found: Array = x * (0.5 + 0.5 * np.vectorize(erf, otypes=[np.float32])(x / np.float32(2) ** 0.5))
+    return found.astype(np.float32)
+
+
+def _gelu_tanh(x: Array) -> Array:
+    found: Array = 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+    return found
+
+
+ACTIVATIONS: Mapping[str, Vectors] = {
+    "gelu": _gelu,
+    "gelu_tanh": _gelu_tanh,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+}
+
+
+def _matrix(stored: Stored, name: str, inputs: int) -> tuple[Vectors, int]:
+    """A matrix with its bias, by our name, and how many outputs it has."""
+    weight = stored.one(f"{name}.weight", None, inputs)
+    bias = stored.one(f"{name}.bias", len(weight))
+    return lambda x: x @ weight.T + bias, len(weight)
+
+
+def _dense(stored: Stored, name: str, config: EncoderConfig, activation: Vectors) -> Vectors:
+    matrix, _ = _matrix(stored, name, config.hidden_size)
+    return lambda x: activation(matrix(x))
+
+
+def _on_sequence(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+    own = config.heads.sequence
+    if own.sequence_matrix_only:
+        raise NotHere("sequence")
+    if own.sequence_act is None:
+        return _pooled("sequence", config, stored, pooler)
+    act = config.hidden_act if own.sequence_act == "hidden_act" else own.sequence_act
+    return _pooled("sequence", config, stored, _dense(stored, "heads.sequence.dense", config, ACTIVATIONS[act]))
+
+
+def _on_pairs(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+    return _pooled("pair", config, stored, pooler)
+
+
+def _pooled(name: str, config: EncoderConfig, stored: Stored, dense: Vectors | None) -> Head:
+    if dense is None or not config.pooler_dense:
+        raise NotHere(name)
+    classifier, outputs = _matrix(stored, f"heads.{name}.classifier", config.hidden_size)
+    return Head("sequence", outputs, lambda first: classifier(dense(first)))
+
+
+def _on_tokens(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+    classifier, outputs = _matrix(stored, "heads.token.classifier", config.hidden_size)
+    return Head("token", outputs, classifier)
+
+
+def _on_spans(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+    classifier, outputs = _matrix(stored, "heads.span.classifier", config.hidden_size)
+    if config.heads.span.span_layer or outputs != 2:
+        raise NotHere("span")
+    return Head("token", outputs, classifier)
+
+
+def _on_masks(config: EncoderConfig, stored: Stored, pooler: Vectors | None, weights: EncoderWeights) -> Head:
+    own = config.heads.mlm
+    if own.mlm_widened:
+        raise NotHere("mlm")
+    dense = _dense(stored, "heads.mlm.dense", config, ACTIVATIONS[own.mlm_act or config.hidden_act])
+    width = weights.word.shape[1]
+    scale, shift = (stored.one(f"heads.mlm.norm.{part}", width) for part in ("weight", "bias"))
+    bias = stored.one("heads.mlm.bias", len(weights.word))
+
+    def run(hidden: Array) -> Array:
+        x = dense(hidden)
+        x = x - x.mean(1, keepdims=True)
+        x = x / np.sqrt((x * x).mean(1, keepdims=True) + config.layer_norm_eps) * scale + shift
+        logits: Array = x @ weights.word.T + bias
+        return logits
+
+    return Head("place", len(weights.word), run)
+
+
+HEADS = {"sequence": _on_sequence, "pair": _on_pairs, "token": _on_tokens, "span": _on_spans, "mlm": _on_masks}
+"""Heads that are computed here; the others are torch's."""

@@ -1,0 +1,49 @@
+"""Predictions without importing torch, which takes longer than a few texts do: the native engine on a model folder."""
+
+import sys
+from pathlib import Path
+
+from bertie.errors import BertieError
+from bertie.infer import rates
+from bertie.infer.native.folder import FolderEngine, opened
+from bertie.models.codec import QUANTIZATION
+from bertie.models.variant import read_public
+from bertie.text.formats import TOKENIZER_FILES
+from bertie.text.tokenizer import Tokenizer
+
+
+def without_torch(folder: Path, precision: str, device: str, engine: str) -> tuple[FolderEngine, Tokenizer] | None:
+    """A model folder's engine and tokenizer, or None: torch is asked for, is faster, or opens the folder alone.
+
+    Weights that are not int8 need rates that an earlier command has measured. Torch says what is wrong with a folder.
+    """
+    if device not in ("auto", "cpu") or (device == "auto" and _has_gpu()) or engine not in ("auto", "native"):
+        return None
+    try:
+        int8 = read_public(folder).get(QUANTIZATION) is not None
+        chosen = "fp32" if int8 else _precision(precision, engine)
+        if chosen is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
+            return None
+        found = opened(folder, "bf16" if chosen == "bf16" else "fp32")
+        if found is None:
+            return None
+        tokenizer = Tokenizer.load(folder)
+    except BertieError:
+        return None
+    rows = found.config.vocab_size
+    return (found, tokenizer) if rows - 128 < tokenizer.vocab_size <= rows else None
+
+
+def _precision(asked: str, engine: str) -> str | None:
+    """The precision to compute in; None where torch is faster in it, or nothing is known yet."""
+    if engine == "native" and asked in ("fp32", "bf16"):
+        return asked
+    known = rates.known()
+    if asked not in ("fp32", "bf16", "auto") or known is None:
+        return None
+    chosen = rates.quickest(known) if asked == "auto" else asked
+    return chosen if engine == "native" or rates.native_is_faster(known, chosen) else None
+
+
+def _has_gpu() -> bool:
+    return sys.platform == "darwin" or any(Path("/dev").glob("nvidia[0-9]*"))

@@ -1,0 +1,79 @@
+"""The rates of this machine's engines, kept in the user's cache folder. Imports no torch; choose.py measures."""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+
+import xxhash
+
+from bertie.console import say
+from bertie.errors import BertieError
+from bertie.files import read_json, user_cache, write_json
+from bertie.infer.native.library import features, name_of, source_hash
+
+Rates = dict[str, float]
+"""Tokens a second of a small encoder: torch fp32, torch bf16, native fp32 and, where there is one, native bf16."""
+WORTHWHILE = 1.25  # times as fast: less is not worth the digits
+LIMITS = ("ONEDNN_", "DNNL_", "MKL_", "ATEN_")
+"""What the names of variables begin with that switch off instructions of the processor."""
+
+
+def known() -> Rates | None:
+    """This machine's; None where they were not measured yet."""
+    return _read().get(_machine())
+
+
+def measured(measure: Callable[[], Rates]) -> Rates:
+    """The same; where there are none, `measure` finds them, and they are kept."""
+    kept = _read()
+    name = _machine()
+    if name not in kept:
+        kept[name] = measure()
+        with suppress(OSError, BertieError):  # a home that cannot be written: it is measured again next time
+            _path().parent.mkdir(parents=True, exist_ok=True)
+            write_json(_path(), kept)
+    return kept[name]
+
+
+def quickest(found: Rates) -> str:
+    """bf16 where the better engine is clearly faster in it, else fp32."""
+    best = {kind: max(rate for name, rate in found.items() if name.endswith(kind)) for kind in ("fp32", "bf16")}
+    return "bf16" if best["bf16"] >= WORTHWHILE * best["fp32"] else "fp32"
+
+
+def native_is_faster(found: Rates, precision: str) -> bool:
+    """Whether the native engine is at least as fast as torch; what was chosen is said."""
+    times = found.get(f"native {precision}", 0.0) / found[f"torch {precision}"]
+    if not times:
+        return False
+    engine = f"the native engine ({name_of()})" if times >= 1 else "torch"
+    say(f"Computing in {precision} with {engine}: {max(times, 1 / max(times, 1e-9)):.1f} times as fast here.")
+    return times >= 1
+
+
+def _path() -> Path:
+    return user_cache() / "engines.json"
+
+
+def _machine() -> str:
+    """What the rates depend on: the processor's instructions, both engines, what the environment switches off."""
+    limits = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(LIMITS))
+    told = xxhash.xxh3_64_hexdigest(" ".join(sorted(features())))
+    return ", ".join([told, f"torch {version('torch')}", f"native {name_of()} {source_hash()}", *limits])
+
+
+def _read() -> dict[str, Rates]:
+    """What is kept; nothing where the file is missing or damaged."""
+    try:
+        found = {name: {key: float(rate) for key, rate in row.items()} for name, row in read_json(_path()).items()}
+    except (BertieError, OSError, AttributeError, TypeError, ValueError):
+        return {}
+    whole = {"torch fp32", "torch bf16", "native fp32"}
+    return {name: row for name, row in found.items() if whole <= row.keys() and all(map(_sound, row.values()))}
+
+
+def _sound(rate: float) -> bool:
+    return isfinite(rate) and rate > 0

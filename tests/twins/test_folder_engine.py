@@ -1,0 +1,106 @@
+"""Model folders in the native engine without torch, beside torch's answers; and which engine is chosen."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from bertie import families, load
+from bertie.compress import gate
+from bertie.data.ids import Ids
+from bertie.infer import choose, quick, rates
+from bertie.infer.native.folder import FolderEngine, opened
+from bertie.infer.native.library import found_compiler
+from bertie.infer.native_engine import NativeEngine
+from bertie.infer.torch_engine import TorchEngine
+from bertie.models.heads import HEADS
+from toys import toy_model
+
+pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
+SMALL = {"vocab_size": 90, "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
+LENGTHS = np.array([3, 1, 17, 8])
+POOLINGS = ("last_hidden_state", "mean", "cls", "max")
+
+
+def ids(types: int = 2) -> Ids:
+    rng = np.random.default_rng(0)
+    total = int(LENGTHS.sum())
+    return Ids(rng.integers(6, 90, total), rng.integers(0, types, total), LENGTHS, np.array([1, 5, 20]))
+
+
+@pytest.mark.parametrize(
+    ("preset", "head"),
+    [
+        ("bert-base", "sequence"),
+        ("bert-base", "token"),
+        ("bert-base", "span"),
+        ("bert-base", "mlm"),
+        ("bert-base", None),
+        ("roberta-base", "sequence"),
+        ("roberta-base", "mlm"),
+        ("albert-base-v2", "sequence"),
+        ("albert-base-v2", "mlm"),
+        ("distilbert-base-uncased", "sequence"),
+        ("electra-small-discriminator", "sequence"),
+    ],
+)
+def test_a_folder_without_torch_answers_as_torch_does(preset, head, tmp_path):
+    made = (lambda config: {head: HEADS[head](config, 3)}) if head else None
+    model = families.build(preset, heads=made, intermediate_size=128, initializer_range=0.1, **SMALL)
+    families.save(model, tmp_path / "model", labels=("x", "y", "z") if head in ("sequence", "token") else ())
+    engine, reference = opened(tmp_path / "model", "fp32"), TorchEngine(load(tmp_path / "model"))
+    assert isinstance(engine, FolderEngine)
+    ours, theirs = engine.facts, reference.facts
+    assert (ours.heads, ours.labels, ours.outputs) == (theirs.heads, theirs.labels, theirs.outputs)
+    outputs = (*POOLINGS, *([head] if head else []))
+    read = ids(2 if model.config.type_vocab_size > 1 else 1)
+    found, expected = engine.run(read, outputs), reference.run(read, outputs)
+    for name in outputs:
+        # hidden states are about 1; a head adds up 64 of them
+        np.testing.assert_allclose(found[name], expected[name], atol=3e-5, rtol=1e-5, err_msg=name)
+
+
+def test_what_torch_alone_reads_is_left_to_it(tmp_path):
+    heads = {"choice": lambda config: {"choice": HEADS["choice"](config, 0)}}
+    families.save(
+        families.build("bert-base", heads=heads["choice"], intermediate_size=128, **SMALL), tmp_path / "choice"
+    )
+    families.save(families.build("mobilebert-uncased", vocab_size=90, num_hidden_layers=1), tmp_path / "other")
+    families.save(families.build("bert-base", intermediate_size=128, **SMALL), tmp_path / "cut")
+    assert opened(tmp_path / "cut", "fp32") is not None
+    weights = (tmp_path / "cut" / "model.safetensors").read_bytes()
+    (tmp_path / "cut" / "model.safetensors").write_bytes(weights[:-10])
+    config = json.loads((tmp_path / "choice" / "config.json").read_text())
+    shutil.copytree(tmp_path / "choice", tmp_path / "sizes")
+    (tmp_path / "sizes" / "config.json").write_text(json.dumps({**config, "intermediate_size": 96}))
+    for name in ("choice", "other", "cut", "sizes", "none"):
+        assert opened(tmp_path / name, "fp32") is None, name
+
+
+def test_int8_and_who_computes(tmp_path, monkeypatch):
+    words = [f"w{i}" for i in range(80)]
+    folder = toy_model(tmp_path / "float", words, hidden_size=128, num_attention_heads=2, intermediate_size=256)
+    model = load(folder)
+    exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
+    gate.quantized(model, [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)])
+    model.save_pretrained(tmp_path / "int8", int8=model.int8)
+    found = quick.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
+    assert found is not None
+    assert "int8" in found[0].facts.precision
+    assert gate.cosines(found[0].run(ids(), ["mean"])["mean"], exact).min() > 0.99
+    assert quick.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
+    assert quick.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
+    quicker = {"torch fp32": 1.0, "torch bf16": 1.0, "native fp32": 2.0}
+    slower = {"torch fp32": 3.0, "torch bf16": 9.0, "native fp32": 2.0}
+    for kept, native in ((None, False), (slower, False), (quicker, True)):
+        monkeypatch.setattr(rates, "known", lambda kept=kept: kept)
+        assert (quick.without_torch(folder, "fp32", "cpu", "auto") is not None) == native
+    before = load(folder)
+    for kept, kind in ((slower, TorchEngine), (quicker, NativeEngine)):
+        monkeypatch.setattr(choose, "rates", lambda kept=kept: kept)
+        assert type(choose.engine_of(before, "auto")) is kind
+        assert choose.quickest(before, "auto") == (torch.bfloat16 if kept is slower else torch.float32)
+    assert type(choose.engine_of(before, "native")) is NativeEngine
+    assert type(choose.engine_of(before)) is TorchEngine
