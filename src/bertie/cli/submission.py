@@ -50,9 +50,7 @@ def submission(
         if not equals:
             raise UsageError(f"{model!r} has no data set. Write SET=FOLDER, for example cola=runs/cola/model.")
         folders[name] = Path(folder)
-    predictors = {
-        name: tables.predictor(folder, None, None, precision, device, "auto") for name, folder in folders.items()
-    }
+    predictors = {name: tables.predictor(folder, None, None, precision, device) for name, folder in folders.items()}
     notes = glue.submission(predictors, data_dir, file)
     for note in notes:
         console.warn(note)

@@ -134,7 +134,7 @@ def loaded(model: Path, precision: str, device: str, engine: str = "torch") -> "
 
 
 def predictor(
-    model: Path, max_length: int | None, too_long: str | None, precision: str, device: str, engine: str
+    model: Path, max_length: int | None, too_long: str | None, precision: str, device: str, engine: str = "auto"
 ) -> "Predictor":
     """Returns the model of a folder as a `Predictor`. An exported graph runs in ONNX Runtime."""
     from bertie.infer.onnx_engine import graph_of, opened
