@@ -61,7 +61,7 @@ def _path() -> Path:
 def _machine() -> str:
     """What the rates depend on: the processor's instructions, both engines, what the environment switches off."""
     limits = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(LIMITS))
-    told = xxhash.xxh3_64_hexdigest(" ".join(sorted(features())))
+    told = xxhash.xxh3_64_hexdigest(" ".join(sorted(features())).encode())
     return ", ".join([told, f"torch {version('torch')}", f"native {name_of()} {source_hash()}", *limits])
 
 
