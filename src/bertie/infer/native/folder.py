@@ -174,9 +174,10 @@ class FolderEngine:
         if name == "cls":
             return first
         if name in POOLED:
-            reduce = np.maximum if name == "max" else np.add
-            found: Array = reduce.reduceat(hidden, ids.starts[:-1])
-            return found / ids.lengths[:, None].astype(np.float32) if name == "mean" else found
+            if name == "max":
+                return np.asarray(np.maximum.reduceat(hidden, ids.starts[:-1]), np.float32)
+            sums = np.add.reduceat(hidden, ids.starts[:-1])
+            return np.asarray(sums / ids.lengths[:, None], np.float32)
         if name == "pooler_output":
             assert self.pooler is not None, "the model has no pooler"
             return self.pooler(first)
