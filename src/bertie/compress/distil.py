@@ -1,12 +1,11 @@
-"""A smaller model learns a task from a trained one: its answers, its hidden states, how its tokens relate.
+"""Distillation for a task: a student learns the logits, hidden states and token relations of its teacher.
 
     soft        mean squared difference of logits, at every row the head answers for (Kim et al. 2021, arXiv:2105.08919)
     hidden      1 - cosine of the last hidden states; both must be as wide (Sanh et al. 2019)
     relations   KL of the softmax of q q', k k', v v' in the last layer, for any width (Wang et al. 2021, MiniLMv2)
     hard        the task's own loss, where there are labels
 
-The teacher answers every text once, before training; its answers are kept in files and read from there. So its cost is
-one forward pass, and a text needs no label.
+The teacher runs once on every text, before training, and its answers are kept in files. Texts need no labels.
 
 W sequences · T tokens · B sequences of a batch · S longest · L outputs · H hidden size · R relation heads
 """
@@ -45,7 +44,7 @@ LARGEST = 6e4  # of float16, in which answers are kept
 
 @dataclass(frozen=True)
 class Distillation:
-    """What `fit` trains a student with. The four weights: of the parts above; 0 leaves a part out."""
+    """The loss of a student, for `fit`. The fields are the weights of the parts above; 0 leaves a part out."""
 
     task: Task
     soft: float = 1.0
@@ -54,17 +53,17 @@ class Distillation:
     hard: float = 0.5
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Labels of the task's own parts; rows of answers, tokens."""
+        """Returns the number of labels, rows of logits and tokens, by part."""
         own = self.task.counts(batch) if self.hard else {}
         others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
         return {**own, **others, **{name: batch.tokens for name in ("hidden", "relations") if getattr(self, name)}}
 
     def forward(self, model: Model, batch: Batch) -> EncoderOutput:
-        """The encoder's output, of all layers where relations are compared."""
+        """Returns the encoder's output, with all layers if relations are compared."""
         return model.encode(batch, output_hidden_states=True) if self.relations else self.task.forward(model, batch)
 
     def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
-        """The parts that have a weight."""
+        """Returns the parts that have a weight."""
         logits = self.task.logits(model, output).float()
         hard = self.task.losses(logits, batch) if self.hard else {}
         report = {name: replace(part, weight=part.weight * self.hard) for name, part in hard.items()}
@@ -81,7 +80,7 @@ class Distillation:
         return report
 
     def check(self, student: Model, teacher: Model) -> None:
-        """Raise UsageError for a student that cannot learn so."""
+        """Raises UsageError for a student that cannot learn from this teacher."""
         if self.hidden and student.config.hidden_size != teacher.config.hidden_size:
             raise UsageError(
                 f"The student is {student.config.hidden_size:,} wide, the teacher {teacher.config.hidden_size:,}. "
@@ -99,7 +98,7 @@ class Distillation:
 
 
 def last_qkv(model: Model, output: EncoderOutput) -> Tensor:
-    """Query, key and value of the last layer, made again from what it read. -> (T, 3 H)"""
+    """Computes query, key and value of the last layer from its input. -> (T, 3 H)"""
     layer = list(model.encoder.in_order())[-1]
     assert isinstance(layer, Layer)
     assert output.hidden_states is not None
@@ -109,7 +108,7 @@ def last_qkv(model: Model, output: EncoderOutput) -> Tensor:
 
 
 def relations_loss(ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput) -> Tensor:
-    """Summed over tokens, the mean over q, k, v and relation heads of KL(theirs || ours)."""
+    """Returns the sum over tokens of the mean over q, k, v and relation heads of KL(theirs || ours)."""
     layout = output.layout
     widths = ours_T3H.shape[-1] // 3, theirs_T3H.shape[-1] // 3
     heads = max(n for n in range(1, MOST_RELATION_HEADS + 1) if gcd(*widths) % n == 0)
@@ -130,7 +129,7 @@ def relations_loss(ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput) 
 def answered(
     teacher: Model, objective: Distillation, encoded: Encoded, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
-    """What the teacher says of all sequences, computed once: files of float16 in `folder`, found again by content."""
+    """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
     asked = [(LOGITS, objective.soft), (HIDDEN, objective.hidden), (QKV, objective.relations)]
     names = [name for name, weight in asked if weight]
     key = xxhash.xxh3_64(encoded.ids.tobytes() + encoded.starts.tobytes())
@@ -149,7 +148,7 @@ def answered(
 
 
 def _of_tokens(teacher: Model, objective: Distillation) -> set[str]:
-    """The answers with a row for each token."""
+    """Returns the names of the answers that have a row per token."""
     head = dict(teacher.heads).get(objective.task.output)
     return {HIDDEN, QKV} | ({LOGITS} if getattr(head, "rows", "sequence") == "token" else set())
 
@@ -157,7 +156,7 @@ def _of_tokens(teacher: Model, objective: Distillation) -> set[str]:
 def _write(
     teacher: Model, objective: Distillation, encoded: Encoded, files: Mapping[str, Path], max_tokens: int
 ) -> None:
-    """Through files of other names, so that one that is there is whole."""
+    """Writes under temporary names, so that a file with its final name is complete."""
     parts: dict[str, Any] = {}
     ids, of_tokens = encoded.packed(), _of_tokens(teacher, objective)
     for chosen in batches(encoded.lengths, max_tokens=max_tokens):
@@ -184,7 +183,7 @@ def _said(teacher: Model, objective: Distillation, batch: Batch, names: Containe
 def teach(
     student: Model, teacher: Model, task: Task, examples: Sequence[Example], run: Path, *, epochs: float, **options: Any
 ) -> None:
-    """Train a student in place with the usual settings; options: those of `distil`."""
+    """Trains a student in place with default settings. options: those of `distil`."""
     alike = all(one.config.attends_to_all for one in (student, teacher))
     steps = steps_of(len(examples), batch_size=BATCH, epochs=epochs)
     distil(
@@ -211,9 +210,9 @@ def distil(
     train: TrainConfig,
     optim: OptimConfig,
 ) -> None:
-    """Train a student in place, in a run folder that is gone on with; examples without a label are fine.
+    """Trains a student in place. A run folder with a checkpoint is resumed. Examples need no labels.
 
-    answers: where the teacher's are kept, for several students.
+    answers: folder of the teacher's answers, if several students share them.
 
     Raises UsageError for a student that cannot learn from the teacher.
     """

@@ -1,4 +1,4 @@
-"""How quick a model is beside another one: both in turns, so that a busy machine slows both.
+"""Speed of a model compared with another one. Both run in turns, so that a busy machine affects both.
 
 W sequences · T tokens
 """
@@ -24,8 +24,8 @@ ALONE = 100  # texts answered one at a time
 
 @dataclass(frozen=True)
 class Rate:
-    """tokens_per_s: real ones, in batches; faster: times as many as the other model, median of rounds in turns; p50_ms,
-    p99_ms: of one text at a time. joules: of the processors for 1,000 tokens, None where they do not tell.
+    """tokens_per_s: in batches, without padding; faster: relative to the other model, median of rounds; p50_ms,
+    p99_ms: time of one text. joules: energy per 1,000 tokens, None if the machine does not report it.
     """
 
     tokens_per_s: float
@@ -40,7 +40,7 @@ class Rate:
 
 
 def rate(engine: Engine, other: Engine, ids: Ids, outputs: Sequence[str]) -> Rate:
-    """On the first of some sequences. Both engines give `outputs`."""
+    """Measures on the first sequences. Both engines must have `outputs`."""
     ends = np.cumsum(ids.lengths)
     some = ids.take(np.arange(max(1, int(np.searchsorted(ends, TOKENS)))))
     tokens = int(some.lengths.sum())
@@ -72,7 +72,7 @@ def rate(engine: Engine, other: Engine, ids: Ids, outputs: Sequence[str]) -> Rat
 
 
 def _joules() -> float | None:
-    """What the processors have used so far, by Linux's powercap; None where that is not told, or not to everybody."""
+    """Returns the energy counter of the processors (Linux powercap), or None if it cannot be read."""
     try:
         return sum(int(path.read_text()) for path in POWERCAP.glob("intel-rapl:?/energy_uj")) / 1e6 or None
     except (OSError, ValueError):

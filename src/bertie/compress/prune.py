@@ -1,14 +1,14 @@
-"""Heads, feed-forward neurons and whole layers that matter least are cut out; what stays takes their part over.
+"""Pruning: removes layers, and the attention heads and feed-forward neurons that matter least.
 
-    labelled batches -> how much each head and neuron matters, second moments of what it gives
-                     -> the same number kept in every layer, smaller matrices, the outputs refitted by least squares
+    labeled batches -> importance of each head and neuron, second moments of their outputs
+                    -> the same number kept in every layer -> smaller matrices, refitted by least squares
 
-What is cut is gone: matrices are smaller and quicker everywhere. Every layer keeps as many, so that a config says it:
-`intermediate_size` for neurons, `num_hidden_layers` for layers, `num_attention_heads` with `attention_head_size` for
-heads. The last one no public config can say, so the folder opens in Bertie alone, and its card says so.
+Every layer keeps the same number, so a config can describe the model: `intermediate_size` for neurons,
+`num_hidden_layers` for layers, `num_attention_heads` with `attention_head_size` for heads. The Hugging Face format has
+no key for the last one, so only Bertie opens such a folder, and its model card says so.
 
-Importance: Michel et al. 2019, 2.3: the mean over examples of |dL / dxi|, xi a factor on a head's output. Refitting, no
-training at all: Kwon et al. 2022, 4.3.
+Importance: Michel et al. 2019, 2.3, the mean over examples of |dL / dxi|, where xi is a factor on a head's output.
+Refitting: Kwon et al. 2022, 4.3.
 
 T tokens · B sequences · L layers · N heads of D · I neurons · K features a matrix reads
 """
@@ -44,8 +44,8 @@ PARTS = ("attention.output", "down")  # the matrices of a layer that read heads 
 
 @dataclass
 class Seen:
-    """What went into one matrix. importance (K,): sum over sequences of |sum over tokens of x dL/dx|, by feature or by
-    head; moments (K + 1, K + 1): sum over tokens of x x^T, with a 1 behind x.
+    """Statistics of the inputs of one matrix. importance (K,): sum over sequences of |sum over tokens of x dL/dx|, by
+    feature or by head; moments (K + 1, K + 1): sum over tokens of x x^T, with a 1 appended to x.
     """
 
     importance: Tensor
@@ -55,17 +55,17 @@ class Seen:
 
 @dataclass
 class Importance:
-    """What `importance` found, by layer and part."""
+    """The result of `importance`, by layer and part."""
 
     seen: dict[tuple[int, str], Seen] = field(default_factory=dict)
 
     def kept(self, layer: int, part: str, count: int) -> Tensor:
-        """The most important ones, in their order. -> (count,) int64"""
+        """Returns the most important ones in ascending order. -> (count,) int64"""
         return self.seen[layer, part].importance.topk(count).indices.sort().values
 
 
 def spread(layers: int, kept: int) -> list[int]:
-    """Which layers stay: the first, the last and evenly between. 6 of 12: 0 2 4 7 9 11, as DistilBERT's release."""
+    """Returns evenly spread layers with the first and the last. 6 of 12: 0 2 4 7 9 11, as in DistilBERT."""
     if not 1 <= kept <= layers:
         raise UsageError(f"{kept} layers cannot be kept of {layers}.")
     return [round(i * (layers - 1) / (kept - 1)) for i in range(kept)] if kept > 1 else [0]
@@ -80,10 +80,10 @@ def prune(
     learner: "Trainable | None" = None,
     batches: Sequence[Batch] = (),
 ) -> Model:
-    """A model of fewer layers, and in each so many heads and neurons; the model itself stays.
+    """Returns a new model with fewer layers, heads per layer and neurons per layer.
 
-    learner, batches: labelled examples that say what matters; layers alone need none. Raises UsageError for a model
-    that cannot be pruned, or for more than it has.
+    learner, batches: labeled examples to measure importance with; layers need none. Raises UsageError for a model that
+    cannot be pruned, or for more than it has.
     """
     if layers is not None:
         model = take_layers(model, spread(model.config.num_hidden_layers, layers))
@@ -114,7 +114,7 @@ def prune(
 def judged(
     task: Task, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, most: int = JUDGED
 ) -> list[Batch]:
-    """Batches of (the first) labelled examples, to prune by. Raises DataError where none is."""
+    """Returns batches of the first labeled examples. Raises DataError if there are none."""
     known = [example for example in examples if example.label is not None][:most]
     if not known:
         raise DataError("The examples have no labels, which pruning needs. Name the column of the labels: --label.")
@@ -142,7 +142,7 @@ def _check(model: Model, heads: int | None, neurons: int | None) -> None:
 
 
 def importance(model: Model, learner: "Trainable", batches: Iterable[Batch]) -> Importance:
-    """How much heads and neurons matter for the loss of labelled, packed batches, dropout off."""
+    """Measures the importance of heads and neurons for the loss of labeled, packed batches, without dropout."""
     found = Importance()
     heads = model.config.num_attention_heads
     with _watched(model) as inputs:
@@ -180,7 +180,7 @@ def _add(found: Importance, key: tuple[int, str], felt_K: Tensor, x_TK: Tensor) 
 
 @contextmanager
 def _watched(model: Model) -> Iterator[dict[tuple[int, str], Tensor]]:
-    """The inputs of the matrices that read heads and neurons, kept with their gradients; weights get none."""
+    """Records the inputs of the matrices in PARTS with their gradients. Weights get no gradients."""
     inputs: dict[tuple[int, str], Tensor] = {}
 
     def keep(layer: int, part: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
@@ -211,14 +211,14 @@ def _watched(model: Model) -> Iterator[dict[tuple[int, str], Tensor]]:
 
 
 def _narrow(state: dict[str, Tensor], name: str, rows: Tensor) -> None:
-    """Keep some of a matrix's outputs."""
+    """Keeps some outputs of a matrix."""
     for end in ("weight", "bias"):
         if f"{name}.{end}" in state:
             state[f"{name}.{end}"] = state[f"{name}.{end}"][rows].contiguous()
 
 
 def _refit(state: dict[str, Tensor], name: str, columns: Tensor, seen: Seen) -> None:
-    """Keep some of a matrix's inputs, with the weights and the bias that come nearest to its outputs before."""
+    """Keeps some inputs of a matrix, and fits weights and bias so that its outputs change least."""
     weight, bias = state[f"{name}.weight"], state.get(f"{name}.bias")
     read = torch.cat([columns, torch.tensor([weight.shape[1]])]) if bias is not None else columns
     moments = seen.moments.double() / seen.tokens

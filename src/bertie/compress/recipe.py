@@ -1,4 +1,4 @@
-"""How a smaller model is made of a trained one, as a value, and what is worth trying on a model.
+"""Recipes: ways to make a model smaller, as values, and which ones are tried on a model.
 
 layers, heads, neurons kept -> distilled from the model it came from -> int8
 """
@@ -14,7 +14,7 @@ STEP = 16  # neurons: the native encoder reads as many at once
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is kept of each kind (None: all), and what follows."""
+    """The number of layers, heads and neurons to keep (None: all), and the steps that follow."""
 
     layers: int | None = None
     heads: int | None = None
@@ -30,22 +30,23 @@ class Recipe:
 
     @property
     def folder(self) -> str:
-        """The same as the name of a folder."""
+        """The name of its folder."""
         return self.name.replace(", ", "-").replace(" ", "-")
 
     @property
     def in_float(self) -> "Recipe":
-        """The recipe of the model that is quantized."""
+        """The recipe before quantization."""
         return replace(self, int8=False)
 
     @property
     def cuts(self) -> bool:
-        """Whether something is taken away."""
+        """Whether something is removed."""
         return (self.layers, self.heads, self.neurons) != (None, None, None)
 
 
 def recipes(config: EncoderConfig, *, learns: bool, int8: Callable[[Recipe], bool]) -> list[Recipe]:
-    """What to try, the cheapest first. learns: there are examples to learn from; int8: which can be quantized."""
+    """Returns the recipes to try, the cheapest first. learns: there are training examples; int8: whether
+    a recipe can be quantized."""
     found = [Recipe(), *(_cuts(config) if learns else ())]
     return [
         one

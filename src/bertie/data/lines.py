@@ -52,7 +52,7 @@ def opened(path: Path | str) -> AbstractContextManager[IO[bytes]]:
 
 
 def texts_of(path: Path | str) -> list[str]:
-    """The texts of a file of one a line, without empty lines. Raises DataError for a file that is no UTF-8 text."""
+    """Returns the lines of a text file without empty ones. Raises DataError for a file that is not UTF-8."""
     try:
         with opened(path) as file:
             return [text for line in file if (text := line.decode("utf-8-sig").strip())]

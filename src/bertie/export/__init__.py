@@ -1,1 +1,1 @@
-"""Writing a model for other programs to run, after its answers there were compared with those here."""
+"""Export of models to other formats, checked against the model before anything is written."""

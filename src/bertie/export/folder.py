@@ -1,8 +1,8 @@
-"""A folder that other programs open: onnx/model.onnx beside the config and the tokenizer, in Transformers.js's layout.
+"""Writes ONNX folders, in the layout of optimum and Transformers.js.
 
     FOLDER/config.json, tokenizer.json ...   onnx/model.onnx [, model.onnx_data]   onnx/model_quantized.onnx
 
-A graph that does not answer as the model does is not written.
+A graph whose answers differ from those of the model is not written.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from typing import Any
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
 from bertie.export.parity import TEXTS, Expected, Parity, check_count, compared, encoded, expected
-from bertie.infer.onnx_engine import FOLDER, KEY, MISSING, MODEL, QUANTIZED, OnnxEngine
+from bertie.infer.onnx_engine import FOLDER, KEY, MODEL, QUANTIZED, OnnxEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
 
@@ -31,7 +31,7 @@ PROBES = (
 
 @dataclass(frozen=True)
 class Written:
-    """One graph of a folder. replaced: matrices and tables with weights of one byte."""
+    """One graph of a folder. replaced: number of matrices and tables with 8-bit weights."""
 
     name: str
     bytes: int
@@ -43,10 +43,11 @@ class Written:
 def onnx_folder(
     model: Model, folder: Path, texts: Sequence[str], *, int8: bool = False, force: bool = False
 ) -> list[Written]:
-    """Write a model's graph, its config and its tokenizer; int8: a second graph with weights of one byte.
+    """Writes a model's graph, config and tokenizer. int8: also writes a graph with 8-bit weights.
 
-    texts: like those the model will read, at least 200. force: write what misses its gate. Raises UsageError for a
-    model that ONNX cannot say, DataError for too few texts, a tokenizer that does not go along, a missed gate.
+    texts: at least 200 representative texts. force: write a graph that misses the quality threshold. Raises UsageError
+    for a model that cannot be exported, DataError for too few texts, a tokenizer that tokenizer.json cannot describe,
+    or a missed threshold.
     """
     import_onnx()
     import onnx_ir
@@ -75,22 +76,22 @@ def onnx_folder(
         found.append(replace(_checked(path.with_name(QUANTIZED), wanted, force=force), replaced=replaced))
     card = folder / "README.md"
     lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED}" for one in found]
-    card.write_text(card.read_text("utf-8") + "\n## ONNX\n\n" + "\n".join(f"- {line}\n" for line in lines), "utf-8")
+    card.write_text(card.read_text("utf-8") + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
     return found
 
 
 def import_onnx() -> None:
-    """Raise UsageError unless what writes and runs graphs is installed."""
+    """Raises UsageError unless the packages of the extra `onnx` are installed."""
     try:
         import onnx  # noqa: F401
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError:
-        raise UsageError(MISSING.replace("ONNX Runtime is", "What writes and runs ONNX graphs is")) from None
+        raise UsageError("Export to ONNX needs more packages. Install them: pip install 'bertie[onnx]'") from None
 
 
 def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
-    """Raise DataError unless the folder's tokenizer.json alone cuts texts as the model's tokenizer does."""
+    """Raises DataError unless tokenizer.json alone gives the token ids of the model's tokenizer."""
     import tokenizers
 
     plain = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -135,7 +136,7 @@ def _write_int8(source: Path, target: Path, sequences: Sequence[Ids]) -> int:
 
 
 def _calibration(sequences: Sequence[Ids]) -> list[Ids]:
-    """The last texts, of CALIBRATED tokens together; those compared on are the first."""
+    """Returns the last texts, with CALIBRATED tokens in total. The first texts are used for the comparison."""
     chosen, tokens = list[Ids](), 0
     for ids in reversed(sequences[TEXTS:]):
         chosen.append(ids)

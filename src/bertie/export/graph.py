@@ -2,7 +2,7 @@
 
     input_ids, attention_mask (, token_type_ids)  ->  last_hidden_state (, pooler_output), or the logits of its heads
 
-The graph runs on a padded rectangle of any batch size and length. There is no ONNX form of a packed batch.
+The graph runs on a padded rectangle of any batch size and length. Packed batches have no ONNX form.
 
 B sequences · S longest sequence · C choices of a question · H hidden size · L outputs of a head
 """
@@ -31,16 +31,16 @@ if TYPE_CHECKING:
     import onnx_ir
 
 ALONE = {"span": ("start_logits", "end_logits")}
-"""What the logits of a head are called that is the model's only one, where it is not `logits`."""
+"""Output names of a model with one head. The default is `logits`."""
 TOGETHER = {"mlm": "prediction_logits", "pair": "seq_relationship_logits"}
-"""What they are called in a model of several heads, where that is not `<head>_logits`: as BertForPreTraining."""
+"""Output names of a model with several heads, as in BertForPreTraining. The default is `<head>_logits`."""
 MOST_SEQUENCES = 1 << 16
 NO_GRAPH = {
     "decoder": "a decoder writes its answer token by token, which one graph cannot",
     "plm": "its answers depend on a random order of the tokens",
     "bilm": "its encoder reads letters",
 }
-"""Heads that no graph can have, with the reason."""
+"""Heads that cannot be exported, with the reason."""
 
 
 class Graph(nn.Module):
@@ -63,7 +63,7 @@ class Graph(nn.Module):
         token_type_ids: Tensor | None = None,
         last: Tensor | None = None,
     ) -> tuple[Tensor, ...]:
-        """All (B, S) int64, or (B, C, S) of a model that chooses -> the tensors that `outputs` names."""
+        """Inputs (B, S) int64, or (B, C, S) for multiple choice -> the tensors named in `outputs`."""
         batch = input_ids.shape[:2]
         if self.choices:
             input_ids, attention_mask = input_ids.flatten(0, 1), attention_mask.flatten(0, 1)
@@ -104,7 +104,7 @@ def _signature(model: Model) -> Signature:
 
 
 def refusal(model: Model) -> str | None:
-    """Why a model has no ONNX form, as far as that is known before it is tried; None where nothing is in the way."""
+    """Returns why a model cannot be exported, as far as known before tracing, or None."""
     for name in model.heads:
         if name in NO_GRAPH:
             return f"{NO_GRAPH[name]} (head {name!r})"
@@ -114,9 +114,9 @@ def refusal(model: Model) -> str | None:
 
 
 def traced(model: Model) -> "onnx_ir.Model":
-    """The graph of a model in evaluation mode, with its signature in the metadata.
+    """Returns the graph of a model in evaluation mode, with its signature in the metadata.
 
-    Raises UsageError for a model that ONNX cannot say, by what is in the way.
+    Raises UsageError with the reason if the model cannot be exported.
     """
     family = model.variant.model_type if model.variant else "model"
     if reason := refusal(model):
@@ -145,7 +145,7 @@ def traced(model: Model) -> "onnx_ir.Model":
 
 
 def _forget(model: "onnx_ir.Model") -> None:
-    """Drop the exporter's notes on each node: paths and lines of the source on this machine, half of a small file."""
+    """Removes the exporter's notes, which contain source paths of this machine."""
     from onnx_ir.passes.common import ClearMetadataAndDocStringPass
 
     ClearMetadataAndDocStringPass()(model)
@@ -153,7 +153,7 @@ def _forget(model: "onnx_ir.Model") -> None:
 
 
 def _example(graph: Graph) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """A batch of two to trace with, and which axes of it are free."""
+    """Returns a batch of two to trace with, and its dynamic axes."""
     shape: tuple[int, ...] = (2, 9)
     axes: dict[int, Any] = {
         0: torch.export.Dim("batch_size", min=1, max=MOST_SEQUENCES),
@@ -172,7 +172,7 @@ def _example(graph: Graph) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Without the exporter's remarks: what matters of them is in its errors."""
+    """Hides the messages of the exporter. Its errors contain what matters."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""A graph with weights of one byte, calibrated on texts: matrices in blocks of 32 with a scale each, words by rows.
+"""8-bit weights for a graph, calibrated on texts: matrices in blocks of 32, embeddings in rows.
 
     MatMul(x, W)          ->  MatMulNBits(x, W in 8 bits, a scale for 32 input features of an output)
     Gather(table, ids)    ->  Gather(table in int8, ids), a scale for each row
@@ -31,10 +31,10 @@ LEAST_WORDS = 256  # rows of a table that is worth it
 
 
 def quantized(model: onnx.ModelProto, engine: OnnxEngine, sequences: Sequence[Ids]) -> int:
-    """Replace the matrices and tables of a graph, in place. -> how many were.
+    """Replaces the matrices and tables of a graph in place, and returns how many.
 
-    engine: of the same graph with the inputs of its matrices as further outputs (`watched`). sequences: of one text
-    each.
+    engine: of the same graph with the inputs of its matrices as additional outputs (`watched`). sequences: one per
+    text.
     """
     graph = model.graph
     weights = {one.name: one for one in graph.initializer}
@@ -55,7 +55,7 @@ def quantized(model: onnx.ModelProto, engine: OnnxEngine, sequences: Sequence[Id
 
 
 def watched(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy of a graph with the inputs of its matrices as further outputs."""
+    """Returns a copy of a graph with the inputs of its matrices as additional outputs."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     known = {one.name for one in copy.graph.output}
@@ -66,7 +66,7 @@ def watched(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _matrices(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
-    """The products with a matrix that can be rounded: the matrix's name -> the nodes."""
+    """Returns the matrices that can be quantized, with the nodes that read each of them."""
     weights = {one.name: one for one in model.graph.initializer}
     found: dict[str, list[onnx.NodeProto]] = {}
     for node in model.graph.node:
@@ -83,7 +83,7 @@ def _matrices(model: onnx.ModelProto) -> dict[str, list[onnx.NodeProto]]:
 
 
 def _turned(graph: onnx.GraphProto, node: onnx.NodeProto) -> onnx.NodeProto | None:
-    """The node that transposes a product's matrix, if there is one."""
+    """Returns the node that transposes the matrix of a product, if there is one."""
     return next((one for one in graph.node if one.op_type == "Transpose" and one.output[0] == node.input[1]), None)
 
 
@@ -96,7 +96,7 @@ def _matrix(weight: onnx.TensorProto, turned: bool) -> NDArray[np.float32]:
 def _hessians(
     engine: OnnxEngine, sequences: Sequence[Ids], inputs: dict[str, list[str]]
 ) -> Iterator[NDArray[np.float64]]:
-    """For each matrix, the mean of x x^T over all its inputs x. -> (K, K) each"""
+    """Yields for each matrix the mean of x x^T over its inputs x. -> (K, K) each"""
     names = list(inputs)
     for start in range(0, len(names), AT_ONCE):
         chosen = names[start : start + AT_ONCE]
@@ -173,7 +173,7 @@ def _replace_lookup(graph: onnx.GraphProto, table: onnx.TensorProto, node: onnx.
 
 
 def _sweep(graph: onnx.GraphProto) -> None:
-    """Drop what nothing reads any more."""
+    """Removes nodes and weights that are no longer read."""
     while True:
         read = {name for node in graph.node for name in node.input} | {one.name for one in graph.output}
         nodes = [node for node in graph.node if any(name in read for name in node.output)]

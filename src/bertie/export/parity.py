@@ -1,4 +1,4 @@
-"""Whether an exported graph answers as the model does: both run on the same real texts and on batches of every shape.
+"""Parity of an exported graph and its model, on real texts and on batches of every size and length.
 
 B sequences · S longest sequence
 """
@@ -29,9 +29,9 @@ SAME, RELATIVE = 0.98, 0.05  # in int8: share of the same answers; error of logi
 
 @dataclass
 class Parity:
-    """A graph beside its model. difference: the largest; relative: the root mean square of differences over that of
-    the model's numbers, of its worst output; answers, same: rows with a choice, and those that choose alike.
-    cosines: of the mean vectors of the texts, where the graph gives hidden states.
+    """Differences between a graph and its model. difference: the largest; relative: root mean square of differences
+    divided by that of the model's numbers, for the worst output; answers, same: rows of classifiers, and rows with the
+    same largest logit. cosines: of the mean vectors of the texts, if the graph has hidden states.
     """
 
     texts: int
@@ -71,26 +71,26 @@ class Parity:
 
 
 def check_count(texts: Sequence[str]) -> None:
-    """Raise DataError for fewer than are compared on."""
+    """Raises DataError for fewer texts than are compared."""
     if len(texts) < TEXTS:
         raise DataError(f"{len(texts):,} texts are too few to compare on: give {TEXTS} or more, one a line.")
 
 
 Expected = list[tuple[Ids, Mapping[str, Array]]]
-"""Batches, and what the model says of them; those of texts first."""
+"""Batches with the arrays of the model. Batches of texts come first."""
 
 
 def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Ids]) -> Expected:
-    """What a graph's `outputs` should be: for texts in batches of 1, 2 and 7, and for batches of each size and length.
+    """Returns the model's `outputs` for texts in batches of 1, 2 and 7, and for batches of each size and length.
 
-    The sequences are single ones, each as an `Ids` of its own.
+    sequences: one `Ids` per text.
     """
     shapes = _shapes(join(sequences), min(model.facts.max_length, LONGEST))
     return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:TEXTS]), shapes)]
 
 
 def compared(engine: Engine, wanted: Expected) -> Parity:
-    """A graph beside its model."""
+    """Compares a graph with its model."""
     found = Parity(texts=TEXTS, batches=len(wanted))
     for batch, theirs in wanted:
         ours = engine.run(batch, list(theirs))
@@ -103,7 +103,7 @@ def compared(engine: Engine, wanted: Expected) -> Parity:
 
 
 def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, max_length: int, last: bool) -> list[Ids]:
-    """Each text as a sequence; every third one is a pair with the next. last: with what a parser reads."""
+    """Encodes each text; every third one as a pair with the next. last: adds the input of a parser."""
     pairs = [text if i % 3 else (text, texts[(i + 1) % len(texts)]) for i, text in enumerate(texts)]
     return [
         _ids(one.ids, one.type_ids, [len(one.ids)], last=last)
@@ -112,7 +112,7 @@ def encoded(tokenizer: Tokenizer, texts: Sequence[str], *, max_length: int, last
 
 
 def join(sequences: Sequence[Ids]) -> Ids:
-    """Several in one, with a head over the vocabulary asked at every eighth token."""
+    """Joins sequences. A head over the vocabulary is evaluated at every eighth token."""
     ids, types, lengths = (
         np.concatenate([getattr(one, name) for one in sequences]) for name in ("input_ids", "token_type_ids", "lengths")
     )
@@ -133,7 +133,7 @@ def _groups(sequences: Sequence[Ids]) -> Iterator[Ids]:
 
 
 def _shapes(pool: Ids, longest: int) -> Iterator[Ids]:
-    """Batches of every size and length, the first sequence the longest, of real tokens."""
+    """Yields batches of every size and length, made of tokens of the texts. The first sequence is the longest."""
     for length in sorted({*(one for one in LENGTHS if one < longest), longest}):
         for size in BATCHES:
             lengths = np.array([max(1, length - i * length // 9) for i in range(size)])
@@ -156,7 +156,7 @@ def _measure(found: Parity, ours: Any, theirs: Any, *, heads: set[str]) -> None:
 
 
 def _alike(other: Array, exact: Array) -> NDArray[np.bool_]:
-    """The same largest logit, or two so near to one another that rounding decides."""
+    """Returns which rows have the same largest logit, or two that differ by no more than the tolerance."""
     chosen, wanted = other.argmax(1), exact.argmax(1)
     rows = np.arange(len(exact))
     alike: NDArray[np.bool_] = exact[rows, wanted] - exact[rows, chosen] <= 2 * DIFFERENCE

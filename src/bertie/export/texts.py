@@ -1,4 +1,4 @@
-"""Texts to compare two forms of a model on, where the user gives none."""
+"""Default texts for comparing an exported graph with its model."""
 
 from itertools import chain, islice
 
@@ -8,7 +8,7 @@ COUNT, SHORTEST = 600, 20  # paragraphs; characters
 
 
 def documentation() -> list[str]:
-    """Paragraphs of the documentation of Python's standard library, the same ones each time."""
+    """Returns paragraphs of the documentation of Python's standard library."""
     modules = pydocs.modules(pydocs.STDLIB)
     paragraphs = chain.from_iterable(passage.paragraphs for module in modules for passage in module.passages)
     return list(islice((text for text in dict.fromkeys(paragraphs) if len(text) >= SHORTEST), COUNT))

@@ -1,8 +1,8 @@
-"""The engine in ONNX Runtime: a graph that `bertie export` wrote, with or without torch on the machine.
+"""The ONNX Runtime engine: runs a graph that `bertie export` wrote. It needs no torch.
 
     Ids -> rectangle of ids, mask and segments -> graph -> last_hidden_state, or the logits of heads -> rows of `Ids`
 
-What the graph is, its metadata says: `Signature`, as JSON under the key "bertie".
+The metadata of the graph describes it: `Signature` as JSON, under the key "bertie".
 
 B sequences · S longest sequence · C choices of a question (always 1 here) · V vocabulary · H hidden size
 """
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 KEY = "bertie"
 FOLDER, MODEL, QUANTIZED = "onnx", "model.onnx", "model_quantized.onnx"
-"""Where a graph lies in a model folder: Transformers.js's layout."""
+"""Paths in a model folder, as in Transformers.js."""
 NUMBERS = 1 << 26  # of one array of logits over a vocabulary: 256 MB
 MISSING = "ONNX Runtime is not installed. Install it: pip install 'bertie[onnx]'"
 
 
 @dataclass(frozen=True)
 class Signature:
-    """What a graph gives. outputs: an array of `Facts.outputs` -> the graph's outputs it is made of, one a column.
+    """Describes a graph. outputs: maps an array of `Facts.outputs` to outputs of the graph, which become its columns.
 
     summary_last: whether the last token stands for its sequence, not the first.
     """
@@ -44,12 +44,12 @@ class Signature:
     summary_last: bool = False
 
     def as_json(self) -> str:
-        """The text of the graph's metadata."""
+        """Returns the JSON text for the metadata."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parsed(cls, text: str, where: str) -> "Signature":
-        """The inverse. Raises DataError."""
+        """Parses the JSON text. Raises DataError."""
         try:
             told = json.loads(text)
             facts = Facts(**told.pop("facts"))
@@ -59,9 +59,9 @@ class Signature:
 
 
 class OnnxEngine:
-    """Runs a graph on the CPU. threads: of one batch; None: as many as ONNX Runtime takes.
+    """Runs a graph on the CPU. threads: number of threads; None: the default of ONNX Runtime.
 
-    Raises DataError for a file that is not a graph of `bertie export`, UsageError without ONNX Runtime.
+    Raises DataError for a file that is not a graph of `bertie export`, UsageError if ONNX Runtime is not installed.
     """
 
     def __init__(self, path: Path, *, threads: int | None = None) -> None:
@@ -88,11 +88,11 @@ class OnnxEngine:
 
     @property
     def facts(self) -> Facts:
-        """Those of the model, as the graph's metadata says."""
+        """The facts of the model, from the metadata of the graph."""
         return self.signature.facts
 
     def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
-        """The arrays of one batch, as `Engine.run` has them."""
+        """Returns the arrays of one batch. See `Engine.run`."""
         lacking = [name for name in outputs if name not in self.facts.outputs]
         if lacking:
             known = ", ".join(self.facts.outputs)
@@ -102,7 +102,7 @@ class OnnxEngine:
         return {name: np.concatenate([part[name] for part in parts]) for name in outputs} if parts else {}
 
     def _at_once(self, ids: Ids, outputs: Sequence[str]) -> int:
-        """How many sequences: logits over a vocabulary are computed at every place, not where they are asked alone."""
+        """Returns how many sequences run at once. Vocabulary logits of every token take much memory."""
         wide = [self.facts.heads[name] for name in outputs if self.facts.outputs[name] == "place"]
         longest = int(ids.lengths.max(initial=1))
         return max(1, NUMBERS // (longest * max(wide))) if wide else max(1, len(ids))
@@ -113,7 +113,7 @@ class OnnxEngine:
         return {name: self._rows(name, [found[one] for one in self._sources(name)], ids) for name in outputs}
 
     def feeds(self, ids: Ids) -> dict[str, NDArray[np.int64]]:
-        """The graph's inputs for a batch."""
+        """Returns the inputs of the graph for a batch."""
         mask_BS = _mask(ids)
         arrays = {
             "input_ids": _rectangle(ids.input_ids, mask_BS, self.signature.pad_token_id),
@@ -138,7 +138,7 @@ class OnnxEngine:
 
 
 def graph_of(path: Path) -> Path | None:
-    """The graph that a path names: a file, or a folder's where it has no other weights; None: it names no graph."""
+    """Returns the graph of a path: the file itself, or that of a folder without other weights. Else None."""
     if path.suffix == ".onnx":
         return path
     graph = path / FOLDER / MODEL
@@ -146,14 +146,14 @@ def graph_of(path: Path) -> Path | None:
 
 
 def opened(graph: Path) -> "tuple[OnnxEngine, Tokenizer]":
-    """The engine and the tokenizer of a graph in its folder."""
+    """Opens a graph and the tokenizer of its folder."""
     from bertie.text.tokenizer import Tokenizer
 
     return OnnxEngine(graph), Tokenizer.load(graph.resolve().parent.parent)
 
 
 def _mask(ids: Ids) -> NDArray[np.bool_]:
-    """(B, S), true on tokens."""
+    """Returns the mask (B, S), true for tokens."""
     mask: NDArray[np.bool_] = np.arange(ids.lengths.max(initial=0)) < ids.lengths[:, None]
     return mask
 
@@ -165,7 +165,7 @@ def _rectangle(tokens: NDArray[Any], mask_BS: NDArray[np.bool_], fill: int) -> N
 
 
 def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last: bool) -> Array:
-    """One vector a sequence, as models/pooling.py has them. -> (B, H)"""
+    """Pools as in models/pooling.py. -> (B, H)"""
     found: Array
     if pooling == "cls":
         found = hidden_BSH[np.arange(len(mask_BS)), mask_BS.sum(1) - 1] if last else hidden_BSH[:, 0]

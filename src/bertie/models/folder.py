@@ -118,7 +118,7 @@ def check_trainable(model: Model, folder: str | Path) -> None:
 
 
 def copy_beside(source: Path, target: Path) -> None:
-    """Give a folder what another has beside its model: how sentence-transformers pools."""
+    """Copies the files that sentence-transformers reads beside a model."""
     for name in BESIDE:
         if (source / name).is_file():
             (target / name).parent.mkdir(exist_ok=True)

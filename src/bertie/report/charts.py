@@ -156,7 +156,7 @@ def front_chart(
     limit: float | None = None,
     title: str = "",
 ) -> str:
-    """Numbered dots, those on the front joined, and a line at the lowest y that is allowed -> an `<svg>` element."""
+    """Draws numbered dots, a line through those on the front, and a dashed line at `limit`. Returns an `<svg>`."""
     with _axes(3.2) as (axes, svg):
         best = sorted(points[name] for name in front)
         axes.plot([x for x, _ in best], [y for _, y in best], color=SERIES[0], linewidth=1.2, alpha=0.6)

@@ -9,14 +9,14 @@ from bertie.report.values import count, duration, size
 
 
 def page(results: Mapping[str, Any]) -> Report:
-    """What was tried, as a picture and a table, and which model was chosen."""
+    """Returns a page with all models as a chart and a table, and the chosen one."""
     metric, teacher, rows, limits = (results[name] for name in ("metric", "teacher", "tried", "limits"))
     chosen = next((row for row in rows if row["name"] == results["chosen"]), None)
     report = Report("Compression", f"{len(rows)} of {results['wanted']} recipes, {results['examples']:,} examples")
     if chosen is None:
-        report.banner("No model keeps to the limits. None was written.")
+        report.banner("No model is within the limits. None was written.")
     else:
-        report.banner(*() if chosen["kept"] else ("The chosen model misses the limits. It was written on request.",))
+        report.banner(*() if chosen["kept"] else ("The chosen model misses the limits. It was written with --force.",))
         report.tiles(
             [
                 StatCard("chosen", chosen["name"], f"{metric} {chosen[metric]:.4f}, before {teacher[metric]:.4f}"),
@@ -26,15 +26,15 @@ def page(results: Mapping[str, Any]) -> Report:
                 StatCard("size", size(chosen["bytes"]), f"{teacher['bytes'] / chosen['bytes']:.1f} times smaller"),
             ]
         )
-    named = [{**teacher, "name": "the model itself", "front": True, "kept": True}, *rows]
+    named = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]
     front = [row["name"] for row in named if row["front"]]
     charts = {
         "times as fast": [row["rate"]["faster"] for row in named],
         "MB of weights": [row["bytes"] / 1e6 for row in named],
     }
     about = (
-        "Each dot is a model, numbered as in the table; 0 is the model they come from. The line joins those that no "
-        "other beats in size, speed and metric at once. Below the dashed line the metric falls too far."
+        "Each dot is a model, numbered as in the table. 0 is the original model. The line joins the models that no "
+        "other beats in size, speed and metric at once. The dashed line is the lowest allowed metric."
     )
     report.section("What was tried", about).charts(
         (
@@ -67,8 +67,8 @@ def page(results: Mapping[str, Any]) -> Report:
             "",
         ],
         [_cells(number, row, metric, told) for number, row in enumerate(named)],
-        "Differences are paired: both models answer the same examples. Speed is measured on this machine beside the "
-        "model itself, in turns.",
+        "Differences are paired: both models answer the same examples. Speed is measured on this machine, in turns "
+        "with the original model.",
     )
     report.section("Limits").pairs(
         [

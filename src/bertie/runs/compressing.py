@@ -1,12 +1,12 @@
-"""Smaller models by trial: each recipe is made, measured beside the model it came from, and the best one is kept.
+"""A search for smaller models: makes each recipe, measures it next to the original model, and keeps the best.
 
-    OUT/tried.jsonl       the figures of each recipe, as they come; a search that was stopped goes on
+    OUT/tried.jsonl       the figures of each recipe; a stopped search resumes from it
     OUT/tried/<recipe>/   its model
-    OUT/training/         a student that is still learning, and the teacher's answers
-    OUT/model/            the quickest that keeps within the limits
+    OUT/training/         unfinished students, and the teacher's answers
+    OUT/model/            the fastest model within the limits
     OUT/results.json, report.html
 
-What a recipe is: compress/recipe.py. The paired interval: evaluate/compare.py.
+Recipes: compress/recipe.py. Paired intervals: evaluate/compare.py.
 """
 
 import json
@@ -56,14 +56,14 @@ SEARCH = Kind(
 
 @dataclass(frozen=True)
 class Limits:
-    """What a model must keep to: the metric's loss at most, bytes of weights at most, times as quick at least."""
+    """Limits: largest loss of the metric, largest size of the weights in bytes, smallest relative speed."""
 
     max_drop: float
     bytes: float | None = None
     faster: float | None = None
 
     def kept(self, row: Mapping[str, Any]) -> bool:
-        """Whether a measured model does."""
+        """Returns whether a measured model is within the limits."""
         small = self.bytes is None or row["bytes"] <= self.bytes
         quick = self.faster is None or row["rate"]["faster"] >= self.faster
         return small and quick and -row["difference"]["difference"] <= self.max_drop and row["near"] is not False
@@ -71,7 +71,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Data:
-    """What a search reads: labelled examples to measure on, others to learn from, texts without labels."""
+    """The data of a search: labeled examples to measure with, labeled examples to train on, texts without labels."""
 
     dev: Path
     train: Path | None = None
@@ -90,10 +90,10 @@ def search(
     overwrite: bool = False,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Try what there is until all is tried or `minutes` are over; write the best to OUT/model. -> results.json
+    """Tries all recipes, or as many as fit into `minutes`, and writes the best model to OUT/model. -> results.json
 
-    Raises UsageError: an int8 model, another search's folder; DataError: nothing keeps to the limits (unless force),
-    after results and report were written.
+    Raises UsageError for an int8 model or the folder of another search. Raises DataError if no model is within the
+    limits (unless force), after results and report were written.
     """
     ready = _Search(model, out, data, epochs)
     wanted = ready.recipes()
@@ -112,7 +112,7 @@ def search(
 
 
 class _Search:
-    """Everything that is read before the folder is touched, and what was tried."""
+    """The inputs of a search, read before the folder is changed, and the models tried so far."""
 
     def __init__(self, model: Path, out: Path, data: Data, epochs: float) -> None:
         self.folder, self.out, self.data, self.epochs = model, out, data, epochs
@@ -135,16 +135,16 @@ class _Search:
 
     @cached_property
     def texts(self) -> Sequence[str]:
-        """What int8 weights are calibrated on."""
+        """The texts to calibrate int8 weights on."""
         return self.data.texts or [text for example in self.train for text in example.texts]
 
     @cached_property
     def answers(self) -> list[Prediction | InvalidRow]:
-        """The model's own."""
+        """The predictions of the original model."""
         return _answers(self.predictor, self.dev)
 
     def recipes(self) -> list[Recipe]:
-        """What is tried on this model with these data."""
+        """Returns the recipes for this model and these data."""
         native = unsupported(self.model) is None and len(self.texts) > 2 * gate.LEAST_TEXTS
         if not native:
             console.say(
@@ -159,7 +159,7 @@ class _Search:
         return found
 
     def agree(self) -> None:
-        """Write down what is searched, or raise UsageError where the folder holds another search."""
+        """Writes the inputs to settings.json. Raises UsageError if the folder belongs to another search."""
         asked = {
             "model": fingerprint(self.folder),
             "dev": _digest(self.dev),
@@ -178,7 +178,7 @@ class _Search:
         self.tried = _read(self.out / FIGURES)
 
     def attempt(self, recipe: Recipe) -> None:
-        """Make one model, measure it, write both down."""
+        """Makes one model, measures it, and writes both."""
         console.say(f"[bold]{recipe.name}[/]", markup=True)
         began = time.monotonic()
         small, near = self._made(recipe)
@@ -258,7 +258,7 @@ class _Search:
         return float(scores.compute()[self.metric])
 
     def finish(self, limits: Limits, *, wanted: int, force: bool) -> dict[str, Any]:
-        """Choose, write results and report, and the chosen model."""
+        """Chooses a model, and writes it with results and report."""
         rows = list(self.tried.values())
         teacher = self._measured(self.model, self.folder)
         for row in rows:
@@ -301,17 +301,17 @@ class _Search:
 
 
 def told(row: Mapping[str, Any], metric: str) -> str:
-    """A row in a line."""
+    """Returns the figures of a model in one line."""
     apart, speed = row["difference"], row["rate"]
     return (
         f"{metric} {row[metric]:.4f} ({apart['difference']:+.4f}, 95 % interval {apart['low']:+.4f} to "
-        f"{apart['high']:+.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as quick: "
+        f"{apart['high']:+.4f}), {row['bytes'] / 1e6:.1f} MB, {speed['faster']:.2f} times as fast: "
         f"{speed['tokens_per_s']:,.0f} tokens/s, one text {speed['p50_ms']:.1f} ms (99 %: {speed['p99_ms']:.1f})"
     )
 
 
 def _beats(other: Mapping[str, Any], row: Mapping[str, Any], metric: str) -> bool:
-    """Whether another model is at least as good in every way, and better in one."""
+    """Returns whether another model is at least as good in size, speed and metric, and better in one of them."""
     ours = (-row["bytes"], row["rate"]["faster"], row[metric])
     theirs = (-other["bytes"], other["rate"]["faster"], other[metric])
     return all(a >= b for a, b in zip(theirs, ours, strict=True)) and theirs != ours
@@ -326,7 +326,7 @@ def _loaded(folder: Path) -> Model:
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """What was tried, by name; a line that was cut is none."""
+    """Returns the models tried so far, by name. A partially written last line is dropped."""
     if not path.exists():
         return {}
     data = path.read_bytes()
