@@ -38,7 +38,7 @@ def export(
     """Write a model as an ONNX graph, which needs neither Bertie nor torch.
 
     The graph runs on 200 texts beside the model. It is written only if it gives the same answers, and numbers within
-    0.0001. The folder opens in ONNX Runtime, optimum, sentence-transformers and Transformers.js.
+    0.0001. The folder has the names and the layout of optimum, sentence-transformers and Transformers.js.
 
     [bold]Examples[/]
 

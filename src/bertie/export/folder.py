@@ -5,6 +5,7 @@
 A graph whose answers differ from those of the model is not written.
 """
 
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from bertie.models.model import Model
 
 LARGEST = (1 << 31) - (1 << 20)  # bytes of one protobuf message, with some to spare
 CALIBRATED = 2600  # tokens of the texts the int8 weights are calibrated on
+USE = "```bash\nbertie predict path/to/this/folder texts.csv\n```"  # in the model card
 FORCED = " It misses the quality threshold and was written with --force."
 PROBES = (
     "Café naïve, e.g. 3.14! İstanbul ﬁne Straße",
@@ -75,8 +77,9 @@ def onnx_folder(
         replaced = _write_int8(path, path.with_name(QUANTIZED), sequences)
         found.append(replace(_checked(path.with_name(QUANTIZED), wanted, force=force), replaced=replaced))
     card = folder / "README.md"
+    told = re.sub(r"```python\n.*?```", USE, card.read_text("utf-8"), flags=re.DOTALL)
     lines = [f"`{one.name}`: {one.parity}.{'' if one.passed else FORCED}" for one in found]
-    card.write_text(card.read_text("utf-8") + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
+    card.write_text(told + "\n## ONNX\n\n" + "".join(f"- {line}\n" for line in lines), "utf-8")
     return found
 
 

@@ -42,6 +42,7 @@ from bertie.runs.compress_page import page
 from bertie.runs.folder import REPORT, RESULTS
 from bertie.runs.models import MODEL
 from bertie.tasks import Prediction
+from bertie.train.figures import Diverged
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
 FIGURES = f"{TRIED}.jsonl"
@@ -107,7 +108,10 @@ def search(
             if minutes is not None and time.monotonic() - began > 60 * minutes:
                 console.say(f"The {minutes:g} minutes are over: {len(ready.tried)} of {len(wanted)} recipes are tried.")
                 break
-            ready.attempt(recipe)
+            try:
+                ready.attempt(recipe)
+            except Diverged as error:
+                console.warn(f"{recipe.name}: {error}")
         return ready.finish(limits, wanted=len(wanted), force=force)
 
 
