@@ -42,7 +42,7 @@ from bertie.runs.compress_page import page
 from bertie.runs.folder import REPORT, RESULTS
 from bertie.runs.models import MODEL
 from bertie.tasks import Prediction
-from bertie.train.figures import Diverged
+from bertie.train.step_metrics import Diverged
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
 FIGURES = f"{TRIED}.jsonl"
