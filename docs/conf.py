@@ -16,12 +16,14 @@ copyright = "The Bertie authors. Apache License 2.0"
 version = release = installed("bertie")
 language = "en"
 
-extensions = ["myst_parser"]
+extensions = ["myst_nb"]  # Markdown as myst_parser reads it, and notebooks
 myst_enable_extensions = ["colon_fence"]
+nb_execution_mode = "off"  # outputs are those in the file; a slow test runs the notebook
 myst_heading_anchors = 4  # links such as page.md#a-heading, as a Git host makes them
 exclude_patterns = ["README.md", "_build"]  # README.md is index.md with a tree of pages
 suppress_warnings = ["myst.header"]  # LOG.md starts its entries at the third level
 
 html_theme = "furo"
 html_title = "Bertie"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["site.css"]

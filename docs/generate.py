@@ -163,7 +163,8 @@ def _described(path: str) -> str:
         elif isinstance(value, (staticmethod, classmethod)) or inspect.isfunction(value):
             body.append(_directive("method", member, getattr(thing, member), _doc(value)))
     # colons around, as a directive needs more of them than any inside it
-    return _directive("class", path, None if hasattr(thing, "model_fields") else thing, "\n".join(body), "::::")
+    bare = hasattr(thing, "model_fields") or is_dataclass(thing)  # the table has its fields and defaults
+    return _directive("class", path, None if bare else thing, "\n".join(body), "::::")
 
 
 def _directive(kind: str, name: str, thing: Any, body: str, fence: str = ":::") -> str:
@@ -267,7 +268,9 @@ def project(name: str) -> str:
 
 
 def _tree(section: str) -> str:
-    pages = list(dict.fromkeys(re.findall(r"\]\(([\w./-]+)\.(?:md|ipynb)\)", section)))
+    links = re.findall(r"\[([^]`]+)\]\(([\w./-]+)\.(?:md|ipynb)\)", section)
+    labels = {name: label[0].upper() + label[1:] for label, name in links}
+    pages = [f"{label} <{name}>" for name, label in labels.items()]
     title = re.match(r"## (.*)", section)
     if title and title[1] == "Reference":
         pages += [f"reference/{name}" for name in REFERENCE]

@@ -39,6 +39,7 @@ QUICK = (
     "epochs=1",
     "max_length=64",
 )
+PAIRS = "pairs.csv --label score"
 TEXTS = ["The room was lovely.", "The soup was awful, and even the bread was horrible."]
 
 
@@ -71,7 +72,7 @@ class World:
         model = families.build("bert-tiny", heads=MaskedLM().heads, vocab_size=tokenizer.vocab_size)
         families.save(model, self.base, tokenizer=tokenizer)
         self.tokenizer, self.runs = tokenizer, 0
-        for task, file in (("sequence", "reviews.csv"), ("embed", "pairs.csv"), ("regression", "pairs.csv")):
+        for task, file in (("sequence", "reviews.csv"), ("embed", PAIRS), ("regression", PAIRS)):
             setattr(
                 self, task, self.command(f"bertie finetune FOLDER --train {file} --task {task} -o RUN")[1] / "model"
             )
@@ -108,7 +109,7 @@ class World:
         self.runs += 1
         run = self.folder / "runs" / str(self.runs)
         given = {"FOLDER": str(folder or self.base), "FILE": file, "RUN": str(run)}
-        line = [given.get(word, word) for word in words.removeprefix("bertie ").split()]
+        line = [part for word in words.removeprefix("bertie ").split() for part in given.get(word, word).split()]
         before = vars(console.verbosity).copy()
         try:
             quick = QUICK if line[0] == "finetune" else ()
@@ -168,7 +169,7 @@ def numbers(text: str) -> dict[str, Any]:
 
 def resolved(kind: Any, overrides: list[str]) -> dict[str, Any]:
     """key -> value of the overrides, as the config has them."""
-    config = settings.load(kind, None, overrides)
+    config = settings.load(kind, None, overrides, **({"model": "models/bert"} if kind is FinetuneConfig else {}))
     found = {}
     for override in overrides:
         path = override.partition("=")[0]
@@ -368,7 +369,7 @@ def vectors(world: World, left: str):
 
 @row("SentenceTransformerTrainer")
 def training_vectors(world: World, left: str):
-    _, run = world.command(spans(RIGHT[left])[0], file="pairs.csv")
+    _, run = world.command(spans(RIGHT[left])[0], file=PAIRS)
     assert "spearman" in json.loads((run / "results.json").read_text())["dev"]
 
 
@@ -395,7 +396,7 @@ def evaluating_vectors(world: World, left: str):
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 
-    out, _ = world.command(spans(RIGHT[left])[0], "--json", folder=world.embed, file="pairs.csv")
+    out, _ = world.command(spans(RIGHT[left])[0], "--json", folder=world.embed, file=PAIRS)
     rows = table("pairs", rows=100)
     evaluator = EmbeddingSimilarityEvaluator(*([r[k] for r in rows] for k in ("sentence1", "sentence2", "score")))
     theirs = evaluator(SentenceTransformer(str(world.embed), device="cpu"))

@@ -1,0 +1,35 @@
+"""Numbers in the pages that the code knows are those of the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bertie.data.sample import TABLES
+from bertie.demo import libraries, settings
+from bertie.objectives import OBJECTIVES
+
+ROOT = Path(__file__).parents[2]
+WORDS = dict(zip("two three four five six seven eight nine ten".split(), range(2, 11), strict=True))
+NUMBERS = [  # page, what stands around the number, the number
+    ("README.md", r"a table of (\w+) made-up reviews", TABLES["reviews"].rows),
+    ("README.md", r"only knows its (\w+) sentences", TABLES["reviews"].rows),
+    ("docs/get-started/quick-start.md", r"has (\w+) short reviews", TABLES["reviews"].rows),
+    ("docs/get-started/quick-start.ko.md", r"짧은 리뷰 (\d+)개", TABLES["reviews"].rows),
+    ("docs/get-started/quick-start.md", r"here (\w+) reviews", TABLES["reviews"].rows // 10),
+    ("docs/README.md", r"masked language modeling and (\w+) others", len(OBJECTIVES) - 1),
+    ("docs/demo.md", r"There are (\w+) libraries", len(libraries.LIBRARIES)),
+    ("docs/demo.md", r"vocabulary of ([\d,]+) tokens", settings.VOCABULARY),
+    ("docs/demo.md", r"random weights, (\w+) seeds each", len(settings.SEEDS)),
+    ("docs/demo.md", r"down to (\w+) on a slow", settings.FEWEST_SEEDS),
+    ("docs/demo.md", r"trial of (\w+) steps", settings.TRIAL_STEPS),
+]
+
+
+@pytest.mark.parametrize(("page", "around", "number"), NUMBERS)
+def test_the_number_is_that_of_the_code(page: str, around: str, number: int):
+    text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+    found = re.findall(around, text)
+    assert found, f"{page} has no {around!r}"
+    for one in found:
+        assert WORDS.get(one) == number or one.replace(",", "") == str(number), f"{page}: {one}, not {number}"
