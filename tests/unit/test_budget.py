@@ -59,6 +59,15 @@ def test_minutes_become_steps_which_a_resumed_run_keeps(home, tmp_path):
     assert with_minutes(settings(home), 5.0, tmp_path / "run", PreparedRun).train.steps == 6
 
 
+def test_minutes_of_several_processes_are_refused_before_the_run_and_kept_in_it(home, tmp_path, monkeypatch):
+    pretrain(settings(home), tmp_path / "run")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(UsageError, match=r"this run has 2.*--dry-run"):
+        with_minutes(settings(home), 5.0, tmp_path / "new", PreparedRun)
+    assert with_minutes(settings(home), 5.0, tmp_path / "run", PreparedRun).train.steps == 6
+
+
 def test_minutes_and_steps_are_one_or_the_other(bertie):
     code, _, err = bertie("pretrain", "--minutes", "1", "train.steps=5", "-o", "x")
     assert code == 2

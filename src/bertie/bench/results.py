@@ -2,9 +2,9 @@
 
     bertie reproduce results --model minilm --data-dir data -o runs/results
 
-Both sides have the same weights, token ids, hyper-parameters and seeds, compute in bf16, and are scored by the same
-code; the Trainer reads texts of like length together and pads to the longest of a batch, its quickest way. Each seed is
-a file of its own, so that the command goes on where it was stopped.
+Both sides have the same weights, token ids, hyper-parameters and seeds, compute in the precision that the machine is
+quicker in, and are scored by the same code; the Trainer reads texts of like length together and pads to the longest of
+a batch, its quickest way. Each seed is a file of its own, so that the command goes on where it was stopped.
 """
 
 import datetime
@@ -81,7 +81,7 @@ ROWS = {
 
 
 def config_of(row: ResultSpec, model: str, data_dir: Path, seed: int) -> FinetuneConfig:
-    """The run of one seed: bf16, the paper's schedule (Devlin et al. 2018, A.3), no weights saved on the way."""
+    """The run of one seed: the paper's schedule (Devlin et al. 2018, A.3), no weights saved on the way."""
     return FinetuneConfig(
         model=model,
         data=row.data,
@@ -90,7 +90,7 @@ def config_of(row: ResultSpec, model: str, data_dir: Path, seed: int) -> Finetun
         from_scratch=row.scratch,
         epochs=row.epochs,
         optim=OptimConfig(lr=row.lr, warmup=0.1),
-        train=TrainConfig(batch_size=row.batch_size, precision="bf16", seed=seed, steps=1, eval_every=10**6),
+        train=TrainConfig(batch_size=row.batch_size, seed=seed, steps=1, eval_every=10**6),
     )
 
 
@@ -165,14 +165,17 @@ def _side(
             "train": len(made.examples.train),
             "dev": len(made.examples.dev),
             "steps": made.config.train.steps,
+            "precision": "bf16" if harness.bf16_is_quicker("cpu") else "fp32",
         }
 
     return measure
 
 
 SIDES = {
-    BERTIE: _side(lambda row: bertie_run("bf16")),
-    PEER: _side(lambda row: peer_run(replace(AT_ITS_BEST, by_length=row.by_length))),
+    BERTIE: _side(lambda row: bertie_run("auto")),
+    PEER: _side(
+        lambda row: peer_run(replace(AT_ITS_BEST, by_length=row.by_length, bf16=harness.bf16_is_quicker("cpu")))
+    ),
 }
 
 
@@ -183,6 +186,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
         "name": name,
         "set": row.data,
         "metric": first["metric"],
+        "precision": first.get("precision", "bf16"),  # of files that version 0.1 wrote
         "train": first["train"],
         "dev": first["dev"],
         "hyper": f"{row.epochs:g} epochs, learning rate {row.lr:g}, batch {row.batch_size}, {length}",
@@ -237,12 +241,13 @@ def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: 
     ]
     for row in rows:
         lines.append(f"| {' | '.join(_cells(row))} |")
+    precisions = " and ".join(sorted({row["precision"] for row in rows}))
     notes = [note for row in rows if (note := _note(ROWS[row["name"]], row))]
     lines += ["", *(f"* {note}" for note in notes), ""] if notes else [""]
     lines += [
         f"Measured on {datetime.date.today().isoformat()}: Bertie {version}, torch {machine['torch']}, transformers "
         f"{transformers.__version__}, Python {machine['python']}; {machine['processor']},",
-        f"{machine['threads']} threads per process, bf16. This command reproduces the table and resumes after "
+        f"{machine['threads']} threads per process, {precisions}. This command reproduces the table and resumes after "
         "interruptions:",
         "",
         f"    {command}",

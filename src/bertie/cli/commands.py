@@ -6,6 +6,7 @@ import sys
 from bertie import console
 from bertie.cli import (  # noqa: F401 (imported for what they register)
     bench,
+    bench_neighbour,
     bench_serve,
     bench_text,
     compress,
@@ -36,11 +37,13 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
 )
 from bertie.cli.app import app
 from bertie.errors import BertieError, Stopped
+from bertie.threads import spin_briefly
 
 
 def main() -> None:
     """Runs the command line and exits with the exit code of the command."""
     console.prepare_streams()
+    spin_briefly()
     try:
         app()
     except SystemExit as end:

@@ -10,6 +10,7 @@ from bertie import console
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
 from bertie.cli.evaluate import show_details
 from bertie.cli.options import Flag, OptionValues, configured
+from bertie.cli.runs import show_comparison
 from bertie.errors import UsageError
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def finetune(
             help="Number of runs with different seeds, from --seed up. Default: 5 on small --data, otherwise 1.",
         ),
     ] = None,
+    against: Annotated[
+        str | None, typer.Option("--against", help="A second start model: fine-tune both alike, and compare them.")
+    ] = None,
     config: ConfigFile = None,
     resume: Resume = "auto",
     overwrite: Overwrite = False,
@@ -64,12 +68,17 @@ def finetune(
       bertie finetune runs/tiny/model --data sst2 --data-dir glue -o runs/sst2 epochs=2
 
       bertie finetune runs/tiny/model --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
+
+      bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth
     """
     from bertie.runs import finetune as run
+    from bertie.runs.against import finetune_against
 
     settings = settings_of(model, overrides, config, given)
     if dry_run:
         plan = run.plan(settings)
+        if against is not None:
+            run.plan(settings.model_copy(update={"model": against}))
         if console.verbosity.json:
             emit(plan)
         else:
@@ -83,16 +92,18 @@ def finetune(
             console.say(
                 f"{settings.data} is small: training {seeds} seeds, one after another (--seeds 1 for a single run)"
             )
-    if seeds == 1:
-        results = run.finetune(settings, output, resume=resume, overwrite=overwrite)
+    if against is not None:
+        results = finetune_against(settings, against, output, seeds, resume=resume, overwrite=overwrite)
+        show = _show_against
+    elif seeds == 1:
+        results, show = run.finetune(settings, output, resume=resume, overwrite=overwrite), _show
     else:
         results = run.finetune_seeds(settings, output, seeds, resume=resume, overwrite=overwrite)
+        show = _show_seeds
     if console.verbosity.json:
         emit(results)
-    elif seeds == 1:
-        _show(results, output)
     else:
-        _show_seeds(results, output)
+        show(results, output)
 
 
 def settings_of(
@@ -148,3 +159,8 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
     console.say(f"Models: {output}/seed-*/model. Metrics: {output / 'results.json'}. Next steps:")
     for line in what_next(output / f"seed-{next(iter(results['seeds']))}" / "model"):
         console.say(f"  {line}")
+
+
+def _show_against(results: dict[str, Any], output: Path) -> None:
+    show_comparison(results)
+    console.say(f"Report: {output / 'compare.html'}")

@@ -1,7 +1,7 @@
 """`bertie verify`, `bertie report`, `bertie compare` and `bertie export-checkpoint`: the contents of a run folder."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -111,8 +111,6 @@ def compare(
 
       bertie compare runs/tuning --json
     """
-    from rich.table import Table
-
     from bertie.files import check_new_file
     from bertie.runs import compare as comparing
 
@@ -125,12 +123,21 @@ def compare(
     if console.verbosity.json:
         emit(found)
         return
-    for rows in (comparing.figure_rows, comparing.cost_rows, comparing.setting_rows):
+    show_comparison(found)
+    if output is not None:
+        console.say(f"Report: {output}")
+
+
+def show_comparison(found: dict[str, Any]) -> None:
+    """Prints a comparison as tables."""
+    from rich.table import Table
+
+    from bertie.runs import compare as comparing
+
+    for rows in comparing.TABLES:
         columns, body = rows(found)
         table = Table(*columns, box=None)
         for row in body:
             table.add_row(*row)
         if body:
             console.show(table)
-    if output is not None:
-        console.say(f"Report: {output}")

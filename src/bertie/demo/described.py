@@ -1,6 +1,5 @@
 """What the demo's page says of a run beside its results: the text, the settings, the machine, the versions."""
 
-import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Any
 
 import torch
 
+from bertie.data.executors import cores
 from bertie.demo import settings
 
 
@@ -25,11 +25,6 @@ def described(text: str | None) -> dict[str, Any]:
         },
         "versions": {"Python": platform.python_version(), **{name: version(name) for name in packages}},
     }
-
-
-def cores() -> int:
-    """Processor cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def processor() -> str:

@@ -114,8 +114,10 @@ def account(modules: Iterable[Module]) -> list[list[Any]]:
     rows: dict[str, list[Any]] = {}
     for module in modules:
         library = module.package
-        release = platform.python_version() if library == pydocs.STDLIB else version(library)
-        row = rows.setdefault(library, [library, release, 0, 0, 0])
+        if library not in rows:
+            release = platform.python_version() if library == pydocs.STDLIB else version(library)
+            rows[library] = [library, release, 0, 0, 0]
+        row = rows[library]
         row[2] += 1
         row[3] += len(module.text.split())
         row[4] += held_out(module)
@@ -144,9 +146,10 @@ def labelled_passages(modules: Iterable[Module]) -> tuple[list[LabelledPassage],
     for module in modules:
         for passage in module.passages:
             words = " ".join(p for p in passage.paragraphs if len(owners[p.lower()]) == 1).split()
+            if len(words) < FEWEST_WORDS:
+                continue
             text = hide_names(" ".join(words[:MOST_WORDS]), telling)
-            hidden = len(re.findall(rf"\b{NAME}\b", text))
-            if len(words) >= FEWEST_WORDS and hidden <= MOST_NAMES * len(text.split()):
+            if len(re.findall(rf"\b{NAME}\b", text)) <= MOST_NAMES * len(text.split()):
                 (test if held_out(module) else train).append(LabelledPassage(text, module.package, module.name))
     return train, test
 

@@ -15,10 +15,11 @@ from typing import Any
 from bertie import console, families
 from bertie.data import corpus, sources
 from bertie.data.corpus import CorpusConfig
+from bertie.data.executors import cores
 from bertie.data.plans import held_out
 from bertie.data.records import ReadOptions
 from bertie.demo import libraries, masked, pairs, settings
-from bertie.demo.described import cores, described
+from bertie.demo.described import described
 from bertie.demo.masked import read_lines, write_lines
 from bertie.demo.page import page
 from bertie.errors import UsageError

@@ -13,7 +13,7 @@ INITIALIZER_RANGE = 0.05  # BERT's 0.02 is made for 768 wide; the root of 768 / 
 VOCABULARY = 8000
 MAX_LENGTH = 64  # twice the pairs of 128 from as many tokens: next sentence is learned at all, masked words sooner
 MASKED = 0.2  # more to learn from each text than 0.15, while there is little time
-PRETRAIN_OPTIM = OptimConfig(lr=2e-3, betas=(0.9, 0.98), warmup=0.1)
+PRETRAIN_OPTIM = OptimConfig(name="muon", lr=8e-3, warmup=0.1)  # off the plateau sooner than AdamW: docs/LOG.md
 PRETRAIN_BATCH = 64
 FINETUNE_OPTIM = OptimConfig(lr=5e-4, warmup=0.1)
 FINETUNE_BATCH = 16
@@ -31,7 +31,7 @@ MOST_EPOCHS = 40  # a small text is not read more often than that, whatever the 
 FINETUNE_TOKENS = 220_000  # what a fine-tuning run costs, in tokens of pre-training; measured
 FINETUNE_START_S = 1.0  # and besides
 MOST_FINETUNING = 0.25  # of the time that is left; above, fewer seeds are fine-tuned and more text is read
-LOOKS = 12  # validations during pre-training, and one after it
+LOOKS = 8  # validations during pre-training, and one after it
 STEADY = 0.96  # of the rate of a trial that lasts; caches are warm there, and the machine is not
 MARGIN_S = 12.0  # for loading, saving and the report
 

@@ -105,7 +105,7 @@ dt { color: var(--soft); } dd { margin: 0; overflow-wrap: anywhere; font-variant
   .stack thead { display: none; }
   .stack tr { display: block; padding: 8px 0; border-bottom: 1px solid var(--grid); }
   .stack td, .stack td.number { display: flex; justify-content: space-between; gap: 16px; padding: 2px 0; border: 0;
-    text-align: right; white-space: normal; }
+    text-align: right; white-space: normal; overflow-wrap: anywhere; }
   .stack td::before { content: attr(data-label); color: var(--soft); text-align: left; flex: none; }
   .stack td:empty { display: none; }
 }

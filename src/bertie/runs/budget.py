@@ -23,6 +23,7 @@ from bertie.runs.config import PretrainConfig
 from bertie.runs.run_data import RunData
 from bertie.train import precision
 from bertie.train.optim import OptimizerGroup
+from bertie.train.rendezvous import world_size
 from bertie.train.step import backward
 
 PROBES = 3  # timed passes, after one that is not
@@ -102,10 +103,18 @@ def steps_within(ready: PreparedRun, minutes: float) -> int:
 def with_minutes(
     config: PretrainConfig, minutes: float, run: Path | None, ready: Callable[[PretrainConfig], PreparedRun]
 ) -> PretrainConfig:
-    """Returns the config with the steps that fit into some minutes, or with those of an earlier start of the run."""
+    """Returns the config with the steps that fit into some minutes, or with those of an earlier start of the run.
+
+    Raises UsageError under torchrun for a new run: each process would measure another number of steps.
+    """
     from bertie.runs.verify import run_config
 
     begun = run is not None and (run / "run.yaml").is_file()
+    if world_size() > 1 and not begun:
+        raise UsageError(
+            f"--minutes measures one process, and this run has {world_size()}. Run the command in one process with "
+            "--dry-run: it prints the steps for the minutes. Then pass train.steps=N to torchrun."
+        )
     steps = run_config(run).train.steps if begun and run is not None else steps_within(ready(config), minutes)
     console.say(f"{minutes:g} minutes: {steps:,} steps" + (", as the run began." if begun else " on this machine."))
     return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})

@@ -1,10 +1,10 @@
-"""Comparison of runs: different settings, curves in one chart, final metrics, cost.
+"""Comparison of runs: different settings, curves in one chart, final metrics, cost; two start models on one task.
 
 A run of several seeds, and a folder of trials, are given by their folder. Seeds are one row with an interval, and
 trials are one row each.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -53,14 +53,30 @@ class RunComparison:
         """Returns the train or valid lines of the first run."""
         return [line for line in self.lines[0] if line["kind"] == name]
 
-    @property
-    def figures(self) -> dict[str, SeedSummary]:
-        """The final metrics over the seeds: of the dev set for a finished fine-tuning run, otherwise of the last
+    @cached_property
+    def finals(self) -> dict[str, list[float]]:
+        """The final metrics of each seed: of the dev set for a finished fine-tuning run, otherwise of the last
         line."""
         found = [_final(folder, lines) for folder, lines in zip(self.folders, self.lines, strict=True)]
-        return {
-            name: over_seeds([row[name] for row in found]) for name in found[0] if all(name in row for row in found)
+        return {name: [row[name] for row in found] for name in found[0] if all(name in row for row in found)}
+
+    def minus(self, other: "RunComparison") -> dict[str, SeedSummary]:
+        """Returns the differences of the final metrics, paired by seed; none if the seeds differ, or for one seed."""
+        seeds, others = ([folder.name for folder in run.folders] for run in (self, other))
+        if len(seeds) < 2 or seeds != others:
+            return {}
+        pairs = {
+            name: zip(values, other.finals[name], strict=True)
+            for name, values in self.finals.items()
+            if name in other.finals
         }
+        return {name: over_seeds([a - b for a, b in pair]) for name, pair in pairs.items()}
+
+    @property
+    def fresh(self) -> list[str]:
+        """The modules of a finished fine-tuning run that the start model lacks: they started from random weights."""
+        results = self.folders[0] / RESULTS
+        return list(read_json(results).get("fresh", [])) if results.exists() else []
 
     @property
     def cost(self) -> dict[str, float]:
@@ -75,14 +91,16 @@ class RunComparison:
         model = self.folders[0] / MODEL
         return cost | ({"parameters": _parameters(model)} if (model / MODEL_CONFIG).is_file() else {})
 
-    def as_json(self, differing: Sequence[str]) -> dict[str, Any]:
-        """The run as `bertie compare --json` prints it."""
+    def as_json(self, differing: Sequence[str], first: "RunComparison") -> dict[str, Any]:
+        """The run as `bertie compare --json` prints it. first: the run that the others are compared with."""
         flat = flatten(self.config.model_dump(mode="json"))
         return {
             "run": self.name,
             "seeds": len(self.folders),
             "settings": {key: flat.get(key) for key in differing},
-            "figures": {name: one.as_json() for name, one in self.figures.items()},
+            "figures": {name: over_seeds(values).as_json() for name, values in self.finals.items()},
+            "minus_first": {name: one.as_json() for name, one in self.minus(first).items()} if self != first else {},
+            "fresh": self.fresh,
             "cost": self.cost,
         }
 
@@ -104,9 +122,9 @@ def gather(paths: Sequence[Path]) -> list[RunComparison]:
 
 
 def compare(runs: Sequence[RunComparison]) -> dict[str, Any]:
-    """{"differing": settings, "runs": [{"run", "seeds", "settings", "figures", "cost"}]}"""
+    """{"differing": settings, "runs": [{"run", "seeds", "settings", "figures", "minus_first", "fresh", "cost"}]}"""
     differing = _differing(runs)
-    return {"differing": differing, "runs": [run.as_json(differing) for run in runs]}
+    return {"differing": differing, "runs": [run.as_json(differing, runs[0]) for run in runs]}
 
 
 def page(runs: Sequence[RunComparison], command: str) -> Report:
@@ -115,10 +133,15 @@ def page(runs: Sequence[RunComparison], command: str) -> Report:
     report = Report("Comparison", f"{len(runs)} runs")
     columns, rows = figure_rows(found)
     about = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."
-    report.section("Final figures", about * any(row["seeds"] > 1 for row in found["runs"])).table(columns, rows)
-    report.section("Cost").table(*cost_rows(found))
+    report.section("Final figures", about * any(row["seeds"] > 1 for row in found["runs"])).table(
+        columns, rows, stack=True
+    )
+    for columns, rows in (difference_rows(found), fresh_rows(found)):
+        if rows:
+            report.table(columns, rows, stack=True)
+    report.section("Cost").table(*cost_rows(found), stack=True)
     if found["differing"]:
-        report.section("Settings that differ").table(*setting_rows(found))
+        report.section("Settings that differ").table(*setting_rows(found), stack=True)
     curves(report, _curves(runs))
     return report.footer(command=command, docs="docs/runs.md")
 
@@ -129,6 +152,20 @@ def figure_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     names = [name for name in first if all(name in row["figures"] for row in found["runs"])]
     rows = [[row["run"], str(row["seeds"]), *(_seeds(row["figures"][name]) for name in names)] for row in found["runs"]]
     return ["run", "seeds", *names], rows
+
+
+def difference_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Returns columns and rows of the metrics minus those of the first run, paired by seed."""
+    named = [row for row in found["runs"] if row["minus_first"]]
+    names = [name for name in figure_rows(found)[0][2:] if all(name in row["minus_first"] for row in named)]
+    rows = [[row["run"], *(_seeds(row["minus_first"][name], _signed) for name in names)] for row in named]
+    return [f"minus {found['runs'][0]['run']}", *names], rows
+
+
+def fresh_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Returns columns and rows of the modules that a start model lacks."""
+    rows = [[row["run"], ", ".join(row["fresh"])] for row in found["runs"] if row["fresh"]]
+    return ["run", "started from random weights"], rows
 
 
 def cost_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
@@ -147,6 +184,10 @@ def setting_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     names = [row["run"] for row in found["runs"]]
     rows = [[key, *(setting(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
     return ["setting", *names], rows
+
+
+TABLES = (figure_rows, difference_rows, fresh_rows, cost_rows, setting_rows)
+"""The tables of the terminal, in order; a table without rows is omitted."""
 
 
 def _parameters(folder: Path) -> int:
@@ -183,9 +224,13 @@ def _differing(runs: Sequence[RunComparison]) -> list[str]:
     return [key for key in keys if len({setting(one.get(key)) for one in flat}) > 1 and key != SEED]
 
 
-def _seeds(one: Mapping[str, Any]) -> str:
-    between = "" if one["low"] is None else f" ({number(one['low'])} to {number(one['high'])})"
-    return number(one["mean"]) + between
+def _seeds(one: Mapping[str, Any], shown: Callable[[float], str] = number) -> str:
+    between = "" if one["low"] is None else f" ({shown(one['low'])} to {shown(one['high'])})"
+    return shown(one["mean"]) + between
+
+
+def _signed(value: float) -> str:
+    return "+" * (value > 0) + number(value)
 
 
 def _curves(runs: Sequence[RunComparison]) -> Iterator[Curve]:

@@ -66,7 +66,7 @@ class Run:
         self.task = examples.task
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
-        self.model = start_model(config, self.start, self.task)
+        self.model, self.fresh = start_model(config, self.start, self.task)
         self._set_facts()
         if told := only_here(own_settings(self.model)):
             self.notes.append(told)
@@ -265,6 +265,7 @@ class Run:
         results = {
             "identity": self.settings(),
             "labels": list(self.task.labels),
+            "fresh": self.fresh,
             "train_examples": len(examples.train),
             "metrics": list(examples.metrics),
             "dev": self._beside(scores.report(), answers),

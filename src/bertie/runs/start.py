@@ -21,18 +21,21 @@ from bertie.train.rates import ABSURD, usual_rate
 MANY_EPOCHS = 80  # a plan with as many draws a warning
 
 
-def start_model(config: FinetuneConfig, start: Path, task: Task) -> Model:
-    """Returns the model in the folder `start` with the task's heads, which are new unless task and labels are the same.
+def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model, list[str]]:
+    """Returns the model in the folder `start` with the task's heads, and the names of the modules that it lacks.
+
+    Those start from random weights, as heads do unless task and labels are the same.
 
     Raises UsageError for int8 weights or a max_length beyond the positions, DataError for another model's vocabulary.
     """
-    tokenizer = Tokenizer.load(start)
+    tokenizer, lacking = Tokenizer.load(start), list[str]()
     if config.from_scratch:
         model = families.build(start, heads=task.heads, seed=config.train.seed)
     else:
         fresh = not _same_task(task, tokenizer, start)
         model, report = families.load(start, heads=task.heads, seed=config.train.seed, fresh_heads=fresh)
         check_trainable(model, start)
+        lacking = sorted({name.rpartition(".")[0] for name in report.fresh})
         if report.dropped:
             console.say(
                 f"{config.model} was fine-tuned for another task or other labels, so the head starts from "
@@ -49,7 +52,7 @@ def start_model(config: FinetuneConfig, start: Path, task: Task) -> Model:
             f"max_length {config.max_length:,} is more than the model's {most:,} positions. Pass max_length={most}."
         )
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
-    return model
+    return model, lacking
 
 
 def _same_task(task: Task, tokenizer: Tokenizer, start: Path) -> bool:

@@ -1,0 +1,97 @@
+"""A busy neighbour: training alone, and beside a program with as many threads, by how long waiting threads spin.
+
+    bertie bench neighbour
+
+A parallel loop ends when its last thread ends. Until then the others spin, and sleep when they have looked often enough
+(GOMP_SPINCOUNT of libgomp, on which PyTorch's loops run on Linux). Spinning takes the processor that the last thread
+waits for; sleeping costs a wake-up for each loop. Each measurement is a process of its own, as libgomp reads the
+variable once.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bertie.bench import harness
+from bertie.data.executors import cores
+from bertie.errors import BertieError
+from bertie.threads import CHOSEN, SPINS, spin_briefly
+
+DEFAULT, OURS = "default", "bertie"  # libgomp's own count; what Bertie chooses (threads.py)
+COUNTS = (DEFAULT, OURS, "0", "1000", "10000", "100000")
+WHERE = ("alone", "beside")
+BUSY = "while True: pass"  # a thread of the neighbour
+
+
+def measure(counts: Sequence[str] = COUNTS, *, rounds: int = 3, repeats: int = 2) -> list[dict[str, Any]]:
+    """Training of a bert-tiny by spin count: tokens/s alone and beside, and their shares of the first count's alone.
+
+    Each round measures every cell once; a share is the median over rounds, with the lowest and the highest. repeats:
+    rounds of steps in a process. Raises BertieError when a measurement fails.
+    """
+    runners = {(count, where): partial(_trained, count, where, repeats) for count in counts for where in WHERE}
+    names = {f"{count} {where}": run for (count, where), run in runners.items()}
+    cells = {cell.name: cell for cell in harness.interleave(names, rounds=rounds, warmup=0)}
+    base, machine = cells[f"{counts[0]} alone"], harness.machine()
+    rows = []
+    for count in counts:
+        row: dict[str, Any] = {"bench": "neighbour", "spins": count}
+        for where in WHERE:
+            cell = cells[f"{count} {where}"]
+            share = dict(zip(("median", "low", "high"), harness.ratios(cell, base), strict=True))
+            row[where] = {"tokens_per_s": round(cell.median), "spread": round(cell.spread, 3), "share": share}
+        rows.append(row | {"machine": machine})
+    return rows
+
+
+def _trained(count: str, where: str, repeats: int) -> tuple[float, float]:
+    """Train in a process of its own. -> real tokens, seconds"""
+    environment = {name: value for name, value in os.environ.items() if name not in CHOSEN}
+    environment |= {SPINS: count} if count.isdigit() else {}
+    command = [sys.executable, "-m", __name__, str(repeats), *([OURS] * (count == OURS))]
+    with _neighbour(cores() if where == "beside" else 0):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if done.returncode:
+        raise BertieError(f"The measurement with {SPINS}={count} failed:\n{done.stderr[-2000:]}")
+    tokens, seconds = json.loads(done.stdout.splitlines()[-1])
+    return tokens, seconds
+
+
+@contextmanager
+def _neighbour(threads: int) -> Iterator[None]:
+    """A busy program with so many threads, at this process's priority."""
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(threads)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def main() -> None:
+    """Train, and print the tokens and the seconds it took: the process that `measure` starts."""
+    if OURS in sys.argv:
+        spin_briefly()
+    from bertie import console
+    from bertie.bench.pretrain import BertieRunner, Rows, Setup, sequences, vocabulary, write_model
+
+    console.verbosity.level = -1
+    setup = Setup("tiny")
+    rows = sequences(8 * setup.batch_size, 30_522, setup.length)
+    with tempfile.TemporaryDirectory() as work:
+        write_model(setup, Path(work))
+        run = BertieRunner(Path(work), Rows(rows, vocabulary(30_522), setup.batch_size), setup, "auto")
+        measured = [run() for _ in range(int(sys.argv[1]))]
+    print(json.dumps([sum(column) for column in zip(*measured, strict=True)]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Two start models on one task: the same fine-tuning from both, seed by seed, and the comparison.
+
+first/, second/   a run of several seeds from each model
+compare.json      what `bertie compare` prints of the two       compare.html   its page
+"""
+
+from pathlib import Path
+from typing import Any
+
+from bertie import console
+from bertie.files import write_json
+from bertie.folders import Kind, held
+from bertie.runs.compare import compare, gather, page
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.finetune import finetune_seeds
+from bertie.runs.folder import RUN
+
+NAMES = ("first", "second")
+COMPARISON = Kind(
+    "comparison",
+    begins=NAMES,
+    files=("compare.json", "compare.html"),
+    folders=dict.fromkeys(NAMES, RUN),
+)
+
+
+def finetune_against(
+    config: FinetuneConfig, other: str, run: Path, seeds: int, *, resume: str = "auto", overwrite: bool = False
+) -> dict[str, Any]:
+    """Fine-tune config.model and `other` with the same seeds and settings; return what `compare` finds.
+
+    The same call goes on where it was stopped. Raises what `finetune_seeds` raises.
+    """
+    with held(run, COMPARISON, overwrite=overwrite):
+        for name, model in zip(NAMES, (config.model, other), strict=True):
+            console.say(f"[bold]{name}:[/] {model}", markup=True)
+            finetune_seeds(config.model_copy(update={"model": model}), run / name, seeds, resume=resume)
+        runs = gather([run / name for name in NAMES])
+        found = compare(runs)
+        write_json(run / "compare.json", found)
+        page(runs, "bertie compare " + " ".join(str(run / name) for name in NAMES)).save(run / "compare.html")
+    return found
