@@ -27,7 +27,7 @@ function setTheme(theme) {
 function draw() {
   const model = state.models[state.model];
   if (!model) return;
-  const kinds = model.answers.filter((kind) => KINDS[kind]);
+  const kinds = model.answers.filter((kind) => KINDS[kind] && !(kind === "vectors" && model.answers.includes("embed")));
   if (!kinds.includes(state.kind)) state.kind = kinds[0];
   $("task").textContent = words.tasks[state.kind];
   const facts = [[words.maxLength, model.max_input_length], [words.device, `${model.device}, ${model.model_dtype}`], [words.weights, model.model_sha.slice(0, 12)]];
