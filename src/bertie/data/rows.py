@@ -106,6 +106,10 @@ def _first_line(path: Path | str) -> bytes:
 
 
 _NO_MORE = "\0no more"
+FAULTS = {  # what the csv module says -> in our words
+    "field larger": f"a field longer than {csv.field_size_limit():,} characters",
+    "new-line character": "a carriage return outside of quotation marks",
+}
 
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -159,7 +163,7 @@ def _csv(file: Lines, format: TableFormat, where: str) -> Iterator[tuple[int, Fi
         try:
             values = next(reader)
         except csv.Error as error:
-            fault, values = str(error), []
+            fault, values = next((ours for said, ours in FAULTS.items() if said in str(error)), str(error)), []
         if values == [_NO_MORE]:
             return
         number = taken[-1][0]
