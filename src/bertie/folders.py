@@ -84,8 +84,7 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
     new: whether existing content cannot be resumed. Refused are a file, a mount point that would be renamed, a folder
     that another process is writing, and, with `overwrite`, files that Bertie did not write.
     """
-    if path.is_symlink() and not path.exists():
-        raise UsageError(f"{path} is a link to {os.readlink(path)}, which does not exist. Choose another folder.")
+    _check_link(path)
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file; an output folder was expected. Choose another name.")
     if not path.is_dir():
@@ -111,6 +110,11 @@ def check(path: Path, kind: Kind, *, overwrite: bool = False, new: bool = False)
     if (path / kind.lock).exists():
         with locked(path / kind.lock, _busy(path)):
             pass
+
+
+def _check_link(path: Path) -> None:
+    if path.is_symlink() and not path.exists():
+        raise UsageError(f"{path} is a link to {os.readlink(path)}, which does not exist. Choose another folder.")
 
 
 def _busy(path: Path) -> str:
@@ -228,6 +232,7 @@ def new_folder(
     keep_strangers: what Bertie did not write is taken over instead of refused: inside a run that is gone on with.
     made: kept in checksums.json, as it is at the end of the block. Raises UsageError as `check` does.
     """
+    _check_link(path)
     path = path.resolve()  # a link stays, and what it leads to is replaced
     temporary, old = path.with_name(f".{path.name}.tmp"), path.with_name(f".{path.name}.old")
     if old.exists():  # a process was killed between two renames, or after them

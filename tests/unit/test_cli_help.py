@@ -1,5 +1,6 @@
 """Every command is listed, and every example of every --help is a command line that parses."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -33,19 +34,22 @@ COMMANDS = {" ".join(path): command for path, command in leaves(typer.main.get_c
 
 def test_every_file_of_commands_is_listed():
     files = {path.stem for path in Path(bertie.cli.__file__).parent.glob("*.py")}
-    assert files - {"__init__", "app", "commands", "options", "tables"} <= vars(commands).keys()
+    assert files - {"__init__", "app", "commands", "groups", "options", "tables"} <= vars(commands).keys()
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_examples_of_help_are_command_lines_of_it(name: str):
+def test_the_examples_of_help_are_command_lines(name: str):
+    """One of this command at least; others may show what comes next."""
     command = COMMANDS[name]
     text = Text.from_markup(f"{command.help}\n{command.epilog or ''}").plain
     examples = [shlex.split(line.strip()) for line in _EXAMPLE.findall("\n".join(map(str.strip, text.splitlines())))]
     assert examples, f"bertie {name} --help shows no example"
-    words = name.split()
-    for example in examples:
-        assert example[: len(words)] == words
-        command.make_context(name, example[len(words) :])  # raises for an unknown option or a missing argument
+    named = [
+        next(words for words in map(str.split, COMMANDS) if example[: len(words)] == words) for example in examples
+    ]
+    assert name.split() in named
+    for words, example in zip(named, examples, strict=True):  # raises for an unknown option or a missing argument
+        COMMANDS[" ".join(words)].make_context(name, example[len(words) :])
 
 
 def test_of_many_choices_an_error_lists_those_that_are_alike():
@@ -55,3 +59,11 @@ def test_of_many_choices_an_error_lists_those_that_are_alike():
     assert "(51 in all)" in answer
     assert "preset-20" not in answer
     assert nearest("b", ["a", "b2"]) == "Did you mean 'b2'? Choices: a, b2."
+
+
+def test_no_command_function_has_twenty_parameters():
+    """Options that commands share are groups (cli/groups.py), or come from the fields of a config (cli/options.py)."""
+    for path in Path(bertie.__file__).parent.glob("cli/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                assert len(node.args.args) + len(node.args.kwonlyargs) < 20, f"{path.name}: {node.name}"

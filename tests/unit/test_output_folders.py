@@ -134,6 +134,9 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
     (tmp_path / "nowhere").symlink_to(tmp_path / "gone")
     with pytest.raises(UsageError, match="does not exist"):
         folders.check(tmp_path / "nowhere", KIND, overwrite=True)
+    with pytest.raises(UsageError, match="does not exist"), new_folder(tmp_path / "nowhere", KIND, overwrite=True):
+        pass
+    assert not (tmp_path / "gone").exists()
 
 
 def test_leftovers_of_killed_writes_are_swept(tmp_path):

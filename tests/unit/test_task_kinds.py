@@ -42,7 +42,14 @@ def one_thread():
 
 
 def settings(pretrained: Path, task: str, file: Path, **values) -> FinetuneConfig:
-    tree = {"model": str(pretrained), "task": task, "train_file": str(file), "epochs": 12, "max_length": 32}
+    tree = {
+        "model": str(pretrained),
+        "task": task,
+        "train_file": str(file),
+        "epochs": 12,
+        "max_length": 32,
+        "baselines": False,
+    }
     loop = {"batch_size": 16, "precision": "fp32"}
     return FinetuneConfig.model_validate({**tree, "optim": {"lr": 3e-3}, "train": loop, **values})
 

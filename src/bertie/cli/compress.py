@@ -10,7 +10,8 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.options import grouped
 from bertie.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -21,7 +22,29 @@ if TYPE_CHECKING:
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 
+@dataclass(frozen=True)
+class LimitOptions:
+    """What a search for a smaller model must keep."""
+
+    max_drop: Annotated[float, typer.Option("--max-drop", min=0, help="With --data: largest loss of the metric.")] = (
+        0.01
+    )
+    size: Annotated[str, typer.Option("--size", help="With --data: largest size of the weights, for example 16MB.")] = (
+        ""
+    )
+    speed: Annotated[
+        str, typer.Option("--speed", help="With --data: smallest speed compared with the model, for example 4x.")
+    ] = ""
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", min=0, help="With --data: no further model is started after this time.")
+    ] = None
+
+
+LIMITS = LimitOptions()
+
+
 @app.command()
+@grouped
 def compress(
     model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
@@ -61,18 +84,7 @@ def compress(
             "--data", help="Labeled examples to measure with. Several smaller models are tried, and the best is kept."
         ),
     ] = None,
-    max_drop: Annotated[
-        float, typer.Option("--max-drop", min=0, help="With --data: largest loss of the metric.")
-    ] = 0.01,
-    size: Annotated[
-        str, typer.Option("--size", help="With --data: largest size of the weights, for example 16MB.")
-    ] = "",
-    speed: Annotated[
-        str, typer.Option("--speed", help="With --data: smallest speed compared with the model, for example 4x.")
-    ] = "",
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0, help="With --data: no further model is started after this time.")
-    ] = None,
+    limits: LimitOptions = LIMITS,
     epochs: Annotated[float, typer.Option("--epochs", help="With --distil or --data: epochs of training.")] = 3.0,
     text: tables.TextColumns = None,
     label: tables.LabelColumn = "",
@@ -81,9 +93,6 @@ def compress(
         bool, typer.Option("--force", help="Write the model even if it misses the quality threshold.")
     ] = False,
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Make a model smaller and faster: int8 weights, fewer layers, heads, neurons or vocabulary entries.
 
@@ -109,12 +118,12 @@ def compress(
                 "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil and "
                 "--int8."
             )
-    elif size or speed or minutes is not None:
+    elif limits.size or limits.speed or limits.minutes is not None:
         raise UsageError("--size, --speed and --minutes need labeled examples to measure with. Pass --data FILE.")
     cuts = {name: value for name, value in (("layers", layers), ("heads", heads), ("neurons", neurons)) if value}
     asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, epochs, overwrite, force)
     if data is not None:
-        _search(asked, max_drop, size, speed, minutes)
+        _search(asked, limits)
     else:
         int8 = not (cuts or trim or distil or float_) if int8 is None else int8
         _write(asked, cuts, trim=trim, distil=distil, int8=int8, float_=float_)
@@ -240,17 +249,17 @@ def _tell(model: Path, output: Path, near: "Fidelity | None") -> None:
     console.show(f"{output}: {facts['bytes'] / 1e6:,.1f} MB of weights; {facts['bytes_before'] / 1e6:,.1f} MB before")
 
 
-def _search(asked: _Asked, max_drop: float, size: str, speed: str, minutes: float | None) -> None:
+def _search(asked: _Asked, given: LimitOptions) -> None:
     from bertie.runs.compressing import Data, Limits, search, told
 
     assert asked.data is not None
-    limits = Limits(max_drop, _bytes(size), _times(speed))
+    limits = Limits(given.max_drop, _bytes(given.size), _times(given.speed))
     found = search(
         asked.model,
         asked.output,
         Data(asked.data, asked.train, tuple(asked.read_texts()), asked.format()),
         limits,
-        minutes=minutes,
+        minutes=given.minutes,
         epochs=asked.epochs,
         overwrite=asked.overwrite,
         force=asked.force,

@@ -8,13 +8,16 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
+from bertie.cli.groups import PredictorOptions, TableOptions
+from bertie.cli.options import grouped
 from bertie.errors import UsageError
 
 TABLE = 50  # rows of the table of labels
 
 
 @app.command()
+@grouped
 def evaluate(
     model: Annotated[
         Path, typer.Argument(help="Folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
@@ -23,28 +26,18 @@ def evaluate(
     data: tables.DataSet = "",
     data_dir: tables.DataDir = None,
     split: Annotated[str, typer.Option("--split", help="Split of --data.")] = "dev",
-    text: tables.TextColumns = None,
-    label: tables.LabelColumn = "",
-    columns: tables.ColumnNames = "",
-    encoding: tables.Encoding = "utf-8",
-    format_: tables.Format = "",
-    max_length: tables.MaxLength = None,
-    too_long: tables.TooLong = None,
+    *,
+    table: TableOptions,
+    reading: PredictorOptions,
     against: Annotated[
         Path | None,
         typer.Option("--against", help="Folder of a second model: test whether the difference is significant."),
     ] = None,
-    precision: tables.Precision = "fp32",
-    engine: tables.Engine = "auto",
-    device: tables.Device = "auto",
     output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file of the metrics.")] = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="HTML page: confusion matrix, subgroups, worst predictions.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of --output and --report.")] = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Evaluate a model on labeled examples.
 
@@ -61,7 +54,6 @@ def evaluate(
 
       bertie evaluate runs/sst2/model test.tsv --report test.html
     """
-    from bertie.data.tables import TableFormat
     from bertie.evaluate import compare
     from bertie.files import check_new_file, write_json
     from bertie.infer.findings import Findings
@@ -77,10 +69,10 @@ def evaluate(
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
         wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read
-    predictor = tables.predictor(model, max_length, too_long, precision, device, engine)
+    predictor = reading.predictor(model)
     metrics = predictor.task.metrics
     path: Path | str = file
-    format = TableFormat(tuple(text or ()), label, tables.names(columns), encoding, format_)
+    format = table.format()
     if data:
         metrics = DATASETS[data].metrics
         path, format = DATASETS[data].table(split, data_dir or Path())
@@ -89,7 +81,7 @@ def evaluate(
         path, format, on_columns=lambda read: tables.check_texts(predictor, read, str(path)), findings=findings
     )
     if against:
-        other = tables.predictor(against, max_length, too_long, precision, device, engine)
+        other = reading.predictor(against)
         differences, notes = compare.against(predictor, other, path, format)
         found["against"] = {name: difference.as_json() for name, difference in differences.items()}
         found["notes"] += notes

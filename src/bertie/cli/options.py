@@ -11,7 +11,7 @@ since importing pydantic and the configs would make --help slow.
 import ast
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -69,12 +69,41 @@ def configured(config: str, **options: str | Flag) -> Callable[[Callable[..., An
                 {flags[n].key: _value(flags[n], v) for n, v in chosen.items() if v not in (None, [])}, **values
             )
 
-        run.__signature__ = inspect.Signature([*(p.replace(kind=keyword) for p in own), *made])  # type: ignore[attr-defined]
-        run.__annotations__ = {p.name: p.annotation for p in (*own, *made)}
-        del run.__wrapped__  # or typer would read the command's own
-        return run
+        return _with_parameters(run, [*(p.replace(kind=keyword) for p in own), *made])
 
     return decorate
+
+
+def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command one option per field of its dataclass parameters, and the options that all commands have.
+
+    A field is annotated as a parameter of a command would be.
+    """
+    parameters = inspect.signature(command).parameters
+    groups = {name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)}
+    keyword, made = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
+    for name, parameter in parameters.items():
+        group = fields(groups[name]) if name in groups else ()
+        made += [inspect.Parameter(f.name, keyword, default=f.default, annotation=f.type) for f in group]
+        made += [] if name in groups else [parameter.replace(kind=keyword)]
+    made += [inspect.Parameter(name, keyword, default=False, annotation=kind) for name, kind in SHARED.items()]
+
+    @wraps(command)
+    def run(**values: Any) -> Any:
+        for name in SHARED:
+            values.pop(name)
+        chosen = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        return command(**values, **chosen)
+
+    return _with_parameters(run, made)
+
+
+def _with_parameters(run: Callable[..., Any], parameters: list[inspect.Parameter]) -> Callable[..., Any]:
+    """Returns `run` with the parameters that typer will read."""
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    del run.__wrapped__  # type: ignore[attr-defined]  # or typer would read the command's own
+    return run
 
 
 def _option(name: str, flag: Flag, setting: Setting) -> Any:

@@ -9,7 +9,8 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import app, emit
+from bertie.cli.options import grouped
 from bertie.errors import UsageError, nearest
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
@@ -17,6 +18,7 @@ KEY = "BERTIE_API_KEY"
 
 
 @app.command()
+@grouped
 def serve(
     models: Annotated[
         list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
@@ -59,9 +61,6 @@ def serve(
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     access_log: Annotated[bool, typer.Option("--access-log/--no-access-log", help="Log one line per request.")] = True,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     r"""Serve models over HTTP, with a page to try them in a browser.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
 from bertie.metrics.base import Counts, Float, Scores, Sums
+from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import resampled, summed
 from bertie.tasks import Prediction, Task, name_of
 
@@ -146,14 +147,16 @@ def paired_rows(
     examples = np.array([example for example, *_ in rows], object)
     answers = [np.array([row[column] for row in rows], object) for column in (1, 2)]
 
-    def counted(task: Task, column: int, numbers: NDArray[np.int64]) -> Scores:
+    def counted(task: Task, column: int, numbers: NDArray[np.int64], *, listed: bool = False) -> Scores:
         scores = task.scores()
+        if listed and type(scores) is Confusion:
+            scores = ListedConfusion(scores.labels, scores.outside)
         task.count(scores, examples[numbers].tolist(), answers[column][numbers].tolist())
         return scores
 
     every = np.arange(len(rows))
     groups = [("alone", i) if (group := a.group(row[0])) is None else ("group", group) for i, row in enumerate(rows)]
-    scores = [counted(task, column, every) for column, task in enumerate((a, b))]
+    scores = [counted(task, column, every, listed=True) for column, task in enumerate((a, b))]
     if isinstance(scores[0], Sums) and isinstance(scores[1], Sums):
         return _paired_sums(scores[0], scores[1], groups, seed=seed)
 

@@ -11,13 +11,16 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bertie.metrics.base import RESAMPLES, Float, percent_points
+from bertie.metrics.base import RESAMPLES, Float, MetricsOf, percent_points
 from bertie.metrics.calibration import Calibration
+
+if TYPE_CHECKING:
+    from scipy import sparse
 
 Int = NDArray[np.int64]
 
@@ -131,13 +134,42 @@ class Confusion:
         return found
 
 
+@dataclass
+class ListedConfusion(Confusion):
+    """The same with its examples remembered, so that they can be resampled."""
+
+    rows: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
+        """Counts more examples."""
+        added = list(zip(truth, predicted, strict=True))
+        self.rows += added
+        self.pairs.update(added)
+
+    def units(self) -> tuple["sparse.csr_array", MetricsOf]:
+        """Returns which of the pairs that occur each example is. (N, C)"""
+        from scipy import sparse
+
+        truth, predicted, _ = self.cells()
+        cell, labels = {pair: i for i, pair in enumerate(self.pairs)}, len(self.all_labels)
+        columns = [cell[pair] for pair in self.rows]
+        shape = len(self.rows), len(cell)
+        counts_NC = sparse.csr_array((np.ones(len(columns)), (np.arange(len(columns)), columns)), shape=shape)
+
+        def metrics_of(counts: Float) -> Mapping[str, Float]:
+            found = self._metrics_of(*sums(truth, predicted, np.atleast_2d(counts), labels))
+            return found if counts.ndim > 1 else {name: values[0] for name, values in found.items()}
+
+        return counts_NC, metrics_of
+
+
 def most_confused(pairs: Mapping[tuple[str, str], int], most: int = CONFUSED) -> list[list[Any]]:
     """Returns the most frequent errors, each as [true, predicted, count]."""
     wrong = ([truth, predicted, n] for (truth, predicted), n in pairs.items() if truth != predicted)
     return heapq.nsmallest(most, wrong, key=lambda row: (-row[2], row[:2]))
 
 
-def sums(truth: Int, predicted: Int, counts: Int, labels: int) -> tuple[Float, Float, Float]:
+def sums(truth: Int, predicted: Int, counts: Int | Float, labels: int) -> tuple[Float, Float, Float]:
     """Returns how often each label is correct, true and predicted. truth, predicted (C,), counts (R, C) -> 3 x (R,
     L)"""
     from scipy import sparse
