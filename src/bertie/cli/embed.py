@@ -9,11 +9,13 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app
+from bertie.cli.app import Overwrite, app
+from bertie.cli.options import grouped
 from bertie.errors import DataError
 
 
 @app.command()
+@grouped
 def embed(
     model: Annotated[
         Path,
@@ -42,9 +44,6 @@ def embed(
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Compute sentence embeddings.
 

@@ -10,13 +10,15 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app
+from bertie.cli.app import Overwrite, app
+from bertie.cli.options import grouped
 
 if TYPE_CHECKING:
     from bertie.infer.records import Form
 
 
 @app.command()
+@grouped
 def predict(
     model: Annotated[
         Path, typer.Argument(help="Folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
@@ -45,9 +47,6 @@ def predict(
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Predict labels for texts from a file or standard input.
 
