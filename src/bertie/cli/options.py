@@ -80,7 +80,7 @@ def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
     A field is annotated as a parameter of a command would be.
     """
     parameters = inspect.signature(command).parameters
-    groups = {name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)}
+    groups: dict[str, Any] = {name: p.annotation for name, p in parameters.items() if is_dataclass(p.annotation)}
     keyword, made = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     for name, parameter in parameters.items():
         group = fields(groups[name]) if name in groups else ()
