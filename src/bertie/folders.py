@@ -226,11 +226,11 @@ def _made_by(path: Path, by: str) -> Facts | None:
 def new_folder(
     path: Path, kind: Kind, *, overwrite: bool = False, keep_strangers: bool = False, made: Facts | None = None
 ) -> Iterator[Path]:
-    """A folder to write to, which takes the place of `path` when the block ends well, with its checksums.json.
+    """Context with a folder to write to, which replaces `path` at the end, with its checksums.json.
 
-    A process that is killed leaves `path` as it was, and beside it a hidden folder that the next call clears away.
-    keep_strangers: what Bertie did not write is taken over instead of refused: inside a run that is gone on with.
-    made: kept in checksums.json, as it is at the end of the block. Raises UsageError as `check` does.
+    A killed process leaves `path` unchanged, and a hidden folder that the next call deletes. keep_strangers: foreign
+    files are kept instead of refused, inside a run that is resumed. made: stored in checksums.json, as it is at the end
+    of the block. Raises UsageError as `check` does.
     """
     _check_link(path)
     path = path.resolve()  # a link stays, and what it leads to is replaced

@@ -1,11 +1,14 @@
-"""Pages keep to the house style: standard terms, sentences of at most 35 words, no empty table heads.
+"""Pages and the texts of the program keep to the house style: standard terms, short sentences, no empty table heads.
 
 NOT_YET lists the pages that were written before the style was agreed on. When you have rewritten one, delete its line
 and run this file: the test then holds the page to the rules. A line that is no longer needed fails, so that the list
 shrinks.
 """
 
+import ast
+import inspect
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -54,11 +57,11 @@ def prose(text: str) -> str:
     return re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
 
 
-def faults(text: str) -> list[str]:
-    """What is against the style in a page."""
+def faults(text: str, terms: Mapping[str, str] = TERMS) -> list[str]:
+    """Returns what violates the style in a page, or in another text."""
     found = [f"table without a head: {row}" for row in re.findall(r"^\|[ |]*\|\n\|[ :|-]+\|$", text, re.MULTILINE)]
     text = prose(text)
-    for term, better in TERMS.items():
+    for term, better in terms.items():
         found += [f"{hit[0]!r}: write {better}" for hit in re.finditer(rf"(?<![\w-])({term})(?![\w-])", text, re.I)]
     text = re.sub(r"^\s*(\||#).*$", "\n\n", text, flags=re.MULTILINE)  # tables and headings have fragments
     for paragraph in re.split(r"\n\s*\n|\n\s*(?:[*-]|\d+\.) ", text):
@@ -83,3 +86,48 @@ def test_the_check_finds_what_it_looks_for():
     assert len(faults("It walks the whole road.")) == 1
     assert faults("Word " * 36 + ".")
     assert not faults("Word " * 35 + ".\n\n" + "`the whole road`\n\n```\nlearnt\n```\n\n" + "word " * 35)
+
+
+# The source code: help texts, messages, docstrings, headings of reports -----------------------------------------------
+
+CODE_TERMS = TERMS | {
+    r"hidden pieces?": "masked token",
+    r"goes? on where": "resumes, or continues where",
+    r"every how manieth": "the distance between two",
+    r"Where (to|shall)\b.*\?": "a statement that says what to type",
+    r"stands? behind": "comes after",
+    r"of like": "of similar",
+    r"every word hangs on": "the head of every word",
+    r"colours?|neighbours?|recognis\w+|utilis\w+": "the American spelling",
+}
+
+
+def strings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, text) of docstrings, and of strings that a call is given: messages, help texts, headings."""
+    for node in ast.walk(tree):
+        given = [node.value] if isinstance(node, ast.Expr) else []
+        if isinstance(node, ast.Call):
+            given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        for one in given:
+            parts = one.values if isinstance(one, ast.JoinedStr) else [one]
+            texts = [part.value if isinstance(part, ast.Constant) else "X" for part in parts]
+            if all(isinstance(text, str) for text in texts) and len(text := "".join(texts)) > 1:
+                yield one.lineno, inspect.cleandoc(text)
+
+
+def code_faults(source: str) -> list[str]:
+    return [f"line {line}: {fault}" for line, text in strings(ast.parse(source)) for fault in faults(text, CODE_TERMS)]
+
+
+def test_the_words_of_the_program_keep_to_the_style():
+    paths = set((ROOT / "src/bertie").rglob("*.py")) - {ROOT / "src/bertie/text/sentences.py"}  # lists of abbreviations
+    found = {path: code_faults(path.read_text(encoding="utf-8")) for path in paths}
+    assert not any(found.values()), "\n".join(f"{path}: {fault}" for path in found for fault in found[path])
+
+
+def test_the_check_of_code_finds_docstrings_messages_and_help():
+    assert code_faults('def f():\n    """The knob of it."""\n')
+    assert code_faults('raise UsageError(f"{x} shall not {y}.")')
+    assert code_faults('Option("-o", help="Say chatter.")')
+    assert code_faults(f'say("{"word " * 36}")')
+    assert not code_faults('KEY = "shall"\nsay("A token is masked.")')

@@ -1,1 +1,1 @@
-"""The measuring programs behind every performance claim, peers side by side."""
+"""The benchmark programs behind every performance claim."""

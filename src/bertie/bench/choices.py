@@ -54,7 +54,7 @@ CHOICES: dict[str, tuple[Choice, ...]] = {
 
 
 def steps(preset: str, dropout_p: float) -> Callable[[tuple[Choice, ...]], tuple[float, float]]:
-    """A function that makes one training step with some choices undone -> its tokens and its processor seconds."""
+    """Returns a function that runs one training step without some optimizations -> its tokens and its CPU seconds."""
     config = families.config(preset, hidden_dropout_prob=dropout_p, attention_probs_dropout_prob=dropout_p)
     head = MaskedLMHead(config)
     model = families.build(config, heads={"mlm": head}).train()

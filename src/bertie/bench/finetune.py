@@ -1,13 +1,13 @@
-"""Fine-tuning: speed, memory and quality of Bertie beside the `transformers` Trainer, as it comes and at its best.
+"""Benchmark of fine-tuning: speed, memory and quality of Bertie and of the `transformers` Trainer, default and tuned.
 
-    python -m bertie.bench.finetune '{"runner": "bertie bf16", "setup": {"model": "bert-mini", ...}}'   (memory alone)
+    python -m bertie.bench.finetune '{"runner": "bertie bf16", "setup": {"model": "bert-mini", ...}}'   (only memory)
 
-A round is a whole short run: the round's number is the seed, every runner starts from the same weights, its head too,
-and learns from the same token ids, with the same hyper-parameters, for as many steps. The first steps are not timed;
-what the run came to on dev is its quality. As it comes, the Trainer pads to 128 in float32 (run_glue.py); at its best
-it pads to the longest of a batch, reads texts of like length together, and computes in bf16 where that is quicker.
+A round is a whole short run whose number is the seed. Every runner starts from the same weights, including the head,
+and uses the same token ids and hyperparameters for the same number of steps. The first steps are not timed; the result
+on dev is the quality. With default settings, the Trainer pads to 128 in float32 (run_glue.py). With tuned settings, it
+pads to the longest text of a batch, groups texts of similar length, and computes in bf16 where that is faster.
 
-Without a data set the examples are made up: two classes, told apart by a few words strewn over a text.
+Without a data set, the examples are generated: two classes that differ in a few words of a text.
 """
 
 import json

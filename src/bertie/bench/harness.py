@@ -61,7 +61,7 @@ def interleave(runners: Mapping[str, Runner], *, rounds: int = 5, warmup: int = 
 
 
 def ratios(cell: Cell, other: Cell) -> tuple[float, float, float]:
-    """How many times quicker `cell` is than `other`: median, lowest and highest of the round-by-round ratios."""
+    """Returns the speedup of `cell` over `other`: median, minimum and maximum of the ratios per round."""
     pairs = [a / b for a, b in zip(cell.rates, other.rates, strict=True)]
     return statistics.median(pairs), min(pairs), max(pairs)
 

@@ -1,11 +1,10 @@
-"""Training instances from a corpus: Bertie beside the algorithm of BERT's own data script, over the same token ids.
+"""Benchmark of training instances: Bertie and the algorithm of BERT's data script, on the same token ids.
 
-The script's way (create_pretraining_data.py; Devlin et al. 2018, appendix A.1), in plain Python: every document is
-walked sentence by sentence, two segments are gathered and cut token by token, all tokens of a sequence are shuffled and
-the first 15 % predicted, and the instances are filled up to their length; all of them wait in memory to be shuffled. It
-is spared the text: tokens are ids already, and nothing is written. Bertie makes the same instances (pairs of the form
-"original", static masks, at most 20 predictions) as the batches a training step reads. Both make one pass, and what
-they make must agree in distribution.
+The script's algorithm (create_pretraining_data.py; Devlin et al. 2018, appendix A.1) is plain Python. It collects two
+segments sentence by sentence and truncates them token by token. It shuffles all tokens of a sequence, predicts the
+first 15%, and pads the instances, which stay in memory to be shuffled. Here, tokens are ids already, and nothing is
+written. Bertie makes the same instances (pairs of the form "original", static masks, at most 20 predictions) as
+training batches. Both make one pass, and their instances must have the same distribution.
 """
 
 import math

@@ -36,10 +36,10 @@ STEPS = 3
 def measure(
     lengths: Collection[int] = LENGTHS, done: Collection[tuple[str, int]] = (), *, steps: int = STEPS
 ) -> Iterator[dict[str, Any]]:
-    """One row a kind of attention and length, but for the pairs in `done`; each in a process of its own.
+    """Yields one row per kind of attention and length, except for the pairs in `done`; each in a separate process.
 
-    cpu_s: median processor seconds of `steps` steps after a first; peak_mib: what a step takes beyond the weights.
-    Raises BertieError when a process dies, as one without memory does.
+    cpu_s: median CPU seconds of `steps` steps after a first one; peak_mib: the memory of a step in addition to the
+    weights. Raises BertieError when a process is killed, for example by a lack of memory.
     """
     processes = multiprocessing.get_context("spawn")
     for length in lengths:

@@ -110,10 +110,10 @@ def train(
 
 @dataclass
 class TrainerPeer:
-    """`transformers.Trainer` on masked LM: a round trains on `steps` batches and counts the real tokens it read.
+    """`transformers.Trainer` on masked LM: a round trains on `steps` batches and counts the real tokens.
 
-    As it comes: float32, rows padded to the longest of their batch, the vocabulary head at every position. Its best:
-    `bf16` and `compile` on, and rows that the caller has packed full.
+    Default settings: float32, rows padded to the longest of their batch, the vocabulary head at every position. Tuned
+    settings: `bf16` and `compile` on, and rows that the caller has packed.
     """
 
     model_folder: Path
@@ -174,9 +174,10 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class TrainerSetup:
-    """How a Trainer reads: what it comes with (examples/pytorch/text-classification/run_glue.py), or at its best.
+    """How a Trainer reads: with default (examples/pytorch/text-classification/run_glue.py) or tuned settings.
 
-    pad_to: tokens every row is padded to, None: to the longest of the batch; by_length: rows of like length together.
+    pad_to: tokens every row is padded to, None: to the longest of the batch; by_length: whether to group similar
+    lengths.
     """
 
     pad_to: int | None = 128

@@ -1,12 +1,12 @@
-"""Masked-LM training, throughput and memory: Bertie's `fit` beside the `transformers` Trainer, as it comes and at best.
+"""Benchmark of masked-LM training: Bertie's `fit` and the `transformers` Trainer, with default and tuned settings.
 
-    python -m bertie.bench.pretrain '{"runner": "bertie bf16", "setup": {"model": "base", ...}}'     (memory alone)
+    python -m bertie.bench.pretrain '{"runner": "bertie bf16", "setup": {"model": "base", ...}}'     (only memory)
 
-All runners start from the same weights and read the same sequences, of lengths uniform between a fifth of a row and the
-whole of it, so that padded rows are 60 % full. The Trainer at its best reads the same tokens joined into full rows, in
-bf16 where the machine is quicker in it, plain and, where there is a C++ compiler, through torch.compile. One batch's
-loss is compared first, so that a quick wrong answer cannot win. Model FLOPs utilisation is what real tokens take by
-count over what matrix products of the same precision reach on the device, measured in the same run.
+All runners start from the same weights and read the same sequences. Lengths are uniform between a fifth of a row and
+the whole row, so that padded rows are 60% full. The tuned Trainer reads the same tokens joined into full rows, in bf16
+where that is faster, plain and, with a C++ compiler, with torch.compile. The losses of one batch are compared first.
+Model FLOPs utilization is the counted operations of real tokens relative to matrix products of the same precision,
+measured in the same run.
 """
 
 import json

@@ -2,9 +2,9 @@
 
     bertie reproduce results --model minilm --data-dir data -o runs/results
 
-Both sides have the same weights, token ids, hyper-parameters and seeds, compute in the precision that the machine is
-quicker in, and are scored by the same code; the Trainer reads texts of like length together and pads to the longest of
-a batch, its quickest way. Each seed is a file of its own, so that the command goes on where it was stopped.
+Both sides have the same weights, token ids, hyper-parameters and seeds, compute in the faster precision of the
+machine, and are scored by the same code. The Trainer groups texts of similar length and pads to the longest of a batch,
+its fastest way. Each seed is a separate file, so that the command can be resumed.
 """
 
 import datetime
@@ -36,12 +36,12 @@ ENGLISH, KOREAN = "english", "korean"
 
 @dataclass(frozen=True)
 class ResultSpec:
-    """A set and how it is learnt.
+    """A row of the table: a data set and the settings of its runs.
 
-    folder: of its files, below the folder of all data. seeds: runs of each side, at most. train, dev: so many examples
-    alone, evenly spaced. parted: the set's training file is not to be had; the first four fifths of dev stand in for
-    it, and the last fifth for dev. model: which of the two models learns it; scratch: its architecture with random
-    weights. by_length: the Trainer reads texts of like length together, its quickest way, and not in random order.
+    folder: of its files, below the folder of all data. seeds: maximum number of runs per library. train, dev: number of
+    examples, evenly spaced. parted: the training file is not available, so the first four fifths of dev are used for
+    training, and the last fifth for evaluation. model: which of the two models is fine-tuned; scratch: random weights
+    of the same architecture. by_length: whether the Trainer groups texts of similar length, its fastest way.
     """
 
     data: str
@@ -146,7 +146,7 @@ def prepared(row: ResultSpec, config: FinetuneConfig) -> Prepared:
 
 
 def spaced(examples: list[Example], most: int | None) -> list[Example]:
-    """At most so many examples, evenly spaced: neighbours in a file are often about the same text."""
+    """Returns at most so many examples, evenly spaced, since consecutive examples are often about the same text."""
     return examples if most is None else examples[:: max(1, len(examples) // most)][:most]
 
 

@@ -1,1 +1,1 @@
-"""The demo: the whole straight line on text that every machine has, in minutes, and a report of what it taught."""
+"""The demo: the whole pipeline on text that every machine has, in minutes, and a report."""

@@ -1,4 +1,4 @@
-"""What the demo's page says of a run beside its results: the text, the settings, the machine, the versions."""
+"""The description of a demo run for its page: the text, the settings, the machine, the versions."""
 
 import platform
 from importlib.metadata import version
@@ -12,7 +12,7 @@ from bertie.demo import settings
 
 
 def described(text: str | None) -> dict[str, Any]:
-    """What the page says of a run: the text, the settings, the machine, the versions."""
+    """Returns the description of a run: the text, the settings, the machine, the versions."""
     packages = ("bertie", "torch", "tokenizers", "numpy", "scikit-learn")
     return {
         "about": "the documentation inside installed Python packages" if text is None else text,
@@ -28,7 +28,7 @@ def described(text: str | None) -> dict[str, Any]:
 
 
 def processor() -> str:
-    """The processor's name, where the system tells it."""
+    """Returns the processor's name, where the system has it."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))

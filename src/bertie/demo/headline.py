@@ -1,4 +1,4 @@
-"""What the demo came to: three accuracies, and the sentence they mean, for the terminal and for the page."""
+"""The result of the demo: three accuracies and their interpretation, for the terminal and for the page."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ BAG = "bag of words"
 
 
 def accuracies(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Start -> test accuracy of each seed's finished run; empty where the task was left out."""
+    """Start -> test accuracy of each seed's finished run; empty where the task was skipped."""
     if "labels" not in task:
         return {}
     return {
@@ -23,7 +23,7 @@ def accuracies(run: Path, task: Mapping[str, Any]) -> dict[str, list[float]]:
 
 
 def headline(run: Path) -> list[str]:
-    """The lines for the end of the run: the accuracies, what they mean; or why there are none."""
+    """Returns the lines for the end of the run: the accuracies and their interpretation, or why there are none."""
     task = read_json(run / "task.json")
     found = accuracies(run, task)
     return [figures(found, task), *meaning(found, task)] if found else [task["skipped"]]
@@ -39,7 +39,8 @@ def figures(found: Accuracies, task: Mapping[str, Any]) -> str:
 
 
 def meaning(found: Accuracies, task: Mapping[str, Any]) -> list[str]:
-    """Returns what the accuracies say of pre-training, and of counting words in place of a network."""
+    """Returns the interpretation of the accuracies: the effect of pre-training, and the comparison with counting
+    words."""
     worth = _difference(found["pretrained"], found["random"])
     if worth > 0:
         lines = [f"Pre-training raises the accuracy of the same network by {_points(worth)}."]
@@ -65,7 +66,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _difference(a: Sequence[float], b: Sequence[float]) -> float:
-    """The mean of a - b, paired by seed; 0 where its 95% interval does not exclude 0."""
+    """Returns the mean of a - b, paired by seed; 0 where its 95% interval includes 0."""
     found = over_seeds([x - y for x, y in zip(a, b, strict=True)])
     if found.low is None or found.high is None:
         return found.mean

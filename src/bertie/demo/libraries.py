@@ -1,9 +1,9 @@
-"""Which library does this passage document? The demo's task, made from the documentation of installed packages.
+"""The demo's task: which library does a passage of documentation describe?
 
-    modules -> held out or not -> passages of prose -> telling names hidden -> examples
+    modules -> held out or not -> passages of prose -> revealing names masked -> examples
 
-Whole modules are held out, so that no test passage's module is seen in training, nor in the pre-training text. What
-names a library is hidden, so that a model has to read what the passage says.
+Whole modules are held out, so that no test passage's module is in the training or pre-training text. Names of libraries
+are masked, so that a model must use the rest of the passage.
 """
 
 import json
@@ -47,21 +47,21 @@ ABOUT = (
 
 @dataclass(frozen=True)
 class LabelledPassage:
-    """A passage with its telling names hidden, the library it documents, and the module it is from."""
+    """A passage with its revealing names masked, its library, and its module."""
 
     text: str
     label: str
     module: str
 
     def row(self) -> dict[str, str]:
-        """A row of a table of examples."""
+        """Returns a row of a table of examples."""
         return {"text": self.text, "label": self.label, "where": self.module}
 
 
 def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) -> list[Module]:
-    """Every documented module of the libraries, in order, whatever the number of processes.
+    """Returns every documented module of the libraries in order, for any number of processes.
 
-    Kept in the user's cache folder, as long as no file of the libraries changes.
+    The result is stored in the user's cache folder until a file of the libraries changes.
     """
     files = [(path, library, pydocs.locate(library)) for library in libraries for path in pydocs.files(library)]
     cache, key = user_cache() / "documentation.jsonl", _key(files)
@@ -82,7 +82,7 @@ def read_libraries(libraries: Sequence[str] = LIBRARIES, *, workers: int = 1) ->
 
 
 def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
-    """What the modules depend on: every file's size and time, the version of Python, and the reader itself."""
+    """Returns a hash of what the modules depend on: every file's size and time, the Python version, and the reader."""
     digest = xxhash.xxh3_128(f"{platform.python_version()} {file_hash(Path(pydocs.__file__))}".encode())
     for path, library, _ in files:
         status = path.stat()
@@ -91,7 +91,7 @@ def _key(files: Sequence[tuple[Path, str, Path]]) -> str:
 
 
 def _kept(cache: Path, key: str) -> list[Module] | None:
-    """The modules in the cache; None where it holds none, or those of other files."""
+    """Returns the modules in the cache; None where there are none, or those of other files."""
     try:
         with open(cache, encoding="utf-8") as lines:
             if json.loads(next(lines, "{}")).get("key") != key:
@@ -110,7 +110,7 @@ def _read(file: tuple[Path, str, Path]) -> Module | None:
 
 
 def account(modules: Iterable[Module]) -> list[list[Any]]:
-    """A row for each library: name, version, modules, words, modules held out."""
+    """Returns a row per library: name, version, modules, words, modules held out."""
     rows: dict[str, list[Any]] = {}
     for module in modules:
         library = module.package
@@ -125,14 +125,14 @@ def account(modules: Iterable[Module]) -> list[list[Any]]:
 
 
 def held_out(module: Module) -> bool:
-    """Whether a module is kept for the test: a fixed draw by its name, the same on every machine."""
+    """Returns whether a module is held out for the test: a fixed draw by its name, the same on every machine."""
     return xxhash.xxh3_64_intdigest(module.name.encode()) < HELD_OUT * 2**64
 
 
 def labelled_passages(modules: Iterable[Module]) -> tuple[list[LabelledPassage], list[LabelledPassage]]:
-    """Passages to train on and passages to test on, from different modules, no paragraph in both.
+    """Returns passages for training and for testing, from different modules, without common paragraphs.
 
-    A paragraph that stands in several modules ("The figure to draw on.") is left out of all of them.
+    A paragraph that is in several modules ("The figure to draw on.") is removed from all of them.
     """
     modules = list(modules)
     owners: defaultdict[str, set[str]] = defaultdict(set)
@@ -155,10 +155,10 @@ def labelled_passages(modules: Iterable[Module]) -> tuple[list[LabelledPassage],
 
 
 def telling_words(modules: Iterable[Module]) -> frozenset[str]:
-    """Words that tell a library by themselves, in lower case.
+    """Returns words that reveal a library, in lower case.
 
-    The libraries' names and short names, and whatever names a module, class or function in one library alone (also in
-    the plural) if nearly all its occurrences in prose are there: "tensor" and "estimator", but not "module".
+    These are the libraries' names and short names, and names of modules, classes or functions of only one library (also
+    in the plural) that occur in prose almost only there: "tensor" and "estimator", but not "module".
     """
     named_in: defaultdict[str, set[str]] = defaultdict(set)
     occurrences: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -187,14 +187,14 @@ IDENTIFIER = re.compile(
 
 
 def hide_names(text: str, telling: frozenset[str]) -> str:
-    """The text with code-like identifiers and telling words replaced by one ordinary word."""
+    """Returns the text with code-like identifiers and revealing words replaced by one ordinary word."""
     text = IDENTIFIER.sub(NAME, text)
     text = re.sub(r"[A-Za-z]+", lambda match: NAME if match[0].lower() in telling else match[0], text)
     return re.sub(rf"\b{NAME}(?:[ -]+{NAME}\b)+", NAME, text)
 
 
 def few(passages: Sequence[LabelledPassage], per_label: int, *, seed: int) -> list[LabelledPassage]:
-    """The same number of passages of each label, drawn by `seed`, in a drawn order."""
+    """Returns the same number of passages of each label, drawn by `seed`, in random order."""
     rng = random.Random(seed)
     by_label: defaultdict[str, list[LabelledPassage]] = defaultdict(list)
     for passage in passages:
@@ -205,7 +205,7 @@ def few(passages: Sequence[LabelledPassage], per_label: int, *, seed: int) -> li
 
 
 def bag_of_words(train: Sequence[LabelledPassage], test: Sequence[LabelledPassage]) -> float:
-    """Accuracy of counting words: tf-idf and logistic regression, the yardstick that knows no order and no context."""
+    """Returns the accuracy of a bag of words: tf-idf and logistic regression, without order and context."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

@@ -1,4 +1,4 @@
-"""Masked words, filled in while the model learns: the same sentences again and again, in guesses.jsonl."""
+"""Predictions for masked words during training: the same sentences at several steps, in guesses.jsonl."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,14 +24,15 @@ SENTENCES = (
 
 
 def looks(steps: int) -> set[int]:
-    """The steps after which to look."""
+    """Returns the steps of the predictions."""
     return {max(1, round(share * steps)) for share in LOOKS}
 
 
 def look(
     model: Model, tokenizer: Tokenizer, sentences: Sequence[tuple[str, str]], *, step: int, path: Path, top: int = 2
 ) -> None:
-    """Fill in the sentences as the model would now, and write it down; lines of later steps, of a lost run, go."""
+    """Predicts the masked words, and writes the predictions. Lines of later steps, of an interrupted run, are
+    removed."""
     was_training, before = model.training, model.tokenizer
     model.eval()
     model.tokenizer = tokenizer
@@ -47,7 +48,7 @@ def look(
 
 
 def of_documents(documents: Iterable[Sequence[str]], tokenizer: Tokenizer, count: int) -> list[tuple[str, str]]:
-    """Up to `count` sentences of some documents, each with one word hidden that the vocabulary has whole."""
+    """Returns up to `count` sentences of some documents, each with one masked word that is one token."""
     found: dict[str, str] = {}
     for words in (sentence.split() for document in documents for sentence in document):
         inner = [
@@ -62,7 +63,7 @@ def of_documents(documents: Iterable[Sequence[str]], tokenizer: Tokenizer, count
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The rows of a JSON Lines file; none where there is no file."""
+    """Returns the rows of a JSON Lines file; none without a file."""
     if not path.exists():
         return []
     with path.open(encoding="utf-8") as file:
@@ -70,5 +71,5 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 
 
 def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write JSON Lines, whole or not at all."""
+    """Writes JSON Lines atomically."""
     write_bytes(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode())

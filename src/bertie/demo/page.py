@@ -1,8 +1,13 @@
-"""The demo's report: what its run folder holds, as one page. Reads files, computes nothing but summaries.
+"""The demo's report: the content of its run folder as one page.
 
-demo.json          what was asked, the machine, versions         stages.json   seconds and facts of each stage
-task.json          the task, or why there is none                guesses.jsonl masked words over time
-pretrain/, finetune/<start>-<seed>/   run folders                predictions.json   test passages with probabilities
+    demo.json                            the options, the machine, versions
+    stages.json                          seconds and facts of each stage
+    task.json                            the task, or why there is none
+    guesses.jsonl                        predictions for masked words over time
+    pretrain/, finetune/<start>-<seed>/  run folders
+    predictions.json                     test passages with probabilities
+
+All numbers on the page are read from these files.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +31,7 @@ PARTS = {"mlm": "masked tokens", "nsp": "next sentence"}
 
 
 def page(run: Path) -> Report:
-    """The report of a finished demo."""
+    """Returns the report of a finished demo."""
     demo, stages, task = (read_json(run / name) for name in ("demo.json", "stages.json", "task.json"))
     total = duration(sum(stage["seconds"] for stage in stages.values()))
     words = stages["corpus"]["facts"]["words"]
@@ -145,7 +150,7 @@ def _column(rows: Sequence[Mapping[str, Any]], name: str) -> list[float]:
 
 
 def _looks(run: Path) -> list[dict[str, Any]]:
-    """guesses.jsonl as the report's section of masked tokens has it."""
+    """Returns guesses.jsonl in the format of the report's section of masked tokens."""
     looks = []
     for row in read_lines(run / "guesses.jsonl"):
         examples = []

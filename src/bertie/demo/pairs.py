@@ -1,7 +1,7 @@
-"""Do these two passages come from the same document? A task any text of many documents gives by itself.
+"""The demo's task on other text: are two passages from the same document? It needs only many documents.
 
-The test's documents are those pre-training holds out, or a fifth of all where these are few. The task is close to
-next-sentence prediction, so it shows what pre-training brought rather than what it is good for; the report says so.
+The documents of the test are those that pre-training holds out, or a fifth of all where these are few. The task is
+similar to next-sentence prediction, so it shows the effect of pre-training; the report says so.
 """
 
 import random
@@ -31,21 +31,22 @@ Documents = Sequence[Sequence[str]]  # each as its sentences
 
 @dataclass(frozen=True)
 class LabelledPair:
-    """Two passages, and whether both come from one document."""
+    """Two passages, and whether both are from one document."""
 
     first: str
     second: str
     label: str
 
     def row(self) -> dict[str, str]:
-        """A row of a table of examples."""
+        """Returns a row of a table of examples."""
         return {"sentence1": self.first, "sentence2": self.second, "label": self.label, "where": ""}
 
 
 def split(learned: Documents, held_out: Documents) -> tuple[Documents, Documents, str] | None:
-    """The documents to train and to test on, and what pre-training saw of the latter; None when there are too few.
+    """Returns the documents for training and for testing, and what pre-training has read of the latter; None for too
+    few.
 
-    Only documents long enough for two passages that do not touch are used.
+    Only documents long enough for two separate passages are used.
     """
     train, test = ([d for d in documents if len(d) > 2 * SENTENCES] for documents in (learned, held_out))
     seen = "which pre-training has not seen"
@@ -56,7 +57,7 @@ def split(learned: Documents, held_out: Documents) -> tuple[Documents, Documents
 
 
 def pairs(documents: Documents, count: int, *, seed: int) -> list[LabelledPair]:
-    """`count` pairs of passages of long documents, half of them from one document, the other half from two."""
+    """Returns `count` pairs of passages of long documents, half of them from one document, the other half from two."""
     long = list(documents)
     rng = random.Random(seed)
     found = []

@@ -1,9 +1,9 @@
-"""The demo, stage by stage: each is skipped when it is done, and resumed when it was interrupted.
+"""The demo, stage by stage. Finished stages are skipped, and an interrupted stage is resumed.
 
     reading -> corpus -> vocabulary -> pre-training -> fine-tuning (from pre-trained, from random weights) -> report
 
-On the documentation of installed packages the task is to tell which library a passage documents (libraries.py). On
-the user's own text it is to tell whether two passages come from one document (pairs.py).
+With the documentation of installed packages, the task is to classify which library a passage documents (libraries.py).
+With the user's own text, it is whether two passages are from one document (pairs.py).
 """
 
 import time
@@ -55,8 +55,8 @@ SHOWN = 8  # predictions on the page
 def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite: bool = False) -> Path:
     """Runs the whole pipeline in the folder `run` and returns the path of its report.
 
-    text: what `bertie corpus` takes, instead of the documentation of installed packages. minutes: the time budget.
-    Raises UsageError when the folder holds something else, and what the stages raise.
+    text: input of `bertie corpus`, instead of the documentation of installed packages. minutes: the time budget. Raises
+    UsageError when the folder contains something else, and errors of the stages.
     """
     asked = {"text": text, "minutes": minutes}
     with held(run, DEMO, overwrite=overwrite):
@@ -78,7 +78,7 @@ class DemoPipeline:
         self.begun: float | None = None  # of the stage that runs
 
     def go(self) -> Path:
-        """Walk from where it was left; the path of the report."""
+        """Runs the remaining stages, and returns the path of the report."""
         stages: dict[str, Callable[[], dict[str, Any]]] = {
             "reading": self.reading,
             "corpus": self.corpus,
@@ -102,7 +102,7 @@ class DemoPipeline:
 
     @contextmanager
     def clock(self, name: str) -> Iterator[dict[str, Any]]:
-        """Let the time of the block count as the stage's, also when it is interrupted; yields the stage's entry."""
+        """Context that adds its time to that of the stage, also when it is interrupted; yields the stage's entry."""
         entry = self.stages.setdefault(name, {"seconds": 0.0, "facts": {}, "done": False})
         self.begun = time.monotonic()
         try:
@@ -113,7 +113,7 @@ class DemoPipeline:
             write_json(self.run / "stages.json", self.stages)
 
     def left_s(self) -> float:
-        """Seconds that are left of the time asked for."""
+        """Returns the remaining seconds of the time budget."""
         running_s = 0.0 if self.begun is None else time.monotonic() - self.begun
         spent_s: float = sum(stage["seconds"] for stage in self.stages.values())
         return 60 * self.minutes - spent_s - running_s
@@ -121,7 +121,8 @@ class DemoPipeline:
     # The stages; each returns its facts for the page.
 
     def reading(self) -> dict[str, Any]:
-        """Documentation of installed packages -> documents to pre-train on, labelled passages to fine-tune and test."""
+        """Documentation of installed packages -> documents for pre-training, labeled passages for fine-tuning and
+        testing."""
         modules = libraries.read_libraries(workers=cores())
         kept = [module for module in modules if not libraries.held_out(module)]
         write_lines(self.run / "documents.jsonl", ({"text": m.text, "module": m.name} for m in kept))
@@ -180,7 +181,7 @@ class DemoPipeline:
         }
 
     def pretraining(self) -> dict[str, Any]:
-        """Token ids -> a small BERT; now and then it fills in masked words."""
+        """Token ids -> a small BERT, with predictions for masked words at some steps."""
         plan, tokenizer = self.run / "pretrain.json", Tokenizer.load(self.run / "tokenizer")
         if not plan.exists():
             write_json(plan, self.plan().model_dump(mode="json"))
@@ -208,7 +209,7 @@ class DemoPipeline:
         }
 
     def plan(self) -> PretrainConfig:
-        """As many steps as the time that is left allows, after a trial of how fast this machine is."""
+        """Returns as many steps as fit into the remaining time, after a trial on this machine."""
         size = {
             "tokens": self.stages["vocabulary"]["facts"]["tokens"],
             "documents": self.stages["corpus"]["facts"]["documents"],
@@ -227,9 +228,10 @@ class DemoPipeline:
         return settings.pretraining(self.run, steps=steps, **size)
 
     def finetuning(self) -> dict[str, Any]:
-        """The same network on the same few examples, from pre-trained and from random weights, for every seed.
+        """Fine-tunes the same network on the same few examples, from pre-trained and from random weights, for every
+        seed.
 
-        Beyond FEWEST_SEEDS, a seed that would not fit into the time that is left is not begun.
+        Beyond FEWEST_SEEDS, a seed that would not fit into the remaining time is not started.
         """
         if self.text is not None and not (self.run / "task.json").exists():
             self.own_task()
@@ -256,7 +258,7 @@ class DemoPipeline:
         return {"throughput": f"{len(settings.STARTS) * len(seeds)} runs of {task['examples']} examples"}
 
     def predictions(self, seed: int) -> None:
-        """What one seed's pre-trained model says of a few test examples."""
+        """Returns the predictions of one seed's pre-trained model for a few test examples."""
         rows = read_lines(self.run / "task/test.jsonl")[:SHOWN]
         folder = self.run / f"finetune/pretrained-{seed}/model"
         model, _ = families.load(folder)
@@ -272,7 +274,7 @@ class DemoPipeline:
     # The user's own text.
 
     def documents(self) -> tuple[list[list[str]], list[list[str]]]:
-        """The user's documents that pre-training learns from, and those it holds out, as sentences."""
+        """Returns the user's documents for pre-training, and the held-out ones, as sentences."""
         shards = corpus.encode(self.run / "corpus", Tokenizer.load(self.run / "tokenizer"))
         out = held_out(shards.sentence_lengths(), shards.document_bounds())
         found: tuple[list[list[str]], list[list[str]]] = ([], [])
@@ -281,7 +283,7 @@ class DemoPipeline:
         return found
 
     def own_task(self) -> None:
-        """Pairs of passages from the user's documents, or the reason why there are none."""
+        """Returns pairs of passages from the user's documents, or the reason why there are none."""
         documents = pairs.split(*self.documents())
         if documents is None:
             write_json(self.run / "task.json", {"skipped": pairs.SKIPPED})
@@ -296,7 +298,7 @@ class DemoPipeline:
         )
 
     def write_task(self, train: dict[int, list[dict[str, str]]], test: list[dict[str, str]], **facts: Any) -> None:
-        """Write the task's files, and task.json last."""
+        """Writes the task's files, and task.json last."""
         folder = self.run / "task"
         folder.mkdir(exist_ok=True)
         write_lines(folder / "test.jsonl", test)

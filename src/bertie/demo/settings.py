@@ -1,4 +1,4 @@
-"""The demo's settings, and why they are so. Chosen on passages of training modules, never on the test's."""
+"""The demo's settings and their reasons. They were chosen on passages of training modules, never on the test."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ MARGIN_S = 12.0  # for loading, saving and the report
 
 
 def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> PretrainConfig:
-    """The pre-training run of a corpus of that size. One document alone has no other to be paired with: no NSP."""
+    """Returns the pre-training config for a corpus of that size. A single document gives no pairs, so no NSP."""
     batch = max(1, min(PRETRAIN_BATCH, tokens // (2 * MAX_LENGTH)))
     objectives: dict[str, dict[str, Any]] = {"mlm": {"rate": MASKED}, "nsp": {"form": "corrected"}}
     if documents < 2:
@@ -61,19 +61,19 @@ def pretraining(run: Path, *, steps: int, tokens: int, documents: int) -> Pretra
 
 @dataclass(frozen=True)
 class Probe:
-    """What a trial on this machine measured: pre-training tokens per second, and the seconds of one validation."""
+    """The result of a trial on this machine: pre-training tokens per second, and the seconds of one validation."""
 
     tokens_per_s: float
     validation_s: float = 0.0
 
     @property
     def seed_s(self) -> float:
-        """Seconds of fine-tuning one seed from each start."""
+        """Returns the seconds of fine-tuning one seed from each start."""
         return len(STARTS) * (FINETUNE_TOKENS / self.tokens_per_s + FINETUNE_START_S)
 
 
 def planned(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) -> tuple[int, int]:
-    """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the rates of the probe."""
+    """Returns the pre-training steps and the fine-tuning seeds that fit into `seconds`, at the speed of the trial."""
     affordable = int(MOST_FINETUNING * seconds / probe.seed_s)
     seeds = max(FEWEST_SEEDS, min(len(SEEDS), affordable))
     left_s = seconds - seeds * probe.seed_s - (LOOKS + 1) * probe.validation_s - MARGIN_S
@@ -82,7 +82,7 @@ def planned(probe: Probe, *, seconds: float, tokens: int, tokens_per_step: int) 
 
 
 def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
-    """One fine-tuning run; only where the weights come from, and the seed, differ between any two."""
+    """Returns the config of one fine-tuning run. Runs differ only in the start weights and the seed."""
     return FinetuneConfig(
         model=str(run / "pretrain/model"),
         train_file=str(run / f"task/train-{seed}.jsonl"),
@@ -99,7 +99,7 @@ def finetuning(run: Path, *, start: str, seed: int) -> FinetuneConfig:
 
 
 def summary() -> dict[str, str]:
-    """The settings in words, for the page."""
+    """Returns the settings in words, for the page."""
     return {
         "model": f"{SHAPE['num_hidden_layers']} layers, hidden size {SHAPE['hidden_size']}, at most "
         f"{VOCABULARY:,} tokens",

@@ -1,4 +1,4 @@
-"""ALBERT: one layer's weights for all layers, narrow word embeddings, sentence order. Lan et al. 2019."""
+"""ALBERT: shared weights of all layers, small embeddings, sentence-order prediction. Lan et al. 2019."""
 
 from dataclasses import replace
 

@@ -10,7 +10,8 @@ BASE = EncoderConfig()
 
 
 def size(layers: int, hidden: int, base: EncoderConfig = BASE) -> EncoderConfig:
-    """A BERT of another size: heads are 64 wide, the feed-forward network is four times as wide (paper, section 3)."""
+    """Returns a BERT of another size: heads of size 64, an intermediate size of four times the hidden size (section
+    3)."""
     return replace(
         base,
         num_hidden_layers=layers,
@@ -44,7 +45,7 @@ PRESETS = {
 
 
 def encoder_rows(base: str) -> tuple[Row, ...]:
-    """The names of an encoder's weights, which much of the family shares but for what stands before them."""
+    """Returns the names of an encoder's weights, which much of the family shares except for the prefix."""
     attention = f"{base}encoder.layer.{{}}.attention"
     return (
         ("encoder.embeddings.word.*", f"{base}embeddings.word_embeddings.*"),
@@ -65,7 +66,7 @@ def encoder_rows(base: str) -> tuple[Row, ...]:
 
 
 def old_names(base: str) -> tuple[tuple[str, str], ...]:
-    """Names in older files that the whole family has."""
+    """Names in older files of the whole family."""
     return (
         (r"^(embeddings|encoder|pooler)\.", rf"{base}\1."),  # an encoder saved without heads
         (r"\.gamma$", ".weight"),  # TensorFlow's names of a norm's two parameters

@@ -1,4 +1,4 @@
-"""BigBird: 4,096 tokens; blocks of them see their neighbours, first and last, some at random. Zaheer et al. 2020."""
+"""BigBird: 4,096 tokens with block-sparse attention. Zaheer et al. 2020."""
 
 from dataclasses import replace
 

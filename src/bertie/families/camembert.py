@@ -1,4 +1,4 @@
-"""CamemBERT: RoBERTa on French, whole words masked, a SentencePiece vocabulary. Martin et al. 2020."""
+"""CamemBERT: RoBERTa for French with whole-word masking and a SentencePiece vocabulary. Martin et al. 2020."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""DistilBERT: every second layer of BERT, taught by BERT itself. Sanh et al. 2019, arXiv:1910.01108."""
+"""DistilBERT: half of BERT's layers, distilled from BERT. Sanh et al. 2019, arXiv:1910.01108."""
 
 from dataclasses import replace
 

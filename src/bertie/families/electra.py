@@ -1,8 +1,8 @@
-"""ELECTRA: a small generator swaps some tokens, the discriminator finds them. Clark et al. 2020.
+"""ELECTRA: a small generator replaces some tokens, and the discriminator detects them. Clark et al. 2020.
 
     the chef cooked the meal  ->  generator: the chef ate the meal  ->  discriminator: 0 0 1 0 0
 
-The discriminator is the model one keeps; both are of this family, told apart by their head ("mlm", "rtd").
+The discriminator is the resulting model. Both are of this family, with different heads ("mlm", "rtd").
 """
 
 from dataclasses import replace

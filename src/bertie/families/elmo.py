@@ -1,7 +1,7 @@
 """ELMo: its sizes, the names of its weights, and its published files. Peters et al. 2018, arXiv:1802.05365.
 
-Folders hold the names of AllenNLP's module. What was published is two files, `*_options.json` and `*_weights.hdf5`,
-which `read_published` opens: TensorFlow's layout, with matrices the other way round and gates in another order.
+Folders have the names of AllenNLP's module. The published files are `*_options.json` and `*_weights.hdf5`, which
+`read_published` opens: TensorFlow's layout, with transposed matrices and gates in another order.
 """
 
 from collections.abc import Callable
@@ -98,9 +98,10 @@ ELMO = Variant(
 
 
 def read_published(options: Path | str, weights: Path | str) -> Model:
-    """The model in AllenNLP's two files, `*_options.json` and `*_weights.hdf5`. Needs h5py.
+    """Returns the model in AllenNLP's two files, `*_options.json` and `*_weights.hdf5`. Needs h5py.
 
-    The layer mix starts even, as in a new task. Raises DataError: files missing or damaged, or not of one model.
+    The weights of the layer sum are equal, as in a new task. Raises DataError when files are missing, damaged, or
+    belong to different models.
     """
     config = _options(Path(options))
     model = folder.build(ELMO, config)
@@ -138,7 +139,7 @@ def read_published(options: Path | str, weights: Path | str) -> Model:
 
 
 def _gates(x: Array) -> Array:
-    """TensorFlow's order of gates, input, new, forget, output, as torch's: input, forget, new, output."""
+    """Converts TensorFlow's order of gates, input, new, forget, output, to torch's: input, forget, new, output."""
     enter, new, forget, leave = np.split(x, 4)
     return np.concatenate([enter, forget, new, leave])
 
@@ -170,7 +171,7 @@ def _options(path: Path) -> ElmoConfig:
 
 
 class _Published:
-    """An HDF5 file of weights. Links to other files are refused; shapes are checked before numbers are read."""
+    """An HDF5 file of weights. Links to other files are refused, and shapes are checked before numbers are read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -194,7 +195,7 @@ class _Published:
         self.file.close()
 
     def fill(self, parameter: Tensor, name: str, lay: Callable[[Array], Array] = lambda x: x) -> None:
-        """Copy a dataset into a parameter, laid out anew by `lay`."""
+        """Copies a dataset into a parameter, converted by `lay`."""
         here: Any = self.file
         for part in name.split("/"):
             link = here.get(part, getlink=True) if hasattr(here, "get") else None

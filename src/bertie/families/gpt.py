@@ -1,6 +1,6 @@
-"""GPT and GPT-2: BERT's layers reading left to right, to say what comes next. Radford et al. 2018, 2019.
+"""GPT and GPT-2: causal language models for text generation. Radford et al. 2018, 2019.
 
-GPT-1 is post-norm as BERT; GPT-2 norms before each half of a layer and once behind the last.
+GPT-1 is post-norm as BERT. GPT-2 is pre-norm, with a norm after the last layer.
 """
 
 from dataclasses import replace
@@ -30,7 +30,7 @@ BASE = EncoderConfig(
 
 
 def _size(layers: int, hidden: int) -> EncoderConfig:
-    """GPT-2's sizes; heads are 64 wide (release file model.py, and its checkpoints' hparams.json)."""
+    """Returns GPT-2's sizes; heads have the size 64 (release file model.py, and its checkpoints' hparams.json)."""
     return replace(
         BASE,
         num_hidden_layers=layers,

@@ -1,4 +1,4 @@
-"""Longformer: RoBERTa on 4,096 tokens; a window for each, and a few tokens that see all. Beltagy et al. 2020."""
+"""Longformer: RoBERTa for 4,096 tokens with windowed attention and global tokens. Beltagy et al. 2020."""
 
 from dataclasses import replace
 

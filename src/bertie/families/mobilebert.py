@@ -1,4 +1,4 @@
-"""MobileBERT: as deep as BERT-LARGE, a quarter as wide inside, taught layer by layer. Sun et al. 2020."""
+"""MobileBERT: as deep as BERT-large with a quarter of its width inside, distilled layer by layer. Sun et al. 2020."""
 
 from dataclasses import replace
 

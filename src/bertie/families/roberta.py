@@ -1,6 +1,6 @@
-"""RoBERTa: BERT trained longer, on more text, on masked words alone. Liu et al. 2019, arXiv:1907.11692.
+"""RoBERTa: BERT trained longer on more text, only with masked LM. Liu et al. 2019, arXiv:1907.11692.
 
-XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model on other languages.
+XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model in other languages.
 """
 
 from dataclasses import replace
@@ -49,7 +49,7 @@ TABLE = WeightTable(
 
 
 def architectures(prefix: str) -> dict[str, tuple[str, ...]]:
-    """The public classes of RoBERTa and of those that are RoBERTa by another name."""
+    """The public classes of RoBERTa and of models with another name for RoBERTa."""
     return {
         f"{prefix}Model": (),
         f"{prefix}ForMaskedLM": ("mlm",),

@@ -1,7 +1,7 @@
-"""T5: every task as text to text; an encoder as BERT's, and a decoder that writes. Raffel et al. 2020.
+"""T5: every task as text to text, with an encoder and a decoder. Raffel et al. 2020.
 
-Version 1.1 (and Flan-T5) gates the feed-forward network and gives the output a matrix of its own (Shazeer 2020; release
-notes of t5.1.1).
+Version 1.1 (and Flan-T5) has a gated feed-forward network and a separate output matrix (Shazeer 2020; release notes of
+t5.1.1).
 """
 
 from bertie.models.config import EncoderConfig
@@ -57,7 +57,8 @@ GATED_SIZES = {
 
 
 def _layer(ours: str, theirs: str, halves: tuple[str, str]) -> tuple[tuple[str, str | tuple[str, ...]], ...]:
-    """Rows of what a layer of either side has: attention and the feed-forward network stand at these of `layer.`"""
+    """Returns the rows of a layer of encoder or decoder, with attention and the feed-forward network at these of
+    `layer.`"""
     attention, feed_forward = (f"transformer.{theirs}.block.{{}}.layer.{half}" for half in halves)
     return (
         (

@@ -1,4 +1,4 @@
-"""XLM-R: RoBERTa on a hundred languages, with one SentencePiece vocabulary for all. Conneau et al. 2020."""
+"""XLM-R: RoBERTa in a hundred languages with one SentencePiece vocabulary. Conneau et al. 2020."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""XLNet: predicts tokens in a random order, so that it reads both sides and its text has no masks. Yang et al. 2019.
+"""XLNet: a permutation language model, with context on both sides and without masks in its text. Yang et al. 2019.
 
-Fine-tuning uses the content stream alone; `perm_mask` and `target_positions` bring the second (models/xlnet.py).
-Memory of earlier segments is left out. So is the beam-searching question head (`XLNetForQuestionAnswering`).
+Fine-tuning uses only the content stream; `perm_mask` and `target_positions` add the second (models/xlnet.py). The
+memory of earlier segments and the beam-search question head (`XLNetForQuestionAnswering`) are not implemented.
 """
 
 from dataclasses import replace

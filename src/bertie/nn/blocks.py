@@ -10,8 +10,8 @@ blocks and all blocks attend to them. No tokens are added.
       2     # # # # . . ? . #
       3     # ? # # # . . . #     time and memory grow with the length, not with its square
 
-B sequences · S longest sequence, as whole blocks · N heads · D head size · C blocks of b tokens · R random blocks M
-blocks that are not global (C - 2) · P entries of a block's list of blocks (5 + R)
+B sequences · S longest sequence, as whole blocks · N heads · D head size · C blocks of b tokens · R random blocks.
+M blocks that are not global (C - 2) · P entries of a block's list of blocks (5 + R)
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,11 @@
 """RUN/report.html of a pre-training run: the content of its folder as one self-contained page.
 
-run.yaml        the settings
-metrics.jsonl   losses, learning rate, speed
-guesses.jsonl   predictions for masked tokens of held-out text
-results.json    of a finished run
+    run.yaml        the settings
+    metrics.jsonl   losses, learning rate, speed
+    guesses.jsonl   predictions for masked tokens of held-out text
+    results.json    of a finished run
+
+`bertie report` writes the page of any run again.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,10 @@
 """Makes a tokenizer from the files that a family is published in, by the row of its format (formats.py).
 
-vocab.txt                     WordPiece, as BERT
-vocab.json and merges.txt     byte-level BPE, as GPT-2 and RoBERTa
-spiece.model ...              SentencePiece, as ALBERT, XLM-R, T5
+    vocab.txt                     WordPiece, as BERT
+    vocab.json and merges.txt     byte-level BPE, as GPT-2 and RoBERTa
+    spiece.model ...              SentencePiece, as ALBERT, XLM-R, T5
+
+The settings of a family are in its format.
 """
 
 import json

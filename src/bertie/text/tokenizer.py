@@ -1,8 +1,8 @@
 """`Tokenizer`: text to tokens with their character offsets in the original text, stored as a folder of files.
 
-The `tokenizers` library does the work. Bertie adds the layout of one or two texts with [CLS] and [SEP], truncation that
-is counted, offsets of composed characters (encoding.py), fast encoding of corpora (bulk.py), and a folder in Hugging
-Face format.
+The `tokenizers` library does the work. Bertie adds the layout of one or two texts with [CLS] and
+[SEP], truncation that is counted, and offsets of composed characters (encoding.py). It also adds fast encoding of
+corpora (bulk.py), and a folder in Hugging Face format.
 """
 
 import json

@@ -24,7 +24,7 @@ WIDTH = 768  # of the paper's BiLSTM, in each direction
 
 @dataclass(frozen=True)
 class Features:
-    """Which of the embeddings and the layers after them; weighted: their sum, with weights that are learnt."""
+    """The chosen layers, counted from the embeddings; weighted: their sum, with learned weights."""
 
     layers: slice
     weighted: bool = False
