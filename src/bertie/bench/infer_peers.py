@@ -1,7 +1,7 @@
 """The peers of the inference benchmark: the same encoder and token ids in the engines people use on a CPU.
 
 Each is opened so that it does best: for many texts one core a call and as many calls at once as threads, with batches
-of like length; for one text all cores. A peer whose package is missing is left out.
+of similar length; for one text all cores. A peer whose package is missing is left out.
 
 B sequences · S longest · H hidden size
 """
@@ -77,7 +77,7 @@ def transformers_peer(dtype: str) -> Callable[[Path, Path, int, int], Batch]:
 
 
 def sentence_transformers_peer(model: Path, work: Path, calls: int, cores: int) -> Batch:
-    """`SentenceTransformer.encode` as it comes; its time has the tokenizer in it."""
+    """`SentenceTransformer.encode` with default settings; its time has the tokenizer in it."""
     from sentence_transformers import SentenceTransformer
 
     encoder = SentenceTransformer(str(model), device="cpu")

@@ -81,7 +81,7 @@ def rates() -> Rates:
 
 
 def _measured() -> Rates:
-    """On one thread and by its processor time, which a busy neighbour hardly moves; all in turns, the best of each."""
+    """On one thread and by its processor time, which a busy neighbor hardly moves; all in turns, the best of each."""
     from bertie.infer.native_engine import NativeEngine
 
     total = SEQUENCES * LENGTH

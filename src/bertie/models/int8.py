@@ -110,7 +110,7 @@ class Int8Weight:
 def added_together(group: NDArray[Any]) -> list[Int]:
     """For each group of input features, those whose products AVX2 adds up in 16 bits. group (K,) -> (sets, 4) each
 
-    The features of a group lie side by side. Two neighbours are added, and the same two of the next four.
+    The features of a group lie side by side. Two neighbors are added, and the same two of the next four.
     """
     features = [np.flatnonzero(group == number) for number in range(int(group.max(initial=0)) + 1)]
     return [own.reshape(-1, 2, 2, 2).swapaxes(1, 2).reshape(-1, 4) for own in features]

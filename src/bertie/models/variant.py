@@ -15,7 +15,7 @@ from bertie.models.names import WeightTable
 __all__ = ["CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public", "same", "write_labels"]
 
 Stds = Mapping[str, float | tuple[float, ...]]
-"""First values of weights, by name: nn/init.py."""
+"""Initialization of weights, by name: nn/init.py."""
 CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")

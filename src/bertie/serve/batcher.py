@@ -1,7 +1,7 @@
 """Sequences that wait, and which of them go through the model together: by token budget and age.
 
 The next batch holds a sequence of the request that has waited longest, with those of similar length that fit into the
-budget. A request of which more is left then stands behind the others, so that a long one does not hold up short ones.
+budget. A request of which more is left then comes after the others, so that a long one does not hold up short ones.
 Nothing waits for company: a free worker takes what there is.
 """
 
