@@ -98,7 +98,7 @@ CODE_TERMS = TERMS | {
     r"stands? behind": "comes after",
     r"of like": "of similar",
     r"every word hangs on": "the head of every word",
-    r"colours?|neighbours?|recognis\w+|utilis\w+": "the American spelling",
+    r"colours?|recognis\w+|utilis\w+": "the American spelling",
 }
 
 

@@ -29,7 +29,7 @@ def finetune_against(
 ) -> dict[str, Any]:
     """Fine-tune config.model and `other` with the same seeds and settings; return what `compare` finds.
 
-    The same call goes on where it was stopped. Raises what `finetune_seeds` raises.
+    The same call resumes where it stopped. Raises what `finetune_seeds` raises.
     """
     with held(run, COMPARISON, overwrite=overwrite):
         for name, model in zip(NAMES, (config.model, other), strict=True):
