@@ -25,12 +25,12 @@ FEWEST_SEEDS = 3  # on a slow machine; two have no interval worth the name
 
 STARTS = {"pretrained": "pre-trained", "random": "random weights"}  # folder name -> what the page calls it
 
-TRIAL_STEPS = 24  # to learn how fast this machine is
+TRIAL_STEPS = 36  # to learn how fast this machine is; the second half is timed
 FEWEST_STEPS = 50
 MOST_EPOCHS = 40  # a small text is not read more often than that, whatever the time
-FINETUNE_TOKENS = 220_000  # what a fine-tuning run costs, in tokens of pre-training; measured
+FINETUNE_TOKENS = 160_000  # what a fine-tuning run costs, in tokens of pre-training; measured
 FINETUNE_START_S = 1.0  # and besides
-MOST_FINETUNING = 0.25  # of the time that is left; above, fewer seeds are fine-tuned and more text is read
+MOST_FINETUNING = 0.3  # of the time that is left; above, fewer seeds are fine-tuned and more text is read
 LOOKS = 8  # validations during pre-training, and one after it
 STEADY = 0.96  # of the rate of a trial that lasts; caches are warm there, and the machine is not
 MARGIN_S = 12.0  # for loading, saving and the report
