@@ -113,7 +113,7 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         charts.append((curve, "During fine-tuning: the mean over seeds, with a band from the lowest to the highest."))
     report.section("Does pre-training help?", text).charts(charts)
     table = [[name, *values, over_seeds(values).mean] for name, values in rows.items()]
-    report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], table)
+    report.table(["start", *(f"seed {seed}" for seed in task["seeds"]), "mean"], table, stack=True)
 
 
 def _pretraining(report: Report, run: Path, stages: Mapping[str, Any]) -> None:
