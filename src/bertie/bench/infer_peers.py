@@ -191,7 +191,12 @@ def openvino_peer(precision: str) -> Callable[[Path, Path, int, int], Batch]:
 
             read = nncf.compress_weights(read)
         hint = "f32" if precision == "int8" else precision
-        settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": calls * cores, "NUM_STREAMS": calls}
+        settings: dict[str, Any] = {
+            "INFERENCE_PRECISION_HINT": hint,
+            "INFERENCE_NUM_THREADS": calls * cores,
+            "NUM_STREAMS": calls,
+            "ENABLE_CPU_PINNING": False,  # two compiled models would wait for each other's cores
+        }
         compiled, own = core.compile_model(read, "CPU", settings), threading.local()
 
         def run(sequences: Sequence[Sequence[int]]) -> Vectors:
