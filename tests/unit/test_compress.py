@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from bertie import load
+from bertie import families, load
 from bertie.compress import gate
-from bertie.compress.quantize import gptq, widest
+from bertie.compress.quantize import apply, gptq, quantize, widest
 from bertie.data.ids import Ids
 from bertie.errors import DataError
 from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.int8 import PARTS, Int8Weight
+from bertie.models.int8 import PARTS, Int8Weight, added_together, excess
 from toys import toy_model
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -127,6 +127,42 @@ def test_other_schemes_and_damaged_scales_are_refused(compressed, tmp_path):
     (copy / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "gptq"}}))
     with pytest.raises(DataError, match="gptq"):
         load(copy)
+
+
+def test_layers_that_share_weights_are_calibrated_on_all_passes():
+    sizes = {"hidden_size": 128, "embedding_size": 64, "num_attention_heads": 4, "intermediate_size": 256}
+    model = families.build("albert-base-v2", vocab_size=300, num_hidden_layers=3, initializer_range=0.1, **sizes)
+    rng = np.random.default_rng(0)
+    sequences = [rng.integers(5, 300, size=20).tolist() for _ in range(60)]
+    ids = np.concatenate(sequences[:20])
+    read = Ids(ids, np.zeros_like(ids), np.full(20, 20))
+    exact = TorchEngine(model).run(read, ["mean"])["mean"]
+    apply(model, quantize(model, sequences[20:]))
+    assert "encoder.embeddings.projection.weight" in model.int8
+    found = NativeEngine(model, "int8").run(read, ["mean"])["mean"]
+    assert gate.cosines(found, exact).min() > 0.995  # squared relative errors of about 1 % a pass
+
+
+def test_weights_that_avx2_adds_up_fit_in_16_bits():
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], [96, 32])
+    values = rng.integers(-127, 128, size=(40, 128)).astype(np.int8)
+    values[0] = 127
+    weight = Int8Weight(
+        values,
+        np.ones((2, 40), np.float32),
+        group.astype(np.uint8),
+        np.ones(128, np.float32),
+        np.zeros(128, np.float32),
+    )
+    fits = weight.within(258)
+    for sets in added_together(group):
+        assert (sets.max(1) // 8 == sets.min(1) // 8).all()
+        assert excess(fits.values[:, sets], 258).max() == 1
+    # wider steps: an error of half a step, which is at most twice as wide
+    assert np.abs(fits.dequantized() - weight.dequantized()).max() <= 1
+    calm = Int8Weight(values // 4, weight.scale, weight.group, weight.inv, weight.off)
+    assert (calm.within(258).values == calm.values).all()
 
 
 def test_gptq_beats_rounding_to_nearest():

@@ -173,7 +173,13 @@ def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
 
 
 def embedder(
-    model: Path, pooling: str | None, normalize: bool, max_length: int | None, precision: str, device: str, engine: str
+    model: Path,
+    pooling: str | None,
+    normalize: bool,
+    max_length: int | None,
+    precision: str,
+    device: str,
+    engine: str = "auto",
 ) -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
     from bertie.tasks.embed import EmbedTask, of_folder

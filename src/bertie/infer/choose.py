@@ -15,7 +15,7 @@ import torch
 from bertie.console import warn
 from bertie.data.ids import Ids
 from bertie.errors import UsageError
-from bertie.infer.rates import Rates, measured, native_is_faster
+from bertie.infer.rates import Rates, measured, native_is_faster, tell
 from bertie.infer.rates import quickest as quickest_of
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.config import EncoderConfig
@@ -50,16 +50,20 @@ def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
 
     reason = unsupported(model)
     try:
-        if reason is None and (engine == "native" or precision == "int8" or native_is_faster(rates(), precision)):
+        if reason is None and (engine == "native" or precision == "int8"):
             return NativeEngine(model, precision)
+        if reason is None and native_is_faster(rates(), precision):
+            found = NativeEngine(model, precision)
+            tell(rates(), precision)
+            return found
     except (OSError, ValueError) as error:
         reason = str(error)
-        if engine != "native":
-            _say_once(f"torch computes, which may be slower: there is no native engine ({reason}).")
+        if engine == "auto" and precision != "int8":
+            _warn_once(f"torch computes, which may be slower: there is no native engine ({reason}).")
     if engine == "native":
         raise UsageError(f"The native engine cannot run this model: {reason}. Pass --engine torch.")
     if precision == "int8":
-        _say_once(f"int8 weights are computed in float32, which is slower: {reason}.")
+        _warn_once(f"int8 weights are computed in float32, which is slower: {reason}.")
     return TorchEngine(model)
 
 
@@ -108,5 +112,5 @@ def _measured() -> Rates:
 
 
 @cache
-def _say_once(message: str) -> None:
+def _warn_once(message: str) -> None:
     warn(message)

@@ -30,8 +30,11 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
         tokenizer = Tokenizer.load(folder)
     except BertieError:
         return None
-    rows = found.config.vocab_size
-    return (found, tokenizer) if rows - 128 < tokenizer.vocab_size <= rows else None
+    if not found.config.vocab_size - 128 < tokenizer.vocab_size <= found.config.vocab_size:
+        return None
+    if engine == "auto" and not int8 and (known := rates.known()):
+        rates.tell(known, chosen)
+    return found, tokenizer
 
 
 def _precision(asked: str, engine: str) -> str | None:

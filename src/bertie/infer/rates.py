@@ -45,13 +45,14 @@ def quickest(found: Rates) -> str:
 
 
 def native_is_faster(found: Rates, precision: str) -> bool:
-    """Whether the native engine is at least as fast as torch; what was chosen is said."""
-    times = found.get(f"native {precision}", 0.0) / found[f"torch {precision}"]
-    if not times:
-        return False
-    engine = f"the native engine ({name_of()})" if times >= 1 else "torch"
-    say(f"Computing in {precision} with {engine}: {max(times, 1 / max(times, 1e-9)):.1f} times as fast here.")
-    return times >= 1
+    """Returns whether the native engine is at least as fast as torch."""
+    return found.get(f"native {precision}", 0.0) >= found[f"torch {precision}"]
+
+
+def tell(found: Rates, precision: str) -> None:
+    """Prints that the native engine was chosen, and why."""
+    times = found[f"native {precision}"] / found[f"torch {precision}"]
+    say(f"Computing in {precision} with the native engine ({name_of()}): {times:.1f} times as fast as torch here.")
 
 
 def _path() -> Path:

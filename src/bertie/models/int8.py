@@ -22,7 +22,7 @@ Int = NDArray[np.int64]
 METHOD = "bertie-int8"  # of config.json's quantization_config
 PARTS = ("scale", "group", "inv", "off")
 MOST_GROUPS = 4  # of input features
-LARGEST = 1e12  # of a scale, factor or offset: products of them stay finite
+LARGEST = 1e6  # of a scale, factor or offset: products of them stay finite
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,7 @@ INLINE void tile(const typename P::A* a, const float* s, const float* m, size_t 
             each<R>([&](auto r) INLINED {
                 vf f;
                 if constexpr (std::is_same<P, Byte>::value)
-                    f = (g ? load(&found[r][W * j]) : bias) + v * m[g * stride + r] + __builtin_convertvector(sums[r][j], vf) * (t * s[g * stride + r]);
+                    f = madd(__builtin_convertvector(sums[r][j], vf), t * s[g * stride + r], madd(v, all(m[g * stride + r]), g ? load(&found[r][W * j]) : bias));
                 else
                     f = sums[r][j] + bias;
                 if (!last) store(&found[r][W * j], f);

@@ -75,6 +75,20 @@ INLINE float lowest(vf v) { const float a = v[0] < v[1] ? v[0] : v[1], b = v[2] 
 INLINE float highest(vf v) { return -lowest(-v); }
 #endif
 
+// a b + c, rounded once where the processor can: said, since compilers choose otherwise from tile to tile, and a row's
+// numbers are to be the same in all of them
+INLINE vf madd(vf a, vf b, vf c) {
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
 // W numbers; the first `count` lanes as they are, the others x
 INLINE vf first_lanes(vf v, int count, float x) {
     vi lane;
