@@ -154,8 +154,8 @@ def test_evaluate_draws_the_same_sections(run, model, train, tmp_path):
     dev = write(tmp_path / "dev.tsv", mixed(60, seed=1))
     finetune(settings(model, train, dev_file=str(dev)), tmp_path / "run")
     html = tmp_path / "pages" / "dev.html"
-    command = ("evaluate", tmp_path / "run" / "model", dev, "--report", html)
-    plain = json.loads(run(*command[:3], "--json").stdout)
+    command = ("evaluate", tmp_path / "run" / "model", dev, "--engine", "torch", "--report", html)
+    plain = json.loads(run(*command[:5], "--json").stdout)
     done = run(*command, "--json")
     assert json.loads(done.stdout) == plain  # looking changes no figure
     drawn, of_run = html.read_text(), (tmp_path / "run" / "report.html").read_text()
