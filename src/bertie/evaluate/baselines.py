@@ -72,12 +72,7 @@ def measured(
 
 
 def compared(task: Task, dev: Sequence[Example]) -> set[int]:
-    """Returns the dev examples for measuring the difference: evenly spaced, or the first ones where there are groups.
-
-    None for tags: resampling sentences takes too long, so the interval of the metric itself is used.
-    """
-    if isinstance(task, TaggingTask):
-        return set()
+    """Returns the dev examples to measure the difference on: evenly spaced, or the first ones if there are groups."""
     if len(dev) <= COMPARED or task.group(dev[0]) is not None:
         return set(range(min(len(dev), COMPARED)))
     return set(np.linspace(0, len(dev) - 1, COMPARED).astype(int).tolist())
