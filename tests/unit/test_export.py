@@ -163,6 +163,9 @@ def test_heads_that_no_graph_has_are_refused_by_name():
     assert "LSTM" in str(refusal(model))
     with pytest.raises(UsageError, match="This bert cannot be exported to ONNX"):
         traced(model)
+    shape = {"vocab_size": 50, "num_hidden_layers": 1, "hidden_size": 24, "num_attention_heads": 2}
+    shape |= {"intermediate_size": 48, "max_position_embeddings": 70}
+    assert "windows" in str(refusal(families.build("longformer-base-4096", **shape)))
 
 
 ROWS = [

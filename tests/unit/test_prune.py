@@ -105,8 +105,8 @@ def test_a_pruned_folder_opens_and_answers(trained, tmp_path, bertie):
     narrow.save_pretrained(tmp_path / "neurons")
     fewer = prune(model, heads=2, layers=2, learner=TASK, batches=batches)
     fewer.save_pretrained(tmp_path / "heads")
-    assert "Only Bertie opens" in (tmp_path / "heads" / "README.md").read_text()
-    assert "Only Bertie opens" not in (tmp_path / "neurons" / "README.md").read_text()
+    assert "Only Bertie can open" in (tmp_path / "heads" / "README.md").read_text()
+    assert "Only Bertie can open" not in (tmp_path / "neurons" / "README.md").read_text()
     for name, small in (("neurons", narrow), ("heads", fewer)):
         again = library.load(tmp_path / name)
         ours, theirs = (Predictor(one, small.tokenizer).predict(texts[:5]) for one in (small, again))

@@ -24,6 +24,7 @@ from bertie.models.biaffine import LAST
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import OF_ENCODER, facts_of
 from bertie.models.heads.parse import with_last_pieces
+from bertie.models.kinds import Full
 from bertie.models.model import Model
 from bertie.nn.layout import Padded
 
@@ -110,6 +111,8 @@ def refusal(model: Model) -> str | None:
             return f"{NO_GRAPH[name]} (head {name!r})"
         if name.startswith("features"):
             return f"its head reads packed sequences with an LSTM (head {name!r})"
+    if not isinstance(model.config.attention, Full):
+        return "its attention works in windows or blocks, whose number depends on the text"
     return None
 
 
@@ -135,8 +138,9 @@ def traced(model: Model) -> "onnx_ir.Model":
                 verbose=False,
             )
     except (torch.onnx.OnnxExporterError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0][:200]
-        raise UsageError(f"This {family} cannot be exported to ONNX: torch.onnx.export says: {reason}") from error
+        cause = error.__cause__ or error
+        reason = f"{type(cause).__name__}, {str(cause).strip().splitlines()[0][:200]}"
+        raise UsageError(f"This {family} cannot be exported to ONNX. torch.export cannot trace it: {reason}") from error
     assert program is not None
     found: onnx_ir.Model = program.model
     _forget(found)
