@@ -251,6 +251,18 @@ def test_more_tokens_than_there_is_room_for_at_all(folders):
         assert server.post("/ner", {"inputs": "a " * 20}).status_code == 200
 
 
+def test_a_server_whose_worker_has_gone_is_not_ready(folders):
+    with live({"m": folders["embed"]}) as server:
+        (worker,) = server.fleet.models["m"].batcher.workers
+        facts, worker.facts = worker.facts, None
+        worker.start = lambda: asyncio.sleep(60)
+        assert server.get("/readyz").status_code == server.get("/health").status_code == 503
+        assert server.get("/readyz").json() == {"status": "not ready", "models": {"m": "starting"}}
+        assert server.get("/healthz").status_code == 200
+        worker.facts = facts
+        assert server.get("/readyz").status_code == 200
+
+
 def test_large_answers_are_counted(folders):
     with live({"m": folders["embed"]}, max_held_bytes=60_000) as server:
         assert server.post("/embed_all", {"inputs": "a b c"}).status_code == 200

@@ -110,7 +110,7 @@ def test_a_life(folders, tmp_path):
 
         (worker,) = server.workers()
         worker.kill()
-        until(lambda: server.ready() == 503, 10)
+        until(lambda: 'bertie_worker_restarts_total{model="m"}' in server.client.get("/metrics").text)
         until(lambda: server.ready() == 200)
         assert [one.pid for one in server.workers()] != [worker.pid]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
-from fastapi.responses import Response
+from fastapi.responses import PlainTextResponse, Response
 from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
@@ -51,10 +51,8 @@ class Application:
         *,
         too_long: TooLong | None = None,
         log: Callable[..., None] | None = None,
-        max_concurrent: int = 512,
     ) -> None:
         self.fleet, self.limits, self.too_long, self.log = fleet, limits, too_long, log
-        self.max_concurrent = max_concurrent
         self.app = FastAPI(title="Bertie", version=version("bertie"), docs_url=None, redoc_url=None)
         for route in ROUTES:
             self._add(route, route.path)
@@ -168,31 +166,38 @@ class Application:
     # Probes and facts ----------------------------------------------------------------------------------------------
 
     def _add_probes(self) -> None:
-        get, fleet = self.app.get, self.fleet
+        get, fleet, told = self.app.get, self.fleet, responses()
+        unknown, unready = {404: told[404]}, {503: told[503]}
 
         @get("/healthz", tags=["Probes"], summary="200 while the process answers.")
         async def healthz() -> Told:
             return {"status": "ok"}
 
-        @get("/readyz", tags=["Probes"], summary="200 while every model can answer and the server is not draining.")
+        @get("/readyz", tags=["Probes"], summary="200 while every model can answer.", responses=unready)
         async def readyz() -> Response:
             states = {name: "ready" if one.batcher.ready else "starting" for name, one in fleet.models.items()}
-            told = {"status": "draining" if fleet.draining else "ok" if fleet.ready else "not ready", "models": states}
-            return Json(told, status_code=200 if fleet.ready else 503)
+            state = {"status": "draining" if fleet.draining else "ok" if fleet.ready else "not ready", "models": states}
+            return Json(state, status_code=200 if fleet.ready else 503)
 
-        @get("/health", tags=["Probes"], summary="As /readyz, by the name of Text Embeddings Inference.")
+        @get(
+            "/health",
+            tags=["Probes"],
+            summary="As /readyz, without a body.",
+            response_class=Response,
+            responses=unready,
+        )
         async def health() -> Response:
             if fleet.ready:
                 return Response(status_code=200)
             return Json(Refusal("Unhealthy", "unhealthy").body("/health"), status_code=503)
 
-        @get("/info", tags=["Text Embeddings Inference"], summary="What the server serves, and its limits.")
+        @get("/info", tags=["Text Embeddings Inference"], summary="The models and the limits.", responses=unknown)
         async def info(model: str | None = None) -> Response:
             if model is not None and model not in fleet.models:
                 return Json(Refusal("NotFound", "There is no such model.").body("/info"), status_code=404)
             return Json(self.info(model))
 
-        @get("/metrics", tags=["Probes"], summary="Prometheus metrics.")
+        @get("/metrics", tags=["Probes"], summary="Prometheus metrics.", response_class=PlainTextResponse)
         async def metrics() -> Response:
             self._gauges()
             return Response(fleet.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -202,7 +207,7 @@ class Application:
             data = [{"id": name, "object": "model", "created": 0, "owned_by": "bertie"} for name in fleet.models]
             return {"object": "list", "data": data}
 
-        @get("/v1/models/{name}", tags=["OpenAI"], summary="One model.")
+        @get("/v1/models/{name}", tags=["OpenAI"], summary="One model.", responses=unknown)
         async def one(name: str) -> Response:
             if name not in fleet.models:
                 return Json(Refusal("NotFound", "There is no such model.").body("/v1/models"), status_code=404)

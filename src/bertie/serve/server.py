@@ -115,7 +115,7 @@ def build(options: Options) -> tuple[Fleet, Application]:
         hosts=frozenset(f"[{name}]" if ":" in name else name.lower() for name in hosts),
         keys=tuple(key.encode() for key in options.keys),
     )
-    return fleet, Application(fleet, limits, too_long=options.too_long, log=log, max_concurrent=options.max_concurrent)
+    return fleet, Application(fleet, limits, too_long=options.too_long, log=log)
 
 
 def uvicorn_settings() -> dict[str, Any]:
