@@ -15,6 +15,7 @@ from bertie.errors import UsageError, nearest
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
 KEY = "BERTIE_API_KEY"
+ENGINES = ("auto", "torch", "native")
 
 
 @app.command()
@@ -60,6 +61,7 @@ def serve(
     ] = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
+    engine: tables.Engine = "auto",
     access_log: Annotated[bool, typer.Option("--access-log/--no-access-log", help="Log one line per request.")] = True,
 ) -> None:
     r"""Serve models over HTTP, with a page to try them in a browser.
@@ -89,6 +91,8 @@ def serve(
         raise UsageError(f"Unknown policy for long texts {too_long!r}. {nearest(too_long, policies)}")
     if precision not in tables.PRECISIONS:
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, tables.PRECISIONS)}")
+    if engine not in ENGINES:
+        raise UsageError(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
     options = Options(
         named(models),
         host=host,
@@ -106,7 +110,7 @@ def serve(
         drain_s=drain_seconds,
         replicas=replicas,
         access_log=access_log and console.verbosity.level >= 0,
-        worker=WorkerSettings("", precision, device, threads),
+        worker=WorkerSettings("", precision, device, engine, threads),
     )
 
     def ready(url: str) -> None:

@@ -36,6 +36,7 @@ class WorkerSettings:
     model: str
     precision: str = "fp32"
     device: str = "auto"
+    engine: str = "auto"
     threads: int | None = None
     start_s: float = 300.0
     batch_s: float = 120.0
@@ -67,7 +68,7 @@ class Worker:
         """Start the process and wait for its model. Raises what loading the folder raised."""
         await self.stop()
         ours, theirs = socket.socketpair()
-        given = {name: getattr(self.settings, name) for name in ("model", "precision", "device", "threads")}
+        given = {name: getattr(self.settings, name) for name in ("model", "precision", "device", "engine", "threads")}
         command = [sys.executable, "-m", "bertie.serve.worker", str(theirs.fileno()), json.dumps(given)]
         try:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)

@@ -11,9 +11,11 @@ import signal
 import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import xxhash
 
 from bertie.errors import UsageError
 from bertie.files import file_hash
@@ -47,30 +49,49 @@ def main(descriptor: str, settings: str) -> None:
                 _send(connection, {}, found)
 
 
-def load(model: str, precision: str, device: str, threads: int | None) -> tuple["Engine", dict[str, Any], str]:
+def load(
+    model: str, precision: str, device: str, engine: str, threads: int | None
+) -> tuple["Engine", dict[str, Any], str]:
     """The engine of a model folder, the facts that the server must know of it, and the hash of its weights."""
     from bertie.infer.onnx_engine import OnnxEngine, graph_of
+    from bertie.infer.quick import without_torch
 
-    if (graph := graph_of(Path(model))) is not None:  # without torch
+    folder = Path(model)
+    if (graph := graph_of(folder)) is not None:
         if precision == "bf16" or device not in ("auto", "cpu"):
             raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
         exported = OnnxEngine(graph, threads=threads)
         return exported, asdict(exported.facts), file_hash(graph)
+    if quick := without_torch(folder, precision, device, engine):
+        native = replace(quick[0], threads=threads) if threads else quick[0]
+        return native, asdict(native.facts), weights_hash(folder)
+    found = with_torch(folder, precision, device, engine, threads)
+    return found, asdict(found.facts), weights_hash(folder)
+
+
+def with_torch(folder: Path, precision: str, device: str, engine: str, threads: int | None) -> "Engine":
+    """The engine of a folder that is opened by torch, as the other commands choose it."""
     import torch
 
     import bertie
-    from bertie.infer.choose import engine_of
-    from bertie.models.folder import fingerprint
+    from bertie.infer.choose import engine_of, quickest
     from bertie.train.precision import choose_device, choose_dtype
 
     if threads:
         torch.set_num_threads(threads)
     where = choose_device(device)
-    found = bertie.load(Path(model)).to(where)
-    dtype = choose_dtype(precision, where)
+    found = bertie.load(folder).to(where)
+    on_cpu = precision == "auto" and where.type == "cpu"
+    name: Any = engine
+    dtype = quickest(found, name) if on_cpu else choose_dtype(precision, where)
     found.compute_dtype = None if dtype == torch.float32 else dtype
-    engine = engine_of(found)
-    return engine, asdict(engine.facts), fingerprint(Path(model))
+    return engine_of(found, name)
+
+
+def weights_hash(folder: Path) -> str:
+    """Changes with any byte of a folder's weights or config."""
+    files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
+    return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
 
 
 def _prefer_to_die() -> None:
