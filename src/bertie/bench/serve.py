@@ -256,6 +256,7 @@ def _rates(setup: Setup, port: int, requests: Sequence[bytes], advance: console.
 def latency(model: str, path: str, rounds: int = 200) -> dict[str, float]:
     """Milliseconds of one text alone, in the library and through a server: medians, text by text in turn."""
     import bertie
+    from bertie.infer.choose import engine_of
 
     setup = Setup(model, path)
     sent, port = texts(50, 1), free_port()
@@ -263,7 +264,7 @@ def latency(model: str, path: str, rounds: int = 200) -> dict[str, float]:
     requests = [request_of(path, text) for text in sent]
     library: list[float] = []
     served: list[float] = []
-    predictor = bertie.Predictor(loaded)
+    predictor = bertie.Predictor(engine_of(loaded, "auto"), loaded.tokenizer)
     with (
         started(commands(setup, port)["bertie serve"], port, requests[0]),
         socket.create_connection(("127.0.0.1", port)) as s,
