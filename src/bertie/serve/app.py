@@ -167,7 +167,8 @@ class Application:
 
     def _add_probes(self) -> None:
         get, fleet, told = self.app.get, self.fleet, responses()
-        unknown, unready = {404: told[404]}, {503: told[503]}
+        unknown: dict[int | str, Told] = {404: told[404]}
+        unready: dict[int | str, Told] = {503: told[503]}
 
         @get("/healthz", tags=["Probes"], summary="200 while the process answers.")
         async def healthz() -> Told:
