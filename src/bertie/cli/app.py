@@ -5,6 +5,7 @@ the commands, so that --help is fast.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -42,7 +43,10 @@ class _Group(typer.core.TyperGroup):
         if (now := RENAMED.get(cmd_name)) and cmd_name not in self.commands:
             console.warn(f"`bertie {cmd_name}` is now `bertie {now}`. The old name stops working in version 0.3.0.")
             cmd_name = now
-        return super().get_command(ctx, cmd_name)
+        found = super().get_command(ctx, cmd_name)
+        for command in filter(None, (found, *getattr(found, "commands", {}).values())):
+            command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help or "")  # rich wraps paragraphs, not lines
+        return found
 
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
