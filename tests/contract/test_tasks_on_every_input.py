@@ -65,7 +65,7 @@ def test_blank_lines_alone_are_told_and_break_nothing(models, cli, name):
     assert code == 0, err
     assert [json.loads(line)["line"] for line in out.splitlines()] == [1, 2, 3]
     assert all("error" in json.loads(line) for line in out.splitlines())
-    assert "3 of 3 rows left out" in err
+    assert "3 of 3 rows skipped" in err
 
 
 @pytest.mark.parametrize("name", NAMES)

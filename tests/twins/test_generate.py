@@ -133,7 +133,7 @@ def test_the_share_of_what_is_drawn() -> None:
 
 def test_who_cannot_write_says_so() -> None:
     model = families.build("bert-tiny", heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
-    with pytest.raises(UsageError, match="cannot write"):
+    with pytest.raises(UsageError, match="cannot generate text"):
         generate(model, torch.ones(1, 3, dtype=torch.int64))
     for wrong in ({"max_new_tokens": 0}, {"temperature": 0.0}, {"top_p": 2.0}, {"num_beams": 2, "do_sample": True}):
         with pytest.raises(UsageError):

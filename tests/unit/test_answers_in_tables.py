@@ -163,7 +163,7 @@ def test_a_character_without_a_place_is_told(model, cli, tmp_path):
     options = ("-o", tmp_path / "out.csv", "--output-encoding", "cp949")
     code, _, err = cli("predict", model, tmp_path / "in.csv", *options)
     assert code == 0
-    assert "1 rows have characters that cp949 cannot write" in err
+    assert "1 rows have characters that cp949 cannot encode" in err
     assert (tmp_path / "out.csv").read_text(encoding="cp949").splitlines()[1].startswith("a ?,1,2,")
 
 

@@ -62,7 +62,7 @@ def test_empty_contexts_and_questions_are_counted(folder: Path, tmp_path: Path, 
     changes: list[dict[str, object]] = [{"context": " "}, {"context": ""}, {"question": "\n"}]
     train, dev = squad(tmp_path / "train.json", *changes), squad(tmp_path / "dev.json")
     bertie.good("finetune", folder, "--task", "span", "--train", train, "--dev", dev, "-o", tmp_path / "run", *QUICK)
-    told = "3 of 13 rows left out: empty context (2: line 11, 12); empty question (1: line 13)"
+    told = "3 of 13 rows skipped: empty context (2: line 11, 12); empty question (1: line 13)"
     assert told in notes(tmp_path / "run")
     squad(tmp_path / "dev.json", *changes)
     report = json.loads(bertie.good("evaluate", tmp_path / "run/model", tmp_path / "dev.json", "--json"))
@@ -75,7 +75,7 @@ def test_labels_a_set_was_not_published_with_are_named(folder: Path, tmp_path: P
         (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\n" + "".join(lines))
     data = ("--data", "sst2", "--data-dir", tmp_path, "--seeds", 1)
     bertie.good("finetune", folder, *data, "-o", tmp_path / "run", *QUICK)
-    assert "training has labels that sst2 was not published with, and they are learnt too: '2'" in notes(
+    assert "training has labels that are not in the published sst2; they are trained too: '2'" in notes(
         tmp_path / "run"
     )
 

@@ -75,7 +75,7 @@ def test_instances_agree_with_the_data_scripts_and_others_are_caught(tmp_path, m
     counted = instances.BertieInstances.facts
     fewer = lambda self: counted(self) - Counter(masked=counted(self)["masked"] // 10)  # noqa: E731
     monkeypatch.setattr(instances.BertieInstances, "facts", fewer)
-    with pytest.raises(BertieError, match="The share masked is"):
+    with pytest.raises(BertieError, match="The fraction masked is"):
         instances.measure(made, "some", length=32, rounds=1)
 
 

@@ -239,7 +239,7 @@ def test_rows_left_out_and_texts_cut_are_reported(run, model, tmp_path):
     done = run("finetune", model, "--train", train, "-o", tmp_path / "run", "epochs=1", *FAST)
     assert done.returncode == 0, done.stderr
     assert "1 of 62 rows skipped: empty text (1: line 62)" in done.stderr
-    assert "texts are longer than 24 tokens: cut to fit" in done.stderr
+    assert "texts are longer than 24 tokens: truncated" in done.stderr
     notes = json.loads((tmp_path / "run" / "results.json").read_text())["notes"]
     assert notes[0] == "train.tsv: text column `text`, label column `label`"
     assert len(notes) == 4

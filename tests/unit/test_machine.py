@@ -102,7 +102,7 @@ def test_a_device_that_is_not_here_is_named_with_those_that_are(monkeypatch: pyt
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     for name in ("cuda", "cuda:1", "tpu", "cpu:1", "meta", ""):
-        with pytest.raises(UsageError, match="here: mps, cpu; or auto"):
+        with pytest.raises(UsageError, match="Choose one of mps, cpu; or auto"):
             precision.choose_device(name)
 
 

@@ -353,7 +353,7 @@ def test_unsuitable_corpora_are_refused(tokenizer):
     with pytest.raises(DataError, match=r"fewer than one batch.*train\.batch_size=\d+"):
         source_of(FakeShards([[10] * 10] * 3), tokenizer)
     for empty in (FakeShards([]), FakeShards([[0, 0], [0]])):
-        with pytest.raises(DataError, match="no text"):
+        with pytest.raises(DataError, match="The corpus is empty"):
             source_of(empty, tokenizer)
     with pytest.raises(UsageError, match="max_length"):
         source_of(one, tokenizer, MaskedLM(), max_length=4)

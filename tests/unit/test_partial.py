@@ -76,10 +76,10 @@ def test_top_layers_start_anew_and_the_rest_stays():
 
 
 def test_more_layers_than_there_are_and_layers_that_are_one():
-    with pytest.raises(UsageError, match="the model has 3 layers"):
+    with pytest.raises(UsageError, match="the number of layers, 3"):
         freeze(model(), 4)
     shared = families.build(CONFIG.replace(num_hidden_groups=1), heads=TASK.heads)
-    with pytest.raises(UsageError, match="share their weights"):
+    with pytest.raises(UsageError, match="share one set of weights"):
         reinitialize(shared, 1, seed=0)
 
 

@@ -125,7 +125,7 @@ def test_it_is_read_as_it_was_trained_unless_told(folder, model):
     predictor = Predictor(model)
     assert (predictor.max_length, predictor.too_long, predictor.texts) == (32, "truncate", 1)
     assert Predictor(model, max_length=64).max_length == 64
-    with pytest.raises(UsageError, match="64 positions"):
+    with pytest.raises(UsageError, match="4 to 64, the number of positions"):
         Predictor(model, max_length=65)
     with pytest.raises(UsageError, match=r"Unknown value.*windo.*Did you mean 'window'"):
         Predictor(model, too_long="windo")
@@ -150,7 +150,7 @@ def test_long_texts_are_counted_and_refused_alone_under_error(model):
     answers = [answer for _, answer in Predictor(model, too_long="error").stream(rows, long=count)]
     assert answers[1] == InvalidRow(2, "longer than 32 tokens")
     assert answers[2].label == bertie.predict(model, ["y"])[0].label
-    assert str(count) == "1 of 3 texts are longer than 32 tokens: refused (policy 'error')"
+    assert str(count) == "1 of 3 texts are longer than 32 tokens: refused (too_long=error)"
 
 
 def test_scoring_streams_and_counts(model, tmp_path):

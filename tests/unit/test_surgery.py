@@ -360,7 +360,7 @@ def test_layers_that_cannot_be_taken() -> None:
     for layers in ([], [3], [-1]):
         with pytest.raises(UsageError, match="layers 0 to 2"):
             take_layers(bert(), layers)
-    with pytest.raises(UsageError, match="share their weights"):
+    with pytest.raises(UsageError, match="share one set of weights"):
         take_layers(made("albert-base-v2", "", embedding_size=16), [0])
     with pytest.raises(UsageError, match="Cannot initialize a gpt2"):
         take_layers(bert(), [0], variant=families.VARIANTS["gpt2"])

@@ -116,7 +116,7 @@ def test_config_and_weights_of_two_models_are_told_apart(folder):
     state = load_file(folder / "model.safetensors")
     del state["encoder.layer.1.output.dense.bias"]
     save_file(state, folder / "model.safetensors")
-    with pytest.raises(DataError, match=r"lack bert\.encoder\.layer\.1\.output\.dense\.bias"):
+    with pytest.raises(DataError, match=r"have no bert\.encoder\.layer\.1\.output\.dense\.bias"):
         families.load(folder)
 
 
