@@ -269,7 +269,7 @@ def project(name: str) -> str:
 
 def _tree(section: str) -> str:
     links = re.findall(r"\[([^]`]+)\]\(([\w./-]+)\.(?:md|ipynb)\)", section)
-    labels = {name: label[0].upper() + label[1:] for label, name in links}
+    labels = {name: label[0].upper() + " ".join(label.split())[1:] for label, name in links}
     pages = [f"{label} <{name}>" for name, label in labels.items()]
     title = re.match(r"## (.*)", section)
     if title and title[1] == "Reference":
