@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertie.infer.predict import Predictor, fill_mask, predict, score
+    from bertie.infer.predict import Predictor
     from bertie.models.config import EncoderConfig
     from bertie.models.encoder import Encoder
     from bertie.models.model import Model
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.finetune import finetune
     from bertie.runs.pretrain import pretrain
+    from bertie.runs.use import embed, fill_mask, perplexity, predict, rank, score, similarity
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -26,12 +27,16 @@ _HOMES = {
     "PretrainConfig": "bertie.runs.config",
     "Tokenizer": "bertie.text.tokenizer",
     "Predictor": "bertie.infer.predict",
-    "fill_mask": "bertie.infer.predict",
+    "embed": "bertie.runs.use",
+    "fill_mask": "bertie.runs.use",
     "finetune": "bertie.runs.finetune",
     "fit": "bertie.train.loop",
-    "predict": "bertie.infer.predict",
+    "perplexity": "bertie.runs.use",
+    "predict": "bertie.runs.use",
     "pretrain": "bertie.runs.pretrain",
-    "score": "bertie.infer.predict",
+    "rank": "bertie.runs.use",
+    "score": "bertie.runs.use",
+    "similarity": "bertie.runs.use",
 }
 __all__ = [
     "Encoder",
@@ -41,13 +46,17 @@ __all__ = [
     "Predictor",
     "PretrainConfig",
     "Tokenizer",
+    "embed",
     "fill_mask",
     "finetune",
     "fit",
     "load",
+    "perplexity",
     "predict",
     "pretrain",
+    "rank",
     "score",
+    "similarity",
 ]
 
 
@@ -75,6 +84,7 @@ def load(folder: str | Path) -> "Model":
     """
     from bertie import families
     from bertie.models.saving import check_vocabulary
+    from bertie.models.sentence import read_sentence
     from bertie.runs.models import model_folder
     from bertie.text.formats import TOKENIZER_FILES
     from bertie.text.tokenizer import Tokenizer
@@ -85,6 +95,7 @@ def load(folder: str | Path) -> "Model":
         from bertie.console import warn
 
         warn(f"{folder}: {report}")
+    model.sentence = read_sentence(Path(folder), model.public)
     if any((Path(folder) / name).is_file() for name in TOKENIZER_FILES):
         tokenizer = Tokenizer.load(folder)
         check_vocabulary(tokenizer, model.config, Path(folder))

@@ -46,7 +46,8 @@ def small(variant: Variant) -> EncoderConfig:
 def sizes_of(variant: Variant) -> dict[str, Any]:
     """The sizes that the family has."""
     lacking = {*variant.base.unread}
-    lacking |= set() if variant.base.positions.kind == "learned" else {"max_position_embeddings"}
+    bounded = variant.base.positions.kind in ("learned", "learned_relative", "rotary")
+    lacking |= set() if bounded else {"max_position_embeddings"}
     implied = {name: n * SIZES[of] for name, (n, of) in variant.implied.items() if name in SIZES.keys() - variant.keys}
     return {name: value for name, value in SIZES.items() if name not in lacking} | implied
 
@@ -122,7 +123,8 @@ def test_hostile_configs_are_refused(variant: Variant, tmp_path: Path) -> None:
     good = json.loads((tmp_path / "config.json").read_text())
     for field, key in variant.keys.items():
         switch = isinstance(variant.base.get(field), bool)
-        for value in (-1, 2**62, "x", [1], {}, 1e999, *(() if switch else (True,))):
+        usual = field in ("position_buckets", "max_relative_positions")  # there -1 stands for what is usual
+        for value in (-(2**62) if usual else -1, 2**62, "x", [1], {}, 1e999, *(() if switch else (True,))):
             (tmp_path / "config.json").write_text(json.dumps({**good, key: value}))
             with pytest.raises(BertieError):  # and nothing else, whatever the key
                 families.load(tmp_path)

@@ -74,6 +74,9 @@ WALKS = (
     Walk("elmo-small", "tagging", (*ALONE, "objectives.bilm={}"), ("filters=[[1, 4], [3, 8]]",)),
     Walk("xlnet-base-cased", "tagging", (*ALONE, "objectives.plm={}"), RELATIVE),
     Walk("bert-base-ltr", "pair", LTR),
+    Walk("ModernBERT-base", "tagging", MASKED, ("local_attention=8", "num_hidden_layers=4")),
+    Walk("mpnet-base", "pair", MASKED),
+    Walk("deberta-v3-base", "span", MASKED, RELATIVE),
 )
 BPE, UNIGRAM = ("--algorithm", "bpe"), ("--algorithm", "unigram")
 OTHER = (  # families with special tokens of their own, on a vocabulary with [CLS] and [SEP]

@@ -7,7 +7,6 @@ from parity import TINY, check, close, inputs
 from safetensors.torch import load_file, save_file
 
 from bertie import families
-from bertie.errors import DataError
 from bertie.models.heads import MaskedLMHead, PairHead
 
 CLASSES = sorted(families.VARIANTS["bert"].architectures)
@@ -71,13 +70,21 @@ def test_files_of_older_days_open(tmp_path):
     assert torch.equal(again.word_embeddings, ours.word_embeddings)
 
 
-def test_an_untied_decoder_is_refused(tmp_path):
+def test_an_untied_decoder_is_read(tmp_path):
+    """Whatever config.json says: the file has a matrix of its own, and it comes back."""
     small(pretraining_heads).save_pretrained(tmp_path)
     state = load_file(tmp_path / "model.safetensors")
-    state["cls.predictions.decoder.weight"] = state["bert.embeddings.word_embeddings.weight"] + 1
-    save_file(state, tmp_path / "model.safetensors")
-    with pytest.raises(DataError, match="tied"):
-        families.load(tmp_path)
+    own = state["bert.embeddings.word_embeddings.weight"] + 1
+    save_file({**state, "cls.predictions.decoder.weight": own}, tmp_path / "model.safetensors")
+    model, _ = families.load(tmp_path)
+    assert torch.equal(model.get_parameter("heads.mlm.weight"), own)
+    model.save_pretrained(tmp_path / "again")
+    again, report = families.load(tmp_path / "again")
+    assert report.unused == ()
+    assert torch.equal(again.get_parameter("heads.mlm.weight"), own)
+    theirs = transformers.BertForPreTraining.from_pretrained(tmp_path / "again")
+    assert torch.equal(theirs.cls.predictions.decoder.weight, own)
+    assert torch.equal(theirs.cls.predictions.decoder.bias, state["cls.predictions.bias"])
 
 
 def test_shards_with_an_index_open(tmp_path):

@@ -5,10 +5,12 @@ from typing import Any
 
 import parity
 import pytest
+import torch
 import transformers
 
 from bertie import families
 from bertie.families.distilbert import DISTILBERT
+from bertie.nn.layout import Padded
 
 
 def tiny(**changes: Any) -> transformers.DistilBertConfig:
@@ -70,3 +72,20 @@ def test_published_names() -> None:
         **parity.both("vocab_projector", 30_522, 768),
     }
     parity.published("distilbert", "distilbert-base-uncased", ("mlm",), recorded, pooler=False)
+
+
+def test_dropout_stands_where_the_release_has_it() -> None:
+    """Behind the feed-forward network and the embeddings, not behind what attention gives."""
+    config = families.config("distilbert-base-uncased", vocab_size=99, hidden_size=32, num_attention_heads=4)
+    config = config.replace(num_hidden_layers=1, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.0)
+    layer = families.build(config, variant="distilbert").encoder.layers[0]
+    hidden, layout = torch.randn(2, 5, 32), Padded.of(torch.ones(2, 5, dtype=torch.long), None)
+
+    def halves(training: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        layer.train(training)
+        attended, _ = layer.attend(hidden, layout, None, cache=None, output_attentions=False)
+        return attended, layer.feed_forward(hidden)
+
+    (attended, fed), (attended_in_training, fed_in_training) = map(halves, (False, True))
+    torch.testing.assert_close(attended_in_training, attended)
+    assert not torch.allclose(fed_in_training, fed)

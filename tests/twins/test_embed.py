@@ -15,9 +15,10 @@ from bertie.cli import main, tables
 from bertie.data.tables import Example, InvalidRow, SkipReport
 from bertie.errors import DataError, UsageError
 from bertie.infer.embed import vectors, write_npy
+from bertie.models.sentence import read_sentence
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
-from bertie.tasks.embed import EmbedTask, of_folder
+from bertie.tasks.embed import EmbedTask
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.config import OptimConfig, TrainConfig
 from toys import CommandLine, toy_model
@@ -68,8 +69,9 @@ def test_sentence_transformers_finds_the_same_vectors(base: Path, tmp_path: Path
     ours = [answer.label for answer in bertie.predict(bertie.load(folder), TEXTS)]
     np.testing.assert_allclose(theirs.encode(TEXTS), ours, atol=1e-5)
     theirs.save(str(tmp_path / "again"))
-    assert of_folder(tmp_path / "again")[0] == EmbedTask(pooling=pooling, normalize=pooling == "max")
-    again = tables.embedder(tmp_path / "again", None, False, None, "fp32", "cpu")
+    told = read_sentence(tmp_path / "again", {})
+    assert (told.pooling, told.normalize) == ((pooling,), pooling == "max")
+    again = tables.embedder(tmp_path / "again", "fp32", "cpu")
     np.testing.assert_allclose([answer.label for answer in again.predict(TEXTS)], ours, atol=1e-6)
 
 
@@ -98,7 +100,7 @@ def test_contrastive_loss_is_its_formula():
 
 
 def test_vectors_are_written_with_bad_rows_in_their_places(base: Path):
-    predictor = tables.embedder(base, "mean", True, None, "fp32", "cpu")
+    predictor = tables.embedder(base, "fp32", "cpu", pooling="mean", normalize=True)
     rows = [Example((TEXTS[0],), None, 1), InvalidRow(2, "empty text"), Example((TEXTS[2],), None, 3)]
     array, skipped = io.BytesIO(), SkipReport()
     records = [(row.line, found) for row, found in vectors(predictor, rows, skipped)]
@@ -131,7 +133,7 @@ def test_pairs_are_refused_and_long_texts_counted(base: Path, tmp_path: Path, be
     for where in ((), ("-o", output)):
         code, out, err = bertie("embed", base, table, *where)
         assert (code, out) == (3, "")
-        assert "sentence1 + sentence2 would be read" in " ".join(err.split())
+        assert "Choose the column to embed" in " ".join(err.split())
     assert not output.exists()
     code, _, err = bertie("embed", base, table, "--text", "sentence1", "--format", "csv", "-o", output)
     assert code == 0, err
@@ -140,14 +142,28 @@ def test_pairs_are_refused_and_long_texts_counted(base: Path, tmp_path: Path, be
 
 
 def test_what_is_not_known_is_refused(base: Path, tmp_path: Path):
-    (tmp_path / "1_Pooling").mkdir()
-    (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Transformer"}, {"type": "x.Dense"}]))
-    with pytest.raises(DataError, match="Dense"):
-        of_folder(tmp_path)
-    (tmp_path / "modules.json").write_text(json.dumps([{"type": "x.Transformer"}, {"type": "x.Pooling"}]))
-    (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
-    with pytest.raises(DataError, match="lasttoken"):
-        of_folder(tmp_path)
+    modules, pooling = tmp_path / "modules.json", tmp_path / "1_Pooling" / "config.json"
+    pooling.parent.mkdir()
+
+    def refused(kinds: str, told: dict, match: str, settings: dict | None = None) -> None:
+        modules.write_text(json.dumps([{"type": f"x.{kind}", "path": "1_Pooling"} for kind in kinds.split()]))
+        pooling.write_text(json.dumps(told))
+        (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings or {}))
+        with pytest.raises(DataError, match=match):
+            read_sentence(tmp_path, {})
+
+    mean = {"pooling_mode": "mean"}
+    refused("Transformer LSTM", mean, "LSTM")
+    refused("Transformer Pooling Normalize Dense", mean, "in this order")
+    refused("Transformer Pooling", {"pooling_mode_attention": True}, "attention")
+    refused("Transformer Pooling", {}, "none")
+    refused("Transformer Pooling Dense", mean, "no model.safetensors")
+    refused("Transformer Pooling", mean, "similarity_fn_name", {"similarity_fn_name": "hamming"})
+    refused("Transformer Pooling", mean, "default_prompt_name", {"default_prompt_name": "query"})
+    refused("Transformer Pooling", mean, "truncate_dim", {"truncate_dim": 0})
+    refused("Transformer Pooling", {**mean, "include_prompt": False}, "include_prompt", {"prompts": {"query": "q: "}})
+    with pytest.raises(DataError, match="activation"):
+        read_sentence(tmp_path / "none", {"sbert_ce_default_activation_function": "torch.nn.Softplus"})
     with pytest.raises(DataError, match="pairs"):
         EmbedTask.from_examples([Example(("a",), 1.0)], (), {})
     with pytest.raises(UsageError, match="windows"):

@@ -11,6 +11,7 @@ seqeval = pytest.importorskip("seqeval.metrics")
 
 TYPES = ["PER", "creative-work"]
 TAGS = ["O", *(f"{prefix}-{type}" for prefix in "BIES" for type in TYPES)]
+NAMELESS = ["O", "B", "I"]
 BIO = ["O", *(f"{prefix}-{type}" for prefix in "BI" for type in TYPES)]
 
 
@@ -60,6 +61,39 @@ def test_strict_figures_are_those_of_klue(seed):
     assert scores.compute()["macro_f1"] == pytest.approx(theirs)
     characters = f1_score(row[0], row[1], labels=BIO[1:], average="macro", zero_division=1.0)
     assert scores.compute()["tag_macro_f1"] == pytest.approx(characters)
+
+
+@pytest.mark.parametrize("tags", [NAMELESS, [*NAMELESS, "E", "S"]])
+@pytest.mark.parametrize("seed", range(5))
+def test_tags_without_a_type_are_read_as_seqeval_reads_them(seed, tags):
+    """As sets of key phrases have them: B I I O is one phrase, not three."""
+    truth, given = sentences(seed, tags)
+    for true in truth:
+        assert [(e.type, e.start, e.end - 1) for e in entities(true)] == seqeval.sequence_labeling.get_entities(true)
+    scores = TagScores(tuple(tags))
+    scores.add(truth, given)
+    assert scores.compute()["f1"] == pytest.approx(seqeval.f1_score(truth, given))
+    assert entities(["B", "I", "I", "O"]) == [Entity("_", 0, 3)]
+    assert [inside(tag) for tag in ("B", "I", "S", "O")] == ["I", "I", "I", "O"]
+    assert rewrite(["B", "I", "O", "B"], "bioes") == ["B", "E", "O", "S"]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_strict_bioes_is_seqevals(seed):
+    """An entity that never ends is none: B-PER O."""
+    from seqeval.scheme import IOBES
+
+    truth, given = sentences(seed, TAGS)
+    scores = TagScores(tuple(TAGS), strict=True)
+    scores.add(truth, given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        theirs = [
+            seqeval.f1_score(truth, given, average=average, mode="strict", scheme=IOBES)
+            for average in ("micro", "macro")
+        ]
+    assert [scores.compute()[name] for name in ("f1", "macro_f1")] == pytest.approx(theirs)
+    assert entities(["B-PER", "O"], strict=True, closed=True) == []
 
 
 def test_parts_of_speech_are_entities_of_one_word():

@@ -142,7 +142,7 @@ def test_config_and_weights_of_two_models_are_told_apart(folder):
         {"hidden_act": {"a": 1}},
         {"auto_map": {"AutoModel": "evil.py--Model"}},
         {"model_type": "no-such"},
-        {"model_type": None},
+        {"model_type": None, "type_vocab_size": 1},
         {"position_embedding_type": "relative_key"},
         {"is_decoder": 1},
         {"add_cross_attention": True},

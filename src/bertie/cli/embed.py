@@ -37,8 +37,21 @@ def embed(
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
     format_: tables.Format = "",
-    pooling: Annotated[str | None, typer.Option("--pooling", help="mean, cls or max. Default: as in training.")] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", help="Name of a prompt that the model's folder has.")
+    ] = None,
+    prefix: Annotated[str | None, typer.Option("--prefix", help="Text before every text: 'query: '.")] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            "--pooling",
+            help="mean, cls, max, mean_sqrt_len, weighted_mean, last; several by commas. Left out: as trained.",
+        ),
+    ] = None,
+    truncate_dim: Annotated[
+        int | None, typer.Option("--truncate-dim", min=1, help="Keep so many of a vector's first numbers.")
+    ] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector of length one.")] = False,
     max_length: tables.MaxLength = None,
     precision: tables.Precision = "fp32",
     engine: tables.Engine = "auto",
@@ -58,6 +71,8 @@ def embed(
       bertie embed runs/sts/model reviews.csv --text review -o reviews.parquet
 
       echo "the tide came in" | bertie embed runs/sts/model
+
+      bertie embed multilingual-e5-small questions.txt --prefix "query: " -o questions.npy
     """
     from bertie.data.tables import Columns, InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
@@ -69,7 +84,19 @@ def embed(
     form = replace(tables.form(kind, only_answers, excel, output_encoding), columns=("vector",))
     if output:
         check_new_file(output, overwrite=overwrite)
-    predictor = tables.embedder(model, pooling, normalize, max_length, precision, device, engine)
+    ways = tables.names(pooling or "")
+    predictor = tables.embedder(
+        model,
+        precision,
+        device,
+        engine,
+        max_length=max_length,
+        prompt=prompt,
+        prefix=prefix,
+        pooling=ways[0] if len(ways) == 1 else ways or None,
+        normalize=normalize,
+        truncate_dim=truncate_dim,
+    )
 
     def check(found: Columns) -> None:
         if len(found.text) > 1:

@@ -12,6 +12,7 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite, app
 from bertie.cli.options import grouped
+from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.infer.records import Form
@@ -43,6 +44,13 @@ def predict(
     format_: tables.Format = "",
     max_length: tables.MaxLength = None,
     too_long: tables.TooLong = None,
+    candidates: Annotated[
+        str, typer.Option("--candidates", help="Labels to choose from, by commas, that the model was never trained on.")
+    ] = "",
+    hypothesis: Annotated[
+        str | None, typer.Option("--hypothesis", help="What a candidate claims: 'This text is about {}.'")
+    ] = None,
+    multi: Annotated[bool, typer.Option("--multi", help="Any number of the candidates may hold.")] = False,
     precision: tables.Precision = "fp32",
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
@@ -68,15 +76,26 @@ def predict(
       bertie predict runs/rte/model pairs.jsonl --text premise --text hypothesis
 
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
+
+      bertie predict models/xnli mails.csv --candidates refund,delivery,praise -o labels.csv
     """
     from bertie.data.tables import InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
+    from bertie.infer.candidates import choose_from
     from bertie.infer.predict import TooLongCount
     from bertie.infer.records import WRITERS
 
     kind = tables.kind_of_output(output, WRITERS)
     form = tables.form(kind, only_answers, excel, output_encoding)
-    predictor = tables.predictor(model, max_length, too_long, precision, device, engine)
+    if candidates or hypothesis or multi:
+        if too_long:
+            raise UsageError("With --candidates long texts are cut: leave --too-long out.")
+        runner, tokenizer = tables.opened(model, precision, device, engine)
+        predictor = choose_from(
+            runner, tables.names(candidates), tokenizer, hypothesis=hypothesis, multi=multi, max_length=max_length
+        )
+    else:
+        predictor = tables.predictor(model, max_length, too_long, precision, device, engine)
     parts = predictor.task.by_id() if kind == ".json" else {"": ""}
     files = {output.with_stem(output.stem + end): key for end, key in parts.items()} if output else {}
     for path in files:

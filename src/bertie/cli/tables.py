@@ -11,15 +11,15 @@ from bertie.errors import DataError, UsageError, nearest
 
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, SkipReport, TableFormat
+    from bertie.infer.engine import Engine as AnyEngine
     from bertie.infer.predict import Predictor, Row, TooLongCount
     from bertie.infer.records import Form
     from bertie.models.model import Model
+    from bertie.text.tokenizer import Tokenizer
 
 PRECISIONS = ("fp32", "bf16", "auto")
 
-TextFile = Annotated[
-    str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet or txt (one per line); - is stdin.")
-]
+TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one a line); - is stdin.")]
 TextColumns = Annotated[
     list[str] | None,
     typer.Option("--text", help="Column of the text; pass it twice for a pair. Default: recognized by name."),
@@ -122,7 +122,6 @@ def loaded(model: Path, precision: str, device: str, engine: str = "torch") -> "
 
     if engine not in ENGINES:
         raise UsageError(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
-
     if precision not in PRECISIONS:
         raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
     where = choose_device(device)
@@ -133,25 +132,31 @@ def loaded(model: Path, precision: str, device: str, engine: str = "torch") -> "
     return found
 
 
-def predictor(
-    model: Path, max_length: int | None, too_long: str | None, precision: str, device: str, engine: str = "auto"
-) -> "Predictor":
-    """Returns the model of a folder as a `Predictor`. An exported graph runs in ONNX Runtime."""
-    from bertie.infer.onnx_engine import graph_of, opened
-    from bertie.infer.predict import Predictor
+def opened(model: Path, precision: str, device: str, engine: str = "auto") -> "tuple[AnyEngine, Tokenizer | None]":
+    """Returns the engine of a model folder, and its tokenizer. An exported graph runs in ONNX Runtime."""
+    from bertie.infer import onnx_engine
     from bertie.infer.quick import without_torch
 
-    options: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
-    if graph := graph_of(model):
+    if graph := onnx_engine.graph_of(model):
         if precision == "bf16" or device not in ("auto", "cpu"):
             raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
-        return Predictor(*opened(graph), **options)
+        return onnx_engine.opened(graph)
     if quick := without_torch(model, precision, device, engine):
-        return Predictor(*quick, **options)
+        return quick
     from bertie.infer.choose import engine_of
 
     found = loaded(model, precision, device, engine)
-    return Predictor(engine_of(found, engine), found.tokenizer, **options)  # type: ignore[arg-type]
+    return engine_of(found, engine), found.tokenizer  # type: ignore[arg-type]
+
+
+def predictor(
+    model: Path, max_length: int | None, too_long: str | None, precision: str, device: str, engine: str = "auto"
+) -> "Predictor":
+    """Returns the model of a folder as a `Predictor`."""
+    from bertie.infer.predict import Predictor
+
+    options: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
+    return Predictor(*opened(model, precision, device, engine), **options)
 
 
 def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:
@@ -164,7 +169,7 @@ def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:
 def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
     """Prints which columns are read. Raises DataError for pairs and a model of single texts, or the reverse."""
     console.say(f"{where}: {found}", level=0 if where != "-" else 1)
-    if len(found.text) != predictor.texts:
+    if len(found.text) != predictor.texts and predictor.texts_known:
         wants = "pairs of texts" if predictor.texts == 2 else "single texts"
         raise DataError(
             f"{where}: the model was trained on {wants}, but the file has {' + '.join(found.text)}. Choose "
@@ -174,19 +179,17 @@ def check_texts(predictor: "Predictor", found: "Columns", where: str) -> None:
 
 def embedder(
     model: Path,
-    pooling: str | None,
-    normalize: bool,
-    max_length: int | None,
     precision: str,
     device: str,
     engine: str = "auto",
+    *,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    prefix: str | None = None,
+    **asked: Any,
 ) -> "Predictor":
     """Returns a `Predictor` of vectors. Pooling is that of training, or the mean of the tokens."""
-    from bertie.tasks.embed import EmbedTask, of_folder
+    from bertie.infer.embed import embedder
 
-    told, trained = of_folder(model.parent.parent if model.suffix == ".onnx" else model)
-    found = predictor(model, max_length or trained, "truncate", precision, device, engine)
-    own = found.task if found.answers and isinstance(found.task, EmbedTask) else told
-    asked = {**({"pooling": pooling} if pooling else {}), **({"normalize": True} if normalize else {})}
-    found.task = EmbedTask.make((), {**own.settings(), **asked})
-    return found
+    options: dict[str, Any] = {"max_length": max_length, "prompt": prompt, "prefix": prefix, **asked}
+    return embedder(*opened(model, precision, device, engine), **options)

@@ -7,6 +7,7 @@ folder, `save` writes one.
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bertie.errors import BertieError, DataError, UsageError, nearest
@@ -14,11 +15,14 @@ from bertie.families.albert import ALBERT
 from bertie.families.bert import BERT
 from bertie.families.bigbird import BIGBIRD
 from bertie.families.camembert import CAMEMBERT
+from bertie.families.deberta import DEBERTA
 from bertie.families.distilbert import DISTILBERT
 from bertie.families.electra import ELECTRA
 from bertie.families.gpt import GPT2, OPENAI_GPT
 from bertie.families.longformer import LONGFORMER
 from bertie.families.mobilebert import MOBILEBERT
+from bertie.families.modernbert import MODERNBERT
+from bertie.families.mpnet import MPNET
 from bertie.families.roberta import ROBERTA
 from bertie.families.t5 import T5
 from bertie.families.xlmr import XLMR
@@ -39,7 +43,7 @@ __all__ = ["PRESETS", "VARIANTS", "build", "changed", "config", "family", "load"
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
-    *(OPENAI_GPT, GPT2, T5),
+    *(OPENAI_GPT, GPT2, T5, MODERNBERT, MPNET, DEBERTA),
 )
 VARIANTS: Registry[Variant] = Registry(
     "model_type",
@@ -139,7 +143,12 @@ def build(
 
 
 def load(
-    folder: str | Path, *, heads: "Heads" = None, seed: int = 0, fresh_heads: bool = False
+    folder: str | Path,
+    *,
+    heads: "Heads" = None,
+    seed: int = 0,
+    fresh_heads: bool = False,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> "tuple[Model, LoadReport]":
     """The model in a folder, in evaluation mode, and a report of what was loaded, starts fresh, was not used.
 
@@ -149,4 +158,4 @@ def load(
     from bertie.models import folder as folders
 
     variant = _of_folder(Path(folder), read_public(Path(folder)))
-    return folders.load(variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads)
+    return folders.load(variant, Path(folder), heads=heads, seed=seed, fresh_heads=fresh_heads, overrides=overrides)

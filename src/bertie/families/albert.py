@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, old_names
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import HeadConfigs, PairConfig
 from bertie.models.kinds import Groups
@@ -65,13 +65,13 @@ TABLE = WeightTable(
         ("heads.mlm.dense.*", "predictions.dense.*"),
         ("heads.mlm.norm.*", "predictions.LayerNorm.*"),
         ("heads.mlm.bias", "predictions.bias"),
+        ("heads.mlm.weight", "predictions.decoder.weight"),
         ("heads.pair.classifier.*", "sop_classifier.classifier.*"),
         ("heads.sequence.classifier.*", "classifier.*"),
         *LABEL_ROWS,
     ),
     old=(
         *old_names("albert."),
-        (r"^predictions\.decoder\.weight$", "albert.embeddings.word_embeddings.weight"),  # a copy of what is tied
         (r"^predictions\.decoder\.bias$", "predictions.bias"),
     ),
     ignored=BUFFERS,
@@ -107,10 +107,11 @@ ALBERT = Variant(
     },
     keys={
         **KEYS,
+        **UNTIED,
         **same("embedding_size", "num_hidden_groups", "inner_group_num"),
         "classifier_dropout": "classifier_dropout_prob",
     },
-    fixed={key: FIXED[key] for key in ("position_embedding_type", "tie_word_embeddings")},
+    fixed={key: FIXED[key] for key in ("position_embedding_type",)},
     recipe={  # paper, 4.1
         "objectives": {"mlm": {"rate": 0.15, "masking": "ngram"}, "nsp": None, "sop": {}},
         "max_length": 512,

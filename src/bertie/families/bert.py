@@ -87,6 +87,8 @@ TABLE = WeightTable(
         ("heads.mlm.dense.*", "cls.predictions.transform.dense.*"),
         ("heads.mlm.norm.*", "cls.predictions.transform.LayerNorm.*"),
         ("heads.mlm.bias", "cls.predictions.bias"),
+        ("heads.mlm.weight", "cls.predictions.decoder.weight"),
+        ("heads.lm.weight", "cls.predictions.decoder.weight"),
         ("heads.lm.dense.*", "cls.predictions.transform.dense.*"),
         ("heads.lm.norm.*", "cls.predictions.transform.LayerNorm.*"),
         ("heads.lm.bias", "cls.predictions.bias"),
@@ -96,7 +98,6 @@ TABLE = WeightTable(
     ),
     old=(
         *old_names("bert."),
-        (r"^cls\.predictions\.decoder\.weight$", "bert.embeddings.word_embeddings.weight"),  # a copy of what is tied
         (r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),
     ),
     ignored=BUFFERS,
@@ -118,12 +119,8 @@ KEYS = same(
     "layer_norm_eps",
     "pad_token_id",
 )
-FIXED = {
-    "position_embedding_type": "absolute",
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "tie_word_embeddings": True,
-}
+UNTIED = {"mlm_tied": "tie_word_embeddings"}
+FIXED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
 
 BERT = Variant(
     model_type="bert",
@@ -144,7 +141,7 @@ BERT = Variant(
         "BertForTokenClassification": ("token",),
         "BertForQuestionAnswering": ("span",),
     },
-    keys={**KEYS, "causal": "is_decoder"},
+    keys={**KEYS, **UNTIED, "causal": "is_decoder"},
     unpooled=frozenset({"causal"}),  # the public pooler reads [CLS], which sees nothing but itself there
     fixed={key: value for key, value in FIXED.items() if key != "is_decoder"},
     recipe={  # paper, A.2: the first nine tenths of the steps at length 128, the rest at 512

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, size
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, size
 from bertie.families.bert import TABLE as BERT_TABLE
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
 from bertie.models.kinds import BlockSparse
@@ -63,6 +63,7 @@ BIGBIRD = Variant(
     },
     keys={
         **KEYS,
+        **UNTIED,
         **same("block_size", "num_random_blocks", "rescale_embeddings", "sep_token_id"),
         "attention": "attention_type",
         "attention_bias": "use_bias",

@@ -3,8 +3,9 @@
 from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, LABEL_ROWS, old_names
+from bertie.families.bert import BUFFERS, LABEL_ROWS, UNTIED, old_names
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig, SpanConfig
+from bertie.models.kinds import Residual
 from bertie.models.names import WeightTable
 from bertie.models.variant import Variant, same
 
@@ -13,6 +14,7 @@ BASE = replace(
     num_hidden_layers=6,
     type_vocab_size=0,
     pooler=False,
+    layer=Residual(attended_dropout="none"),
     heads=HeadConfigs(
         sequence=SequenceConfig(sequence_act="relu", sequence_input_dropout=False, sequence_dropout=0.2),
         choice=ChoiceConfig(choice_act="relu"),
@@ -39,6 +41,7 @@ TABLE = WeightTable(
         ("heads.mlm.dense.*", "vocab_transform.*"),
         ("heads.mlm.norm.*", "vocab_layer_norm.*"),
         ("heads.mlm.bias", "vocab_projector.bias"),
+        ("heads.mlm.weight", "vocab_projector.weight"),
         ("heads.sequence.dense.*", "pre_classifier.*"),
         ("heads.sequence.classifier.*", "classifier.*"),
         ("heads.choice.dense.*", "pre_classifier.*"),
@@ -47,7 +50,6 @@ TABLE = WeightTable(
     old=(
         *old_names("distilbert."),
         (r"^transformer\.", "distilbert.transformer."),
-        (r"^vocab_projector\.weight$", "distilbert.embeddings.word_embeddings.weight"),  # a copy of what is tied
     ),
     ignored=BUFFERS,
 )
@@ -83,8 +85,9 @@ DISTILBERT = Variant(
         "attention_probs_dropout_prob": "attention_dropout",
         "sequence_dropout": "seq_classif_dropout",
         "span_dropout": "qa_dropout",
+        **UNTIED,
     },
-    fixed={"tie_word_embeddings": True},
+    fixed={},
     # paper, section 3, gives large batches by accumulation (up to 4,000) and dynamic masks, no NSP; the numbers are the
     # release's: examples/research_projects/distillation, README.md, train.py, distiller.py. The teacher, and its layers
     # to start from (0, 2, 4, 7, 9, 11 in the release), are left for whoever has one to name.

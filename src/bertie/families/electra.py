@@ -7,7 +7,7 @@ The discriminator is the resulting model. Both are of this family, with differen
 
 from dataclasses import replace
 
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.names import WeightTable
@@ -46,6 +46,7 @@ TABLE = WeightTable(
         ("heads.mlm.dense.*", "generator_predictions.dense.*"),
         ("heads.mlm.norm.*", "generator_predictions.LayerNorm.*"),
         ("heads.mlm.bias", "generator_lm_head.bias"),
+        ("heads.mlm.weight", "generator_lm_head.weight"),
         ("heads.rtd.dense.*", "discriminator_predictions.dense.*"),
         ("heads.rtd.classifier.*", "discriminator_predictions.dense_prediction.*"),
         ("heads.sequence.dense.*", "classifier.dense.*"),
@@ -56,7 +57,6 @@ TABLE = WeightTable(
     old=(
         *old_names("electra."),
         (r"^embeddings_project\.", "electra.embeddings_project."),
-        (r"^generator_lm_head\.weight$", "electra.embeddings.word_embeddings.weight"),  # a copy of what is tied
     ),
     ignored=BUFFERS,
 )
@@ -85,7 +85,7 @@ ELECTRA = Variant(
         "ElectraForTokenClassification": ("token",),
         "ElectraForQuestionAnswering": ("span",),
     },
-    keys={**KEYS, **same("embedding_size"), "choice_dropout": "summary_last_dropout"},
+    keys={**KEYS, **UNTIED, **same("embedding_size"), "choice_dropout": "summary_last_dropout"},
     fixed={**FIXED, "summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"},
     recipe={  # paper, table 6 (small)
         "objectives": {"mlm": None, "nsp": None, "rtd": {}},

@@ -61,6 +61,7 @@ LAYER_ROWS: tuple[Row, ...] = (
     ("encoder.layers.{}.up.*", f"{LAYER}.mlp.c_fc.*"),
     ("encoder.layers.{}.down.*", f"{LAYER}.mlp.c_proj.*"),
     ("encoder.layers.{}.output_norm.*", f"{LAYER}.ln_2.*"),
+    ("heads.lm.weight", "lm_head.weight"),
     ("heads.sequence.classifier.*", "score.*"),
     ("heads.token.classifier.*", "classifier.*"),
     ("heads.span.classifier.*", "qa_outputs.*"),
@@ -75,10 +76,7 @@ TABLE = WeightTable(
         ("encoder.final_norm.*", "transformer.ln_f.*"),
         *LAYER_ROWS,
     ),
-    old=(
-        (r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),
-        (r"^lm_head\.weight$", "transformer.wte.weight"),  # a copy of what is tied
-    ),
+    old=((r"^(wte|wpe|h|ln_f)\.", r"transformer.\1."),),
     ignored=MASKS,
     transposed=CONV1D,
 )
@@ -93,6 +91,7 @@ KEYS = {
     "hidden_dropout_prob": "resid_pdrop",
     "embedding_dropout": "embd_pdrop",
     "attention_probs_dropout_prob": "attn_pdrop",
+    "lm_tied": "tie_word_embeddings",
 }
 
 GPT2 = Variant(
@@ -122,7 +121,6 @@ GPT2 = Variant(
         "scale_attn_weights": True,
         "scale_attn_by_inverse_layer_idx": False,
         "add_cross_attention": False,
-        "tie_word_embeddings": True,
     },
     recipe={  # the paper gives the batch (512) and the length; GPT-1's (section 4.1) are taken for the rest
         "objectives": {"mlm": None, "nsp": None, "ltr": {}},
@@ -150,10 +148,7 @@ OPENAI_GPT = replace(
             ("encoder.embeddings.position.*", "transformer.positions_embed.*"),
             *LAYER_ROWS,
         ),
-        old=(
-            (r"^(tokens_embed|positions_embed|h)\.", r"transformer.\1."),
-            (r"^lm_head\.weight$", "transformer.tokens_embed.weight"),
-        ),
+        old=((r"^(tokens_embed|positions_embed|h)\.", r"transformer.\1."),),
         ignored=(*MASKS, r"position_ids$"),
         transposed=CONV1D,
     ),
@@ -164,7 +159,7 @@ OPENAI_GPT = replace(
     },
     keys={**KEYS, "hidden_act": "afn"},
     values={"hidden_act": (("gelu_tanh", "gelu"), ("relu", "relu"), ("silu", "swish"), ("silu", "silu"))},
-    fixed={"tie_word_embeddings": True},
+    fixed={},
     recipe={  # paper, section 4.1
         "objectives": {"mlm": None, "nsp": None, "ltr": {}},
         "max_length": 512,

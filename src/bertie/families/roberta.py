@@ -6,7 +6,7 @@ XLM-R (xlmr.py) and CamemBERT (camembert.py) are this model in other languages.
 from dataclasses import replace
 
 from bertie.families.bert import BASE as BERT_BASE
-from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, encoder_rows, old_names, size
+from bertie.families.bert import BUFFERS, FIXED, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, size
 from bertie.models.head_config import ChoiceConfig, HeadConfigs, MaskedLMConfig, SequenceConfig
 from bertie.models.kinds import Learned
 from bertie.models.names import WeightTable
@@ -35,13 +35,13 @@ TABLE = WeightTable(
         ("heads.mlm.dense.*", "lm_head.dense.*"),
         ("heads.mlm.norm.*", "lm_head.layer_norm.*"),
         ("heads.mlm.bias", "lm_head.bias"),
+        ("heads.mlm.weight", "lm_head.decoder.weight"),
         ("heads.sequence.dense.*", "classifier.dense.*"),
         ("heads.sequence.classifier.*", "classifier.out_proj.*"),
         *LABEL_ROWS,
     ),
     old=(
         *old_names("roberta."),
-        (r"^lm_head\.decoder\.weight$", "roberta.embeddings.word_embeddings.weight"),  # a copy of what is tied
         (r"^lm_head\.decoder\.bias$", "lm_head.bias"),
     ),
     ignored=BUFFERS,
@@ -73,7 +73,7 @@ ROBERTA = Variant(
     },
     table=TABLE,
     architectures=architectures("Roberta"),
-    keys=KEYS,
+    keys={**KEYS, **UNTIED},
     fixed=FIXED,
     recipe={  # paper, table 9 (base); 512 tokens of running text
         "objectives": {"mlm": {"rate": 0.15}, "nsp": None},

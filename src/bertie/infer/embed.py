@@ -4,16 +4,65 @@ N texts · H hidden size
 """
 
 import io
-from collections.abc import Iterable, Iterator
-from typing import IO
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.tables import InvalidRow, SkipReport
+from bertie.errors import UsageError, nearest
 from bertie.infer.predict import Predictor, Row, TooLongCount
+from bertie.models.sentence import MODES
+from bertie.tasks.embed import EmbedTask
+
+if TYPE_CHECKING:
+    from bertie.infer.engine import Engine
+    from bertie.models.model import Model
+    from bertie.text.tokenizer import Tokenizer
 
 Vector = NDArray[np.float32]
+
+
+def embedder(
+    model: "Model | Engine",
+    tokenizer: "Tokenizer | None" = None,
+    *,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    prefix: str | None = None,
+    pooling: str | Sequence[str] | None = None,
+    normalize: bool = False,
+    truncate_dim: int | None = None,
+) -> Predictor:
+    """What makes vectors: as Bertie or `sentence-transformers` trained them, else the mean of the tokens.
+
+    prompt: the name of one that the folder has; prefix: a text that stands before every text. normalize: vectors are
+    made of length one. Raises UsageError for a prompt or a way of pooling that there is not.
+    """
+    found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
+    own = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask()
+    prompts = found.engine.facts.sentence.prompts
+    if prompt is not None and prefix is not None:
+        raise UsageError("A prompt is named, or its text is given: choose one of prompt and prefix.")
+    if prompt is not None and prompt not in prompts:
+        known = nearest(prompt, prompts) if prompts else "It has none; give the text itself as prefix."
+        raise UsageError(f"The model has no prompt {prompt!r}. {known}")
+    for way in (pooling,) if isinstance(pooling, str) else pooling or ():
+        if way not in MODES:
+            raise UsageError(f"Unknown pooling {way!r}. {nearest(way, MODES)}")
+    if pooling is not None and own.dense:
+        raise UsageError("This model's matrices follow its own pooling: leave pooling out.")
+    asked: dict[str, Any] = {
+        "prompt": prefix if prompt is None else prompts[prompt],
+        "pooling": pooling,
+        "unit_length": normalize or None,
+        "truncate_dim": truncate_dim,
+    }
+    told = {name: value for name, value in asked.items() if value is not None}
+    found.task = replace(EmbedTask.make((), {**own.settings(), **told}), dense=own.dense)
+    return found
 
 
 def vectors(
@@ -38,8 +87,9 @@ def vectors(
 def write_npy(
     predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TooLongCount | None = None
 ) -> None:
-    """Writes one float32 array (N, H). The number of rows is written into its header at the end."""
-    size, count = predictor.engine.facts.hidden_size, 0
+    """One float32 array (N, H); how many rows it has is written into its header at the end."""
+    assert isinstance(predictor.task, EmbedTask)
+    size, count = predictor.task.width(predictor.engine.facts.hidden_size), 0
     out.write(_header(0, size))
     for _, found in vectors(predictor, rows, skipped, long):
         out.write((np.full(size, np.nan, np.float32) if isinstance(found, InvalidRow) else found).tobytes())

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
+from bertie.files import read_json
 from bertie.infer.engine import Array, Facts
 from bertie.models.facts import POOLED
+from bertie.models.sentence import SentenceModules, read_sentence
 
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
@@ -44,8 +46,10 @@ class Signature:
     summary_last: bool = False
 
     def as_json(self) -> str:
-        """Returns the JSON text for the metadata."""
-        return json.dumps(asdict(self))
+        """The text of the graph's metadata."""
+        told = asdict(replace(self, facts=replace(self.facts, sentence=SentenceModules())))
+        told["facts"].pop("sentence")  # stands in files of its own
+        return json.dumps(told)
 
     @classmethod
     def parsed(cls, text: str, where: str) -> "Signature":
@@ -149,7 +153,11 @@ def opened(graph: Path) -> "tuple[OnnxEngine, Tokenizer]":
     """Opens a graph and the tokenizer of its folder."""
     from bertie.text.tokenizer import Tokenizer
 
-    return OnnxEngine(graph), Tokenizer.load(graph.resolve().parent.parent)
+    engine, folder = OnnxEngine(graph), graph.resolve().parent.parent
+    public = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    facts = replace(engine.facts, sentence=read_sentence(folder, public))
+    engine.signature = replace(engine.signature, facts=facts)
+    return engine, Tokenizer.load(folder)
 
 
 def _mask(ids: Ids) -> NDArray[np.bool_]:
@@ -167,10 +175,13 @@ def _rectangle(tokens: NDArray[Any], mask_BS: NDArray[np.bool_], fill: int) -> N
 def _pooled(hidden_BSH: Array, mask_BS: NDArray[np.bool_], pooling: str, *, last: bool) -> Array:
     """Pools as in models/pooling.py. -> (B, H)"""
     found: Array
-    if pooling == "cls":
-        found = hidden_BSH[np.arange(len(mask_BS)), mask_BS.sum(1) - 1] if last else hidden_BSH[:, 0]
+    if pooling in ("cls", "last"):
+        ends = pooling == "last" or last
+        found = hidden_BSH[np.arange(len(mask_BS)), mask_BS.sum(1) - 1] if ends else hidden_BSH[:, 0]
     elif pooling == "max":
         found = np.where(mask_BS[..., None], hidden_BSH, -np.inf).max(1)
     else:
-        found = (hidden_BSH * mask_BS[..., None]).sum(1) / mask_BS.sum(1)[:, None]
+        weight_BS = mask_BS.cumsum(1) * mask_BS if pooling == "weighted_mean" else mask_BS
+        whole_B = np.sqrt(weight_BS.sum(1)) if pooling == "mean_sqrt_len" else weight_BS.sum(1)
+        found = (hidden_BSH * weight_BS[..., None]).sum(1) / whole_B[:, None]
     return found.astype(np.float32)

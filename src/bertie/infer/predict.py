@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
+import numpy as np
+
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
@@ -90,10 +92,13 @@ class Predictor:
             raise UsageError(
                 f"max_length is {max_length:,}; it must be 4 to {positions:,}, the number of positions of the model."
             )
-        self.max_length = max_length or min(positions, trained["max_length"])
+        self.max_length = max_length or min(positions, facts.sentence.max_length or trained["max_length"])
         usual = self._task.too_long if self._task else "truncate"
         self.too_long: TooLong = too_long or trained["too_long"] or usual
-        self.texts: int = trained["texts"]
+        ours = tokenizer.settings.get("bertie")
+        scores_pairs = facts.sentence.activation is not None
+        self.texts: int = 2 if scores_pairs else trained["texts"]
+        self.texts_known = scores_pairs or (isinstance(ours, dict) and "texts" in ours)
         if self.too_long not in get_args(TooLong):
             raise UsageError(
                 f"Unknown value {self.too_long!r} of too_long. {nearest(self.too_long, get_args(TooLong))}"
@@ -175,8 +180,9 @@ class Predictor:
             yield chunk, answers, encoded
 
     def logits(self, encoded: Encoded) -> Array:
-        """Returns the logits of all sequences in their order: (W, L), or (T, L) for a task with token labels."""
-        return run(self.engine, encoded.packed(), (self.task.output,))[self.task.output]
+        """What the task decodes, for all sequences in their order. -> (W, L), or (T, L) for a task of tokens"""
+        arrays = run(self.engine, encoded.packed(), self.task.outputs)
+        return np.concatenate([arrays[name] for name in self.task.outputs], -1)
 
     def evaluate(
         self,
@@ -236,42 +242,6 @@ class Predictor:
 
 
 # What people call ----------------------------------------------------------------------------------------------------
-
-
-def predict(model: "Model | Engine", texts: Sequence[Text], **options: Any) -> list[Prediction]:
-    """Predicts labels for texts.
-
-    Args:
-        model: A fine-tuned model (`bertie.load`), or an engine.
-        texts: Texts, or tuples of texts for tasks on pairs.
-        **options: Options of `Predictor`.
-
-    Returns:
-        One `Prediction` per text.
-
-    Raises:
-        DataError: A text is empty.
-        UsageError: The model has no task head.
-    """
-    return Predictor(model, **options).predict(texts)
-
-
-def fill_mask(model: "Model | Engine", text: str, *, top: int = 5, **options: Any) -> list[list[MaskPrediction]]:
-    """Predicts masked tokens.
-
-    Args:
-        model: A model with a masked-LM head, or an engine.
-        text: A text with one or more mask tokens.
-        top: Number of predictions per mask.
-        **options: Options of `Predictor`.
-
-    Returns:
-        For each mask, the most probable tokens, best first.
-
-    Raises:
-        DataError: The text has no mask.
-    """
-    return Predictor(model, **options).fill_mask(text, top=top)
 
 
 def score(model: "Model | Engine", path: Path | str, format: TableFormat = LABELLED, **options: Any) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """Metrics of tags and their entities, in BIO, IOB1 and BIOES: F1 over entities, accuracy of tags.
 
-An entity is a type with the words start to end. Entities are read as in conlleval, the script of CoNLL-2000 and 2003,
-which seqeval follows: an I or E that cannot continue the previous tag starts an entity. `strict` counts only entities
-that start as the scheme requires (KLUE-NER). A tag without a prefix, such as a part of speech, is an entity of one
-word.
+An entity is a type with the words start to end. Reading is conlleval's, the script of CoNLL-2000 and 2003, which
+seqeval follows: an I or E that cannot go on from the tag before it starts an entity. `strict` counts those alone that
+open as the scheme demands (KLUE-NER) and, in BIOES, end so. A tag without a prefix, such as a part of speech, is an
+entity of one word. Prefixes alone (B, I, O) mark entities of one type without a name, as key phrases.
 
 N sentences · K counts
 """
@@ -11,7 +11,7 @@ N sentences · K counts
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 OUTSIDE = "O"
 Scheme = Literal["as_given", "bio", "bioes", "iob1"]
 Tags = Sequence[str]
+PREFIXES = ("B", "I", "E", "S")
+NAMELESS = "_"  # the type of a prefix alone, as seqeval calls it
 
 
 class Entity(NamedTuple):
@@ -37,14 +39,24 @@ class Entity(NamedTuple):
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """Returns the prefix and the type of a tag: B-PER -> B, PER; O -> O, ""; NOUN -> S, NOUN."""
+    """The prefix and the type of a tag: B-PER -> B, PER; B -> B, _; O -> O, ""; NOUN -> S, NOUN."""
     if tag == OUTSIDE:
         return OUTSIDE, ""
-    return (tag[0], tag[2:]) if tag[1:2] == "-" and tag[0] in "BIES" else ("S", tag)
+    if tag in PREFIXES:
+        return tag, NAMELESS
+    return (tag[0], tag[2:]) if tag[1:2] == "-" and tag[0] in PREFIXES else ("S", tag)
 
 
-def entities(tags: Tags, *, strict: bool = False) -> list[Entity]:
-    """Returns the entities of one sentence in order. strict: only those whose first tag is B or S."""
+def tag_of(prefix: str, type: str) -> str:
+    """The inverse of `split_tag`: B, PER -> B-PER; B, _ -> B."""
+    return prefix if type == NAMELESS else f"{prefix}-{type}"
+
+
+def entities(tags: Tags, *, strict: bool = False, closed: bool = False) -> list[Entity]:
+    """The entities of one sentence, in order, as seqeval has them.
+
+    strict: only those whose first tag is B or S, as in its strict mode of IOB2; closed: and the last E or S, of IOBES.
+    """
     found: list[Entity] = []
     before, of, start, opened = OUTSIDE, "", 0, False
     for i, tag in enumerate([*tags, OUTSIDE]):
@@ -52,7 +64,7 @@ def entities(tags: Tags, *, strict: bool = False) -> list[Entity]:
         if prefix in "IE" and before in "BI" and type == of:
             before = prefix
             continue
-        if before != OUTSIDE and (opened or not strict):
+        if before != OUTSIDE and (opened or not strict) and (before in "ES" or not closed):
             found.append(Entity(of, start, i))
         before, of, start, opened = prefix, type, i, prefix in "BS"
     return found
@@ -67,16 +79,17 @@ def rewrite(tags: Tags, scheme: Scheme) -> list[str]:
         type, start, end = entity
         touches = (last.type, last.end) == (type, start)
         first = "B" if scheme != "iob1" or touches else "I"
-        written[start:end] = [f"{first}-{type}", *[f"I-{type}"] * (end - start - 1)]
+        written[start:end] = [tag_of(first, type), *[tag_of("I", type)] * (end - start - 1)]
         if scheme == "bioes":
-            written[end - 1] = f"{'S' if end - start == 1 else 'E'}-{type}"
+            written[end - 1] = tag_of("S" if end - start == 1 else "E", type)
         last = entity
     return written
 
 
 def inside(tag: str) -> str:
-    """Returns the tag that continues an entity: B-PER -> I-PER; O and tags without a prefix do not change."""
-    return f"I-{tag[2:]}" if tag[:2] in ("B-", "S-") else tag
+    """What a further part of the same word or entity has: B-PER -> I-PER; O and tags without a prefix stay."""
+    prefix, type = split_tag(tag)
+    return tag_of("I", type) if prefix in "BS" and tag_of(prefix, type) == tag else tag
 
 
 @dataclass
@@ -105,7 +118,8 @@ class TagScores:
         for true, given in zip(truth, predicted, strict=True):
             true = rewrite(true, self.scheme)
             counts: dict[tuple[str, str], list[int]] = {}
-            true_entities, given_entities = entities(true, strict=self.strict), entities(given, strict=self.strict)
+            read = partial(entities, strict=self.strict, closed=self.strict and self._bioes)
+            true_entities, given_entities = read(true), read(given)
             right = set(true_entities) & set(given_entities)
             for column, found in enumerate((right, given_entities, true_entities)):
                 for entity in found:
@@ -161,6 +175,11 @@ class TagScores:
         """Returns per sentence and key: correct, predicted, true. (N, 3 K)"""
         keys = self._keys()
         return triples(self.sentences, keys), partial(self._metrics_of, keys=keys)
+
+    @cached_property
+    def _bioes(self) -> bool:
+        """Whether the labels end their entities: whether one begins with E, or with an S that stands for itself."""
+        return any(label[:1] in ("E", "S") and label[1:2] in ("", "-") for label in self.labels)
 
     def _keys(self) -> list[tuple[str, str]]:
         return sorted({key for counts in self.sentences for key in counts})

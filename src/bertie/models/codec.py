@@ -7,7 +7,7 @@ Unknown keys of config.json are kept and written back.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,12 +25,11 @@ BY_WEIGHTS = frozenset({"pooler"})
 """Fields that are determined by the weights, not by the file."""
 Names = tuple[tuple[Any, Any], ...]
 ACTIVATIONS: Names = (
-    ("gelu", "gelu"),
-    ("gelu_tanh", "gelu_new"),
-    ("gelu_tanh", "gelu_pytorch_tanh"),
-    ("relu", "relu"),
-    ("silu", "silu"),
-    ("silu", "swish"),
+    *(("gelu", name) for name in ("gelu", "gelu_python")),
+    *(("gelu_tanh", f"gelu_{name}") for name in ("new", "pytorch_tanh", "python_tanh", "fast", "accurate")),
+    *(("silu", name) for name in ("silu", "swish")),
+    *((name, name) for name in ("relu", "quick_gelu", "gelu_10", "relu2", "relu6", "leaky_relu", "mish", "laplace")),
+    *((name, name) for name in ("tanh", "sigmoid", "linear")),
 )
 VALUES: Mapping[str, Names] = {"hidden_act": ACTIVATIONS}
 
@@ -62,12 +61,17 @@ class Codec:
     keys: Mapping[str, str]  # field -> key of config.json; several fields may share one
     implied: Mapping[str, tuple[int, str]] = field(default_factory=dict)  # field left out -> a multiple of another
     values: Mapping[str, Names] = field(default_factory=lambda: VALUES)
-    """Field -> its values as (ours, public). Of several public names, the first one is written."""
+    """Field -> its values as (ours, public); of several public names the first is written."""
+    flattened: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda public: public
+    """config.json with what it nests under keys of its own; raises DataError for what no field says."""
     fixed: Mapping[str, Any]  # keys of config.json that must have this value, where present, and are written with it
 
     def config(self, public: Mapping[str, Any], where: str) -> EncoderConfig:
-        """Converts config.json to an EncoderConfig. Raises DataError with the key that has a wrong type, size or
-        value."""
+        """config.json -> EncoderConfig. Raises DataError naming the key that is of the wrong type, size or kind."""
+        try:
+            public = self.flattened(public)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
         for key, value in self.fixed.items():
             if public.get(key, value) not in (value, None):
                 raise DataError(
@@ -113,6 +117,7 @@ class Codec:
         meant, flat = self.config(public_keys, CONFIG).flat(), config.flat()
         differing = {key for ours, key in self.keys.items() if meant.get(ours) != flat.get(ours)}
         changed = {key: value for key, value in written.items() if key in differing}
+        original = self.flattened(original) if changed else original
         for key in ("dtype", "torch_dtype"):
             if original.get(key) not in (None, "float32"):
                 changed[key] = "float32"  # what is saved, whatever was read
@@ -125,7 +130,7 @@ class Codec:
         if config.pooler:
             flat |= {name: self.base.get(name) for name in self.unpooled}
         written = {key: flat[ours] for ours, key in self.keys.items() if ours in flat}
-        for name in self.values.keys() & self.keys.keys():
+        for name in self.values.keys() & self.keys.keys() & flat.keys():
             names = [public for ours, public in self.values[name] if ours == flat[name]]
             written[self.keys[name]] = names[0] if names else None
         return written

@@ -17,12 +17,17 @@ from bertie.models.kinds import (
     MOST,
     MOST_LAYERS,
     Activation,
+    Alternating,
     Attention,
+    Disentangled,
     Full,
     LayerKind,
     Learned,
+    LearnedRelative,
     Positions,
+    Relative,
     Residual,
+    Rotary,
     Sharing,
     Unshared,
     within,
@@ -62,7 +67,8 @@ class EncoderConfig:
     layer: Annotated[LayerKind, Field(discriminator="kind")] = Residual()
     sharing: Annotated[Sharing, Field(discriminator="kind")] = Unshared()
     causal: bool = False  # left-to-right attention (the paper's LTR ablation, GPT)
-    norm_type: Literal["layer", "rms", "affine"] = "layer"  # affine: a scale and a shift of each feature (MobileBERT)
+    norm_type: Literal["layer", "rms", "affine", "unbiased"] = "layer"
+    """affine: a scale and a shift of each feature (MobileBERT); unbiased: layer norm without a shift."""
     pooler: bool = True
     pooler_dense: bool = True  # False: the first token's vector as it is (MobileBERT)
     # embeddings
@@ -98,13 +104,17 @@ class EncoderConfig:
             within(name, getattr(self, name), 0.0, 10.0)
         for kind in (self.layer, self.positions, self.attention, self.sharing):
             kind.check(self)
-        if self.num_decoder_layers is not None and (self.layer.norm, self.attention, self.embedding_size) != (
-            "pre",
-            Full(),
-            None,
-        ):
+        plain = (self.layer.norm, self.attention, self.embedding_size) == ("pre", Full(), None)
+        plain = plain and not isinstance(self.positions, Disentangled | Rotary)
+        if self.num_decoder_layers is not None and not plain:
             raise DataError(
-                "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as in T5."
+                "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as T5 has, "
+                "and no positions=disentangled or rotary."
+            )
+        if self.heads.label.label_pooling == "attention" and self.hidden_size % self.num_attention_heads:
+            raise DataError(
+                f"label_pooling=attention needs a hidden_size that num_attention_heads divides: {self.hidden_size} and "
+                f"{self.num_attention_heads}."
             )
         for one in fields(self):
             if one.name in self.unread and getattr(self, one.name) != one.default:
@@ -139,18 +149,18 @@ class EncoderConfig:
 
     @property
     def attends_to_all(self) -> bool:
-        """Whether every token attends to all tokens of its sequence, by `SelfAttention`."""
-        plain = isinstance(self.attention, Full) and isinstance(self.layer, Residual)
-        return plain and not (self.causal or self.positions.kind == "relative")
+        """Whether in some layers every token sees all of its sequence, near or far alike, by `SelfAttention`."""
+        plain = isinstance(self.attention, Full | Alternating) and isinstance(self.layer, Residual)
+        return plain and not (self.causal or isinstance(self.positions, Relative | LearnedRelative | Disentangled))
 
     @property
     def position_offset(self) -> int:
-        """The position id of a sequence's first token."""
-        after_pad = isinstance(self.positions, Learned) and self.positions.positions_after_pad
+        """The position of a sequence's first token."""
+        after_pad = isinstance(self.positions, Learned | LearnedRelative) and self.positions.positions_after_pad
         return self.pad_token_id + 1 if after_pad else 0
 
     @property
     def max_length(self) -> int:
-        """The maximum number of tokens of a sequence."""
-        learned = isinstance(self.positions, Learned)
-        return self.max_position_embeddings - self.position_offset if learned else MOST
+        """The most tokens a sequence can have."""
+        bounded = isinstance(self.positions, Learned | LearnedRelative | Rotary)
+        return self.max_position_embeddings - self.position_offset if bounded else MOST

@@ -24,6 +24,7 @@ from bertie.errors import DataError, UsageError, nearest
 from bertie.files import LOCK, atomic_write, is_leftover, read_json, write_json
 from bertie.folders import made_once
 from bertie.models.folder import MODEL_FOLDER
+from bertie.models.sentence import module_folders
 from bertie.models.variant import CONFIG, Variant, read_public
 from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights
 
@@ -94,7 +95,7 @@ def _written(
             where = {names[name]: file for file, shard in zip(files, shards, strict=True) for name in shard}
             index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": dict(sorted(where.items()))}
             write_json(made / INDEX, index)
-    copied = _copy_rest(source, made)
+    copied = (*_copy_rest(source, made), *_copy_modules(source, made, unsafe))
     write_json(made / CONFIG, _with_precision(public, precision))  # last: a folder without it is not a model
     return Converted(len(sizes), sum(sizes.values()), len(files), precision, copied)
 
@@ -150,6 +151,16 @@ def _copy_rest(source: Path, out: Path) -> tuple[str, ...]:
         shutil.copyfile(path, out / name)
         copied.append(str(name))
     return tuple(copied)
+
+
+def _copy_modules(source: Path, out: Path, unsafe: bool) -> Iterator[str]:
+    """Copies the weights of modules of `sentence-transformers` and yields their names."""
+    for path in (path.name for path in module_folders(source) if path != source):
+        if (source / path / WEIGHTS).is_file():
+            shutil.copyfile(source / path / WEIGHTS, out / path / WEIGHTS)
+            yield f"{path}/{WEIGHTS}"
+        elif unsafe and (source / path / PICKLE).is_file():
+            _unpickle(source / path / PICKLE, out / path / WEIGHTS)
 
 
 @contextmanager

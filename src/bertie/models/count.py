@@ -8,9 +8,19 @@ L layers · h hidden size · s tokens per sequence · p fraction of predicted po
 from functools import singledispatch
 
 from bertie.models.config import EncoderConfig
-from bertie.models.kinds import GATED, Bottleneck, Groups, Learned, Relative, Residual, Window
+from bertie.models.kinds import (
+    GATED,
+    Bottleneck,
+    Disentangled,
+    Groups,
+    Learned,
+    LearnedRelative,
+    Relative,
+    Residual,
+    Window,
+)
 
-NORM = {"layer": 2, "rms": 1, "affine": 2}  # parameters a feature
+NORM = {"layer": 2, "rms": 1, "affine": 2, "unbiased": 1}  # parameters a feature
 
 
 @singledispatch
@@ -30,7 +40,7 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
         "segment embeddings": config.type_vocab_size * summed,
         "embedding norm": NORM[config.norm_type] * summed * config.embedding_norm,
         **({"embedding projection": _linear(read, h)} if projected else {}),
-        "layers": layers * _layer(config),
+        "layers": layers * _layer(config) + _first(config),
         **({"final norm": NORM[config.norm_type] * h} if config.layer.norm == "pre" else {}),
         **({"pooler": _linear(h, h)} if config.pooler and config.pooler_dense else {}),
     }
@@ -61,12 +71,25 @@ def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
 
 
 def _positions(config: EncoderConfig, width: int) -> dict[str, int]:
-    """Returns learned positions by part. Those added to embeddings have the size `width`."""
-    if isinstance(config.positions, Relative):
-        return {"relative positions": config.positions.relative_attention_num_buckets * config.num_attention_heads}
-    if isinstance(config.positions, Learned) and width:
-        return {"position embeddings": config.max_position_embeddings * width}
-    return {}
+    """Positions that are learned, by part; those added to embeddings are `width` wide."""
+    positions, found = config.positions, {}
+    if isinstance(positions, Relative | LearnedRelative):
+        found["relative positions"] = positions.relative_attention_num_buckets * config.num_attention_heads
+    if isinstance(positions, Disentangled):
+        rows = 2 * (positions.position_buckets or positions.max_relative_positions)
+        found["relative positions"] = (rows + 2 * positions.relative_norm) * config.hidden_size
+    if isinstance(positions, Learned | LearnedRelative) and width:
+        found["position embeddings"] = config.max_position_embeddings * width
+    return found
+
+
+def _first(config: EncoderConfig) -> int:
+    """What the first layer has more than the others: a convolution, or no norm before its attention."""
+    layer, h = config.layer, config.hidden_size
+    if not (isinstance(layer, Residual) and config.num_hidden_layers):
+        return 0
+    conv = layer.conv_kernel_size * h * h + h + NORM["layer"] * h if layer.conv_kernel_size else 0
+    return conv - (0 if layer.first_attention_norm else NORM[config.norm_type] * h)
 
 
 def _attention(config: EncoderConfig) -> int:

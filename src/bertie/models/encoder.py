@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from bertie.errors import DataError
 from bertie.models.config import EncoderConfig
-from bertie.models.kinds import Groups, Learned, Sinusoidal, Window
-from bertie.models.layers import final_norm, make_layer, relative_positions, with_distances
+from bertie.models.kinds import Alternating, Groups, Learned, LearnedRelative, Rotary, Sinusoidal, Window
+from bertie.models.layers import final_norm, make_layer, relative_positions, rotations
 from bertie.nn.attention import attention_bias
 from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
@@ -25,6 +25,7 @@ from bertie.nn.embeddings import Embeddings, positions_after_pad
 from bertie.nn.groups import grouped
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
+from bertie.nn.rotary import Views, turns
 from bertie.nn.window import window_mask
 
 
@@ -66,7 +67,9 @@ class Encoder(nn.Module):
         self.embeddings = Embeddings(
             config.vocab_size,
             config.hidden_size,
-            max_positions=config.max_position_embeddings if isinstance(config.positions, Learned) else 0,
+            max_positions=config.max_position_embeddings
+            if isinstance(config.positions, Learned | LearnedRelative)
+            else 0,
             sinusoidal=isinstance(config.positions, Sinusoidal),
             num_segments=config.type_vocab_size,
             embedding_size=config.embedding_size,
@@ -79,6 +82,7 @@ class Encoder(nn.Module):
             eps=config.layer_norm_eps,
             dropout_p=config.hidden_dropout_prob if config.embedding_dropout is None else config.embedding_dropout,
         )
+        self.viewed = isinstance(config.positions, Rotary) or isinstance(config.attention, Alternating)
         self.relative = relative_positions(config, both_sides=not config.causal)
         sharing = config.sharing
         if isinstance(sharing, Groups):
@@ -89,7 +93,8 @@ class Encoder(nn.Module):
         else:
             self.layers = nn.ModuleList(make_layer(config.layer, config, i) for i in range(config.num_hidden_layers))
         self.final_norm = final_norm(config) if config.layer.norm == "pre" else None
-        self.final_dropout_p = config.hidden_dropout_prob if config.layer.dropout_inside else 0.0
+        everywhere = config.layer.dropout_inside and config.layer.fed_dropout
+        self.final_dropout_p = config.hidden_dropout_prob if everywhere else 0.0
         dense = config.pooler and config.pooler_dense
         self.pooler = Linear(config.hidden_size, config.hidden_size) if dense else None
 
@@ -150,7 +155,10 @@ class Encoder(nn.Module):
             if self.relative is not None:
                 read = None if cache is None else cache.mask()
                 keys = layout.max_seqlen if read is None else read.shape[1]
-                seen = with_distances(seen, self.relative(layout.max_seqlen, keys, read), hidden.dtype)
+                seen = self.relative.added(seen, layout.max_seqlen, keys, read, hidden.dtype)
+        if self.viewed:
+            turned = {theta: turns(position_ids, self.config.head_size, theta) for theta in rotations(self.config)}
+            seen = Views(seen, window_mask(given, None, causal=self.config.causal, cache=cache), turned)  # type: ignore[arg-type]
         hidden_states, attentions = [hidden], []
         for i, layer in enumerate(self.in_order()):
             reads = {} if cache is None else {"cache": cache.layer(i)}

@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from bertie.models.head_config import Rows
+from bertie.models.sentence import MODES, SentenceModules
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
 
 BATCH_TOKENS = 4096  # of one forward pass, padding of attention's rectangle included
-POOLED = ("mean", "cls", "max")
+POOLED = tuple(MODES)
 """The hidden states of a sequence, pooled to one vector (models/pooling.py)."""
 OF_ENCODER: Mapping[str, Rows] = {
     "last_hidden_state": "token",
@@ -25,7 +26,7 @@ class Facts:
 
     rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the other arrays, with the unit of
     their rows. max_length: maximum number of tokens. device, precision: where and how it is computed. batch_tokens: how
-    many tokens one call should have.
+    many tokens one call should have. sentence: the modules and settings of `sentence-transformers`.
     """
 
     max_length: int
@@ -38,6 +39,7 @@ class Facts:
     rows: Mapping[str, Rows] = field(default_factory=dict)
     of_encoder: Mapping[str, Rows] = field(default_factory=lambda: OF_ENCODER)
     batch_tokens: int = BATCH_TOKENS
+    sentence: SentenceModules = field(default_factory=SentenceModules)
 
     @property
     def outputs(self) -> dict[str, Rows]:
@@ -67,4 +69,5 @@ def facts_of(model: "Model") -> Facts:
         str(weights.device),
         str(model.compute_dtype or weights.dtype).removeprefix("torch."),
         {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
+        sentence=model.sentence,
     )

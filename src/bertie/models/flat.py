@@ -59,7 +59,9 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
         new = built(type(config), placed(config, changes))
     except NotRepresentable as misfit:
         raise UsageError(str(misfit)) from None
-    if "max_position_embeddings" in changes and not isinstance(new.positions, kinds.Learned):
+    if "max_position_embeddings" in changes and not isinstance(
+        new.positions, kinds.Learned | kinds.LearnedRelative | kinds.Rotary
+    ):
         raise UsageError(
             "max_position_embeddings is the size of a table that this model does not have: its positions are "
             f"{new.positions.kind}, without a maximum length. Omit it."

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from bertie.models.heads import HEADS, Head, labelled
 from bertie.models.kinds import Unshared
 from bertie.models.model import Model
 from bertie.models.names import check_names
+from bertie.models.sentence import module_folders
 from bertie.models.seq2seq import DECODER, assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
 from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, weight_files
@@ -38,14 +40,18 @@ MODEL_FOLDER = Kind(
         *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "score.json"),
         *TOKENIZER_FOLDER.files,
     ),
-    folders={"1_Pooling": Kind("pooling", ("",), ("config.json",)), "2_Normalize": ANYTHING, "onnx": ANYTHING},
+    folders={
+        "1_Pooling": Kind("pooling", ("",), ("config.json",)),
+        "[2-9]_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
+        "[2-9]_Normalize": ANYTHING,
+        "onnx": ANYTHING,
+    },
 )
 
-BESIDE = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json")
+BESIDE = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 """What sentence-transformers reads beside a model."""
 POOLER = "encoder.pooler.weight"
 WORD = "encoder.embeddings.word.weight"
-OWN_DECODER = "heads.lm.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
 
 
@@ -57,6 +63,11 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
     modules = _make(variant, heads, config)
     config = config.replace(pooler=config.pooler or _read_pooler(modules))
     model = assembled(variant.encoder(config), modules, variant=variant)
+    if _read_pooler(modules) and config.pooler_dense and getattr(model.encoder, "pooler", None) is None:
+        raise UsageError(
+            f"A head reads the pooler, which a {variant.model_type} does not have. Set sequence_act=tanh, or "
+            "label_pooling=first."
+        )
     variant.check(config)
     if modules:
         variant.architecture(tuple(model.heads), {})
@@ -66,7 +77,13 @@ def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed:
 
 
 def load(
-    variant: Variant, folder: Path, *, heads: Heads = None, seed: int = 0, fresh_heads: bool = False
+    variant: Variant,
+    folder: Path,
+    *,
+    heads: Heads = None,
+    seed: int = 0,
+    fresh_heads: bool = False,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Model, LoadReport]:
     """Returns the model of a folder in evaluation mode, and a report of which weights were loaded, initialized or not
     used.
@@ -79,7 +96,7 @@ def load(
     public, where = read_public(folder), str(folder / CONFIG)
     config = variant.config(public, where)
     with WeightsFolder(folder, variant.table) as weights:
-        config = _agree(variant, config, weights, where)
+        config = _agree(variant, config, weights, where).replace(**overrides)
         labels = read_labels(public, where)
         with shapes_only():
             heads_or_own = _own_heads(variant, public, weights, labels, where) if heads is None else heads
@@ -118,8 +135,10 @@ def check_trainable(model: Model, folder: str | Path) -> None:
 
 
 def copy_beside(source: Path, target: Path) -> None:
-    """Copies the files that sentence-transformers reads beside a model."""
-    for name in BESIDE:
+    """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each."""
+    folders = (path for path in module_folders(source) if path != source)
+    modules = [f"{path.name}/{name}" for path in folders for name in (CONFIG, WEIGHTS)]
+    for name in (*BESIDE, *modules):
         if (source / name).is_file():
             (target / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, target / name)
@@ -188,17 +207,26 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
             f"{where}: vocab_size is {config.vocab_size:,}, but the weights have {rows[0] if rows else 0:,} "
             "rows. Use the config.json that was saved with the weights."
         )
-    return config.replace(lm_tied=_tied(variant, config, weights))
+    tied = {"mlm_tied": config.heads.mlm.mlm_tied}
+    if not config.heads.lm.lm_transform:  # else the next-token head is built as the masked-LM head
+        tied["lm_tied"] = config.heads.lm.lm_tied
+    return config.replace(
+        **{name: _tied(variant, name.removesuffix("_tied"), said, weights) for name, said in tied.items()}
+    )
 
 
-def _tied(variant: Variant, config: EncoderConfig, weights: WeightsFolder) -> bool:
-    """Returns whether the next-token head shares the word embeddings. A matrix in the file decides."""
-    if not _stored(variant, OWN_DECODER, weights):
-        return config.heads.lm.lm_tied
-    own, word = (_public(variant, name) for name in (OWN_DECODER, "encoder.embeddings.word.weight"))
+def _tied(variant: Variant, head: str, said: bool, weights: WeightsFolder) -> bool:
+    """Whether a head's matrix is the word embeddings: where the file has one for the head, that decides."""
+    decoder = f"heads.{head}.weight"
+    if not _stored(variant, decoder, weights):
+        return said
+    own, word = (_public(variant, name) for name in (decoder, WORD))
     tied = word in weights and torch.equal(weights.read(own), weights.read(word))
     if tied:
         weights.stored[word] += weights.stored.pop(own)  # a copy
+    elif copies := weights.stored.get(bias := _public(variant, f"heads.{head}.bias") if head == "mlm" else ""):
+        own_bias = [one for one in copies if one.name.endswith("decoder.bias")]
+        weights.stored[bias] = own_bias or copies  # the other is that of a matrix that is not read
     return tied
 
 

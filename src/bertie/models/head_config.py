@@ -23,7 +23,11 @@ class MaskedLMConfig:
     """Settings of the masked-LM head."""
 
     mlm_act: Activation | None = None
-    """Activation of the head. Not set: hidden_act."""
+    """None: hidden_act."""
+    mlm_biases: bool = True
+    """Of its dense layer and its norm."""
+    mlm_tied: bool = True
+    """The decoder is the word embeddings; False: a matrix of its own."""
     mlm_widened: bool = False
     """Whether the decoder has its own columns in addition to narrow word embeddings (MobileBERT)."""
 
@@ -38,6 +42,26 @@ class NextTokenConfig:
     """Whether that matrix is the word embeddings."""
     lm_scale: bool = False
     """Whether hidden states are first divided by the square root of hidden_size (T5)."""
+
+
+Pooled = Literal["cls", "first", "mean", "max", "last", "cls_layers", "attention"]
+"""What of a sequence a label is read from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelConfig:
+    """What heads that label have in common."""
+
+    label_pooling: Pooled = "cls"
+    """What heads on sequences read. cls: the first token, through the pooler where the family has one; first: without
+    it. cls_layers: the largest values of the first token in the last label_layers layers; attention: what the first
+    token attends to, in a layer of the head's own (Behrendt et al. 2025, MaxPoolBERT)."""
+    label_layers: int = 3
+    label_transform: HeadActivation | None = None
+    """The activation between a dense layer and a norm, both without biases, before the classifier (ModernBERT)."""
+
+    def __post_init__(self) -> None:
+        within("label_layers", self.label_layers, 1, 10_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +108,13 @@ class ChoiceConfig:
 class SpanConfig:
     """Settings of the question answering head."""
 
-    span_dropout: float = 0.0
+    span_dropout: float | None = 0.0
+    """None: classifier_dropout."""
     span_layer: bool = False
     """Whether the head has a feed-forward layer (BigBird)."""
 
     def __post_init__(self) -> None:
-        within("span_dropout", self.span_dropout, 0.0, 0.999)
+        within("span_dropout", self.span_dropout or 0.0, 0.0, 0.999)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +123,7 @@ class HeadConfigs:
 
     mlm: MaskedLMConfig = MaskedLMConfig()
     lm: NextTokenConfig = NextTokenConfig()
+    label: LabelConfig = LabelConfig()
     pair: PairConfig = PairConfig()
     sequence: SequenceConfig = SequenceConfig()
     choice: ChoiceConfig = ChoiceConfig()

@@ -1,7 +1,8 @@
 """The parts of an encoder that have several kinds. Each kind is a frozen value with its own settings. Imports no torch.
 
-    positions   learned, relative, sinusoidal, none         how an encoder represents the order of its tokens
-    attention   full, window, block_sparse                  which tokens a token attends to
+    positions   learned, relative, learned_relative, disentangled,
+                sinusoidal, none, rotary                    how an encoder knows the order of its tokens
+    attention   full, window, block_sparse, alternating     which tokens a token attends to
     layer       residual, bottleneck                        how a layer is built
     sharing     none, groups                                which layers share weights
 
@@ -16,8 +17,27 @@ from bertie.errors import DataError
 
 MOST = 2**28  # of anything; whoever asks for more has a damaged file, and a product of two still counts in 64 bits
 MOST_LAYERS = 10_000  # shared layers cost no memory, so nothing else would stop a file that asks for a billion
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "geglu", "reglu", "swiglu"]
-GATED = ("geglu", "reglu", "swiglu")  # activations that take two matrices
+Activation = Literal[
+    "gelu",
+    "gelu_tanh",
+    "relu",
+    "silu",
+    "geglu",
+    "reglu",
+    "swiglu",
+    "geglu_erf",
+    "quick_gelu",
+    "gelu_10",
+    "relu2",
+    "relu6",
+    "leaky_relu",
+    "mish",
+    "laplace",
+    "tanh",
+    "sigmoid",
+    "linear",
+]
+GATED = ("geglu", "reglu", "swiglu", "geglu_erf")  # activations that take two matrices
 
 
 def within(name: str, value: float, low: float, high: float) -> None:
@@ -51,6 +71,14 @@ class Shape(Protocol):
     def attention(self) -> "Attention": ...  # noqa: D102
     @property
     def sharing(self) -> "Sharing": ...  # noqa: D102
+    @property
+    def layer(self) -> "LayerKind": ...  # noqa: D102
+    @property
+    def head_size(self) -> int: ...  # noqa: D102
+    @property
+    def attention_size(self) -> int: ...  # noqa: D102
+    @property
+    def causal(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +90,8 @@ class Learned:
     positions_after_pad: bool = False
     """Positions are counted from pad_token_id + 1 (RoBERTa)."""
 
-    def check(self, config: Shape) -> None:
-        """Raises DataError for values that contradict the rest of the config."""
+    def check(self: "Learned | LearnedRelative", config: Shape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
         if self.positions_after_pad and config.max_length < 1:
             raise DataError(
                 f"max_position_embeddings is {config.max_position_embeddings}; it must be above "
@@ -82,17 +110,57 @@ class Relative:
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
 
-    def check(self, config: Shape) -> None:
-        """Raises DataError for values that contradict the rest of the config."""
+    def check(self: "Relative | LearnedRelative", config: Shape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
         buckets = self.relative_attention_num_buckets
         within("relative_attention_num_buckets", buckets, 4, MOST)
         # beyond the distances that have a bucket of their own
         within("relative_attention_max_distance", self.relative_attention_max_distance, buckets // 2 + 1, MOST)
         if not isinstance(config.attention, Full):
             raise DataError(
-                f"positions=relative needs attention=full, but this model has {config.attention.kind}. Choose "
-                "positions=learned."
+                f"positions={self.kind} needs attention=full; this model's is {config.attention.kind}. "
+                "Choose positions=learned."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedRelative:
+    """A learned vector for each place and, as of `Relative`, a bias for each distance. Song et al. 2020 (MPNet)."""
+
+    kind: Literal["learned_relative"] = "learned_relative"
+    positions_after_pad: bool = False
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+
+    def check(self, config: Shape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
+        Learned.check(self, config)
+        Relative.check(self, config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disentangled:
+    """Attention compares content with content, and content with distance, both ways. He et al. 2020 (DeBERTa), 3.1.
+
+    Texts can have any length.
+    """
+
+    kind: Literal["disentangled"] = "disentangled"
+    position_buckets: int = 256
+    """Of distances, to each side; 0: each distance has its own."""
+    max_relative_positions: int = 512
+    """From here on all distances share one bucket."""
+    relative_norm: bool = True
+    """Whether the vectors of distances are normalized."""
+
+    def check(self, config: Shape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
+        within("position_buckets", self.position_buckets, 0, MOST)
+        within("max_relative_positions", self.max_relative_positions, self.position_buckets // 2 + 2, MOST)
+        if not isinstance(config.attention, Full) or config.layer.kind != "residual" or config.causal:
+            raise DataError("positions=disentangled needs attention=full, layer=residual and causal=false.")
+        if config.attention_size != config.hidden_size:
+            raise DataError("positions=disentangled needs attention heads that are together as wide as hidden_size.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +175,31 @@ class Sinusoidal:
 
     def check(self, config: Shape) -> None:
         """Accepts every config."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rotary:
+    """Queries and keys are turned by angles that grow with the position. Su et al. 2021 (RoFormer), 3.4.
+
+    Texts have max_position_embeddings tokens at most: what the model was trained for.
+    """
+
+    kind: Literal["rotary"] = "rotary"
+    rope_theta: float = 10_000.0
+    """The slowest angle turns once in about so many tokens, six times over."""
+    local_rope_theta: float | None = None
+    """Of layers with a window (attention=alternating); None: the same."""
+
+    def check(self, config: Shape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
+        within("rope_theta", self.rope_theta, 1, 1e12)
+        within("local_rope_theta", self.local_rope_theta or 1.0, 1, 1e12)
+        if not isinstance(config.attention, Full | Alternating):
+            raise DataError(
+                f"positions=rotary needs attention=full or alternating; this model's is {config.attention.kind}."
+            )
+        if config.layer.kind != "residual" or config.head_size % 2:
+            raise DataError("positions=rotary needs layer=residual, and attention heads of an even size.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,6 +267,37 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Alternating:
+    """Every so manieth layer attends to all tokens, others to those around. Warner et al. 2024, 2.1 (ModernBERT)."""
+
+    kind: Literal["alternating"] = "alternating"
+    local_attention: int
+    """Tokens that a token sees in a layer with a window, both sides together."""
+    global_attn_every_n_layers: int = 3
+    """The first layer sees all, and every so manieth after it."""
+
+    def check(self, config: Shape) -> None:
+        """Raise DataError for what the rest of the config does not allow."""
+        within("local_attention", self.local_attention, 2, MOST)
+        within("global_attn_every_n_layers", self.global_attn_every_n_layers, 1, MOST_LAYERS)
+        if config.layer.kind != "residual" or not isinstance(config.sharing, Unshared):
+            raise DataError("attention=alternating needs layer=residual, and layers with weights of their own.")
+        if isinstance(config.positions, Relative | LearnedRelative):
+            raise DataError(
+                f"attention=alternating does not go with positions={config.positions.kind}. Choose positions=rotary."
+            )
+
+    def radius(self, layer: int) -> int | None:
+        """How many tokens to each side a layer sees; None: all."""
+        return self.local_attention // 2 if layer % self.global_attn_every_n_layers else None
+
+    def tokens_seen(self, layer: int, length: float) -> float:
+        """How many tokens a token attends to, at most."""
+        radius = self.radius(layer)
+        return length if radius is None else min(length, 2 * radius + 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class BlockSparse:
     """Each block of tokens attends to its neighbors, the first, the last and random blocks. Zaheer et al. 2020, 2."""
 
@@ -217,13 +341,25 @@ class Residual:
     attention_head_size: int | None = None
     """Size of an attention head. Not set: hidden_size / num_attention_heads."""
     scale_attention: bool = True
-    """Whether attention scores are divided by the square root of the head size."""
+    """Scores are divided by the root of the head size."""
+    conv_kernel_size: int = 0
+    """Tokens that a convolution beside the first layer reads at once; 0: there is none (DeBERTa v2 has one)."""
+    conv_act: Activation = "gelu"
+    first_attention_norm: bool = True
+    """Whether the first layer has a norm before its attention, whose input the embeddings' norm has made."""
+    attended_dropout: Literal["hidden", "attention", "none"] = "hidden"
+    """Which dropout follows attention: hidden_dropout_prob, attention_probs_dropout_prob or none (DistilBERT)."""
+    fed_dropout: bool = True
+    """Whether a dropout follows the feed-forward network."""
     dropout_inside: bool = False
-    """Whether dropout is also applied inside the feed-forward network and after the last norm (T5)."""
+    """Also inside the feed-forward network and, where a dropout follows that, behind the last norm (T5)."""
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""
         within("attention_head_size", 1 if self.attention_head_size is None else self.attention_head_size, 1, MOST)
+        within("conv_kernel_size", self.conv_kernel_size, 0, 1_001)
+        if self.conv_kernel_size and (self.norm, self.conv_kernel_size % 2, config.causal) != ("post", 1, False):
+            raise DataError("A convolution (conv_kernel_size) needs norm=post, an odd width and causal=false.")
         if self.attention_head_size is None:
             _divides("hidden_size", config.hidden_size, config.num_attention_heads)
 
@@ -238,6 +374,7 @@ class Bottleneck:
 
     norm: ClassVar[Literal["post"]] = "post"
     dropout_inside: ClassVar[bool] = False
+    fed_dropout: ClassVar[bool] = True
     kind: Literal["bottleneck"] = "bottleneck"
     bottleneck_size: int
     """Size inside a layer."""
@@ -289,8 +426,8 @@ class Groups:
         within("inner_group_num", self.inner_group_num, 1, MOST_LAYERS)
 
 
-Positions = Learned | Relative | Sinusoidal | NoPositions
-Attention = Full | Window | BlockSparse
+Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | NoPositions | Rotary
+Attention = Full | Window | BlockSparse | Alternating
 LayerKind = Residual | Bottleneck
 Sharing = Unshared | Groups
 

@@ -1,19 +1,34 @@
 """Makes the modules of an encoder's layers from a config."""
 
-from functools import singledispatch
+from collections.abc import Callable
+from functools import partial, singledispatch
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertie.models.config import EncoderConfig
-from bertie.models.kinds import Attention, BlockSparse, Bottleneck, Full, LayerKind, Relative, Residual, Window
+from bertie.models.kinds import (
+    Alternating,
+    Attention,
+    BlockSparse,
+    Bottleneck,
+    Disentangled,
+    Full,
+    LayerKind,
+    LearnedRelative,
+    Relative,
+    Residual,
+    Rotary,
+    Window,
+)
 from bertie.nn.attention import CrossAttention, SelfAttention
 from bertie.nn.blocks import BlockSparseAttention
 from bertie.nn.bottleneck import BottleneckLayer
+from bertie.nn.disentangled import ConvolvedLayer, DisentangledAttention, DistanceTable
 from bertie.nn.layer import ACTIVATIONS, DecoderLayer, Layer
 from bertie.nn.linear import NORMS
 from bertie.nn.positions import RelativePositions
+from bertie.nn.rotary import TurnedAttention
 from bertie.nn.window import WindowAttention
 
 
@@ -25,8 +40,16 @@ def make_layer(kind: LayerKind, config: EncoderConfig, number: int) -> nn.Module
 
 @make_layer.register
 def _(kind: Residual, config: EncoderConfig, number: int) -> nn.Module:
-    attention = make_attention(config.attention, config, number)
-    return Layer(config.hidden_size, config.intermediate_size, attention=attention, **_options(config))
+    build: Callable[..., nn.Module] = Layer
+    if number == 0 and kind.conv_kernel_size:
+        build = partial(ConvolvedLayer, kernel_size=kind.conv_kernel_size, conv_act=kind.conv_act)
+    return build(
+        config.hidden_size,
+        config.intermediate_size,
+        attention=make_attention(config.attention, config, number),
+        attention_norm=number > 0 or kind.first_attention_norm,
+        **_options(config),
+    )
 
 
 @make_layer.register
@@ -54,7 +77,27 @@ def make_attention(kind: Attention, config: EncoderConfig, number: int) -> SelfA
 
 @make_attention.register
 def _(kind: Full, config: EncoderConfig, number: int) -> SelfAttention:
+    if isinstance(config.positions, Rotary):
+        theta = config.positions.rope_theta
+        return TurnedAttention(config.hidden_size, config.num_attention_heads, theta=theta, **_heads(config))
+    if isinstance(config.positions, Disentangled):
+        table_p = config.hidden_dropout_prob
+        return DisentangledAttention(
+            config.hidden_size, config.num_attention_heads, table_dropout_p=table_p, **_heads(config)
+        )
     return SelfAttention(config.hidden_size, config.num_attention_heads, **_heads(config))
+
+
+@make_attention.register
+def _(kind: Alternating, config: EncoderConfig, number: int) -> SelfAttention:
+    radius = kind.radius(number)
+    return TurnedAttention(
+        config.hidden_size,
+        config.num_attention_heads,
+        theta=next(iter(rotations(config, windows=radius is not None)), None),
+        radius=radius,
+        **_heads(config),
+    )
 
 
 @make_attention.register
@@ -97,6 +140,7 @@ def _residual(config: EncoderConfig) -> Residual:
 
 def _options(config: EncoderConfig) -> dict[str, Any]:
     layer = _residual(config)
+    attended = {"hidden": None, "attention": config.attention_probs_dropout_prob, "none": 0.0}
     return {
         "activation": config.hidden_act,
         "norm": layer.norm,
@@ -105,6 +149,8 @@ def _options(config: EncoderConfig) -> dict[str, Any]:
         "bias": layer.bias,
         "dropout_p": config.hidden_dropout_prob,
         "dropout_inside": layer.dropout_inside,
+        "attended_dropout_p": attended[layer.attended_dropout],
+        "fed_dropout": layer.fed_dropout,
     }
 
 
@@ -125,9 +171,17 @@ def final_norm(config: EncoderConfig) -> nn.Module:
     return norm
 
 
-def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePositions | None:
-    """Returns the table of distances, where the config has one."""
-    if not isinstance(config.positions, Relative):
+def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePositions | DistanceTable | None:
+    """The table of distances, where the config has one."""
+    if isinstance(config.positions, Disentangled):
+        positions = config.positions
+        return DistanceTable(
+            config.hidden_size,
+            buckets=positions.position_buckets,
+            most=positions.max_relative_positions,
+            norm_eps=config.layer_norm_eps if positions.relative_norm else None,
+        )
+    if not isinstance(config.positions, Relative | LearnedRelative):
         return None
     return RelativePositions(
         config.num_attention_heads,
@@ -137,6 +191,9 @@ def relative_positions(config: EncoderConfig, *, both_sides: bool) -> RelativePo
     )
 
 
-def with_distances(bias: Tensor | None, distances: Tensor, dtype: torch.dtype) -> Tensor:
-    """Returns what is added to the attention scores, in the compute dtype: the mask, and the bias of distances."""
-    return distances.to(dtype) if bias is None else bias + distances.to(dtype)
+def rotations(config: EncoderConfig, *, windows: bool | None = None) -> tuple[float, ...]:
+    """The bases of rotary positions: of layers that see all, and of those with windows; or of one kind of them."""
+    if not isinstance(config.positions, Rotary):
+        return ()
+    whole, local = config.positions.rope_theta, config.positions.local_rope_theta
+    return (whole, local or whole) if windows is None else (local or whole,) if windows else (whole,)

@@ -14,6 +14,7 @@ from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.int8 import Int8Weight
 from bertie.models.kinds import Window
 from bertie.models.saving import save
+from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
 from bertie.nn.layout import Layout, Padded
 from bertie.text.tokenizer import Tokenizer
@@ -74,6 +75,7 @@ class Model(nn.Module):
         self._tokenizer: Tokenizer | None = None
         self.labels: tuple[str, ...] = ()
         self.problem_type: str | None = None
+        self.sentence = SentenceModules()
         self.int8: dict[str, Int8Weight] = {}  # parameters that the folder holds in one byte a number
         if self.frozen:
             encoder.requires_grad_(False)

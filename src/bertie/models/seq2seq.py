@@ -74,6 +74,8 @@ class Seq2Seq(Model):
         layout = memory.layout
         shifted = layout.flat(shift_right(layout.rectangle(input_ids), self.config.decoder_start_token_id))
         shown = {name: flag for name, flag in flags.items() if name.startswith("output_")}
+        if any(needs.hidden_states for needs in self.needs):
+            shown["output_hidden_states"] = True
         return self.decode(memory, shifted, layout=layout, **shown)
 
 

@@ -2,22 +2,29 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from bertie.console import warn
 from bertie.errors import DataError, UsageError
 from bertie.files import read_json
-from bertie.models.codec import CONFIG, QUANTIZATION, VALUES, Codec, same
+from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
 from bertie.models.int8 import METHOD
 from bertie.models.names import WeightTable
 
-__all__ = ["CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public", "same", "write_labels"]
+__all__ = ["ACTIVATIONS", "CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public", "same", "write_labels"]
 
 Stds = Mapping[str, float | tuple[float, ...]]
 """Initialization of weights, by name: nn/init.py."""
 CONFIG_BYTES = 16 << 20  # more than any honest one; id2label of a million labels still fits
 Tokenization = Literal["wordpiece", "bpe", "byte-bpe", "unigram", "characters"]
+OF_2018 = frozenset(
+    {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"}
+    | {"max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob"}
+)
+"""Keys of config.json in BERT's release, which had no model_type (SciBERT, BioBERT)."""
 PROBLEM_TYPES = ("single_label_classification", "multi_label_classification", "regression")
 
 
@@ -110,8 +117,25 @@ def read_public(folder: Path) -> dict[str, Any]:
             "is supported. Use the float model that they were made from."
         )
     if not isinstance(public.get("model_type"), str):
-        raise DataError(f'{path} has no model_type. If the model is a BERT, add "model_type": "bert".')
+        if not _is_bert(public):
+            raise DataError(f'{path} names no model_type. If it is a BERT, add "model_type": "bert".')
+        _say_once(f"{path} names no model_type; by its keys it is a BERT, and is read as one.")
+        return {**public, "model_type": "bert"}
     return public
+
+
+def _is_bert(public: Mapping[str, Any]) -> bool:
+    """Whether a config.json of 2019 has BERT's keys, two segments, and none of the keys of those that came after."""
+    named = public.get("architectures") or ["Bert"]
+    if not isinstance(named, list) or not all(str(name).startswith("Bert") for name in named):
+        return False
+    later = {"embedding_size", "attention_window", "relative_attention", "num_hidden_groups", "block_size"}
+    return public.keys() >= OF_2018 and public["type_vocab_size"] == 2 and not later & public.keys()
+
+
+@cache
+def _say_once(message: str) -> None:
+    warn(message)
 
 
 def read_labels(public: Mapping[str, Any], where: str) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ from bertie.models.names import WeightTable
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
+WRAPPERS = ("module.", "_orig_mod.", "model.")
+"""Of torch's data parallelism and compiler, and of what people call a model inside of theirs."""
 FOREIGN = {  # formats we do not open, and why
     "pytorch_model.bin": "is a pickle, which can run code when it is opened",
     "pytorch_model.bin.index.json": "names pickles, which can run code when they are opened",
@@ -88,10 +90,11 @@ class WeightsFolder:
 
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
-            for path in weight_files(self.folder):
-                file, entries = _open(path, stack)
+            opened = [(path, *_open(path, stack)) for path in weight_files(self.folder)]
+            wrapped = len(_wrapper([name for *_, entries in opened for name in entries], self.table.base))
+            for path, file, entries in opened:
                 for name, shape in entries.items():
-                    if (today := self.table.today(name)) is not None:
+                    if (today := self.table.today(name[wrapped:])) is not None:
                         self.stored.setdefault(today, []).append(_Stored(file, path, name, shape))
             for name in [name for name in self.stored if f"{name}_{PARTS[0]}" in self.stored]:
                 parts = {part: self.stored.pop(f"{name}_{part}", []) for part in PARTS}
@@ -122,8 +125,8 @@ class WeightsFolder:
         for copy in copies:
             if copy.shape != first.shape or not torch.equal(copy.read(), tensor):
                 raise DataError(
-                    f"{copy.path}: {copy.name} differs from {first.name}, although these weights are tied. "
-                    "Models with untied output weights are not supported."
+                    f"{copy.path}: {copy.name} differs from {first.name}, which it should be a copy of (tied weights). "
+                    "Output weights of their own are not supported in this family."
                 )
         return tensor
 
@@ -182,6 +185,14 @@ def _way_out(folder: Path, name: str) -> str:
         return f"If you trust the file, convert it once; only numbers are read: bertie convert --unsafe {folder} -o NEW"
     way = 'transformers.AutoModel.from_pretrained("...").save_pretrained("...")'
     return f"If you trust the file, convert it to {WEIGHTS} on another machine: {way}."
+
+
+def _wrapper(names: Iterable[str], base: str) -> str:
+    """What stands before all names of weights that were saved from within another module."""
+    names, found = list(names), ""
+    while wrapper := next((w for w in WRAPPERS if w != base and all(n.startswith(found + w) for n in names)), ""):
+        found += wrapper
+    return found if names else ""
 
 
 def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]]:
@@ -265,5 +276,9 @@ def save_weights(
         for public, one in zip(publics, weight.parts(len(publics)), strict=True):
             arrays = one.named(public if base else public.removeprefix(table.base))
             state |= {key: torch.from_numpy(array.copy()) for key, array in arrays.items()}
+    for public in [public for public in state if public.endswith("decoder.weight")]:  # one of its own has its own bias
+        bias = public.replace("weight", "bias")
+        if (today := table.today(bias)) != bias and today in state:
+            state[bias] = state[today].clone()
     with atomic_write(path) as file:
         save_file(state, file.name, metadata={"format": "pt"})  # the library opens the temporary file by its name

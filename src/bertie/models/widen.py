@@ -58,6 +58,7 @@ def wider(
             "--intermediate works."
         )
     plain = isinstance(config.layer, Residual) and isinstance(config.attention, Full)
+    plain = plain and not config.get("conv_kernel_size")
     if config.rescale_embeddings or not (plain and isinstance(config.positions, Learned)):
         raise UsageError("The layers of this family cannot be widened without changing the output.")
     rows = (*NARROW, *AXES) if config.embedding_size or config.project_embeddings else AXES

@@ -117,10 +117,22 @@ class SelfAttention(MultiHeadAttention):
         With a cache, hidden follows the tokens in the cache, and is added to it. Groups replace a bias for grouped
         attention, which has no cache and returns no probabilities.
         """
+        return self.attended(self.qkv(hidden), layout, bias, cache=cache, output_attentions=output_attentions)
+
+    def attended(
+        self,
+        qkv: Tensor,
+        layout: Layout,
+        bias: Tensor | Groups | None,
+        *,
+        cache: LayerCache | None = None,
+        output_attentions: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """`forward` from the projections on: qkv (T, 3 N D) or (B, S, 3 N D)."""
         if isinstance(bias, Groups):
             dropout_p = self.dropout_p if self.training else 0.0
-            return self.output(grouped_attention(self.qkv(hidden), bias, scaled=self.scaled, dropout_p=dropout_p)), None
-        q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
+            return self.output(grouped_attention(qkv, bias, scaled=self.scaled, dropout_p=dropout_p)), None
+        q_BNQD, k_BNKD, v_BNKD = split_heads(layout.rectangle(qkv), 3, self.num_heads)
         if cache is not None:
             k_BNKD, v_BNKD = cache.extend(k_BNKD, v_BNKD)
         return self._attended((q_BNQD, k_BNKD, v_BNKD), bias, layout, output_attentions)

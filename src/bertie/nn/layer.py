@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from functools import partial
+from math import sqrt
 from typing import Any, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -17,11 +19,23 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
+    # the rest of transformers' table (activations.py)
+    "quick_gelu": lambda x: x * (1.702 * x).sigmoid(),
+    "gelu_10": lambda x: F.gelu(x).clamp(-10, 10),
+    "relu2": lambda x: F.relu(x).square(),
+    "relu6": F.relu6,
+    "leaky_relu": F.leaky_relu,
+    "mish": F.mish,
+    "laplace": lambda x: 0.5 * (1 + ((x - 0.707107) / (0.282095 * sqrt(2))).erf()),
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "linear": lambda x: x,
 }
 GATES: dict[str, Callable[[Tensor], Tensor]] = {  # act(gate) * up, Shazeer 2020
     "geglu": partial(F.gelu, approximate="tanh"),  # the tanh, as in T5 1.1
     "reglu": F.relu,
     "swiglu": F.silu,
+    "geglu_erf": F.gelu,
 }
 ACTIVATIONS |= GATES  # where there is no gate, as in a head: the gate's own
 
@@ -29,9 +43,9 @@ ACTIVATIONS |= GATES  # where there is no gate, as in a head: the gate's own
 class Layer(nn.Module):
     """A transformer encoder layer. norm "post": norm(x + f(x)), as BERT; "pre": x + f(norm(x)).
 
-    attention: full, windowed or block-sparse (attention.py, window.py, blocks.py), with the mask `seen`.
-    dropout_inside:
-    whether dropout is also applied between the feed-forward network's two matrices.
+    attention: which tokens see which (attention.py, window.py, blocks.py), which reads `seen`. dropout_inside: between
+    the feed-forward network's two matrices too. attended_dropout_p: behind attention's output, by default dropout_p;
+    fed_dropout: whether one follows the other half.
     """
 
     def __init__(
@@ -47,14 +61,19 @@ class Layer(nn.Module):
         bias: bool = True,
         dropout_p: float = 0.1,
         dropout_inside: bool = False,
+        attended_dropout_p: float | None = None,
+        fed_dropout: bool = True,
+        attention_norm: bool = True,
     ) -> None:
         super().__init__()
         self.pre_norm, self.dropout_p = norm == "pre", dropout_p
         self.inner_dropout_p = dropout_p if dropout_inside else 0.0
+        self.attended_dropout_p = dropout_p if attended_dropout_p is None else attended_dropout_p
+        self.fed_dropout_p = dropout_p if fed_dropout else 0.0
         self.gated = activation in GATES
         self.activation = GATES[activation] if self.gated else ACTIVATIONS[activation]
         self.attention = attention
-        self.attention_norm = NORMS[norm_type](hidden_size, eps)
+        self.attention_norm = NORMS[norm_type](hidden_size, eps) if attention_norm else nn.Identity()
         if self.gated:
             self.gate_up = Linear(hidden_size, 2 * intermediate_size, bias, parts=2)
         else:
@@ -88,7 +107,7 @@ class Layer(nn.Module):
         x = self.attention_norm(hidden) if self.pre_norm else hidden
         reads = {} if cache is None else {"cache": cache}  # full attention alone has one
         x, probs = self.attention(x, layout, seen, output_attentions=output_attentions, **reads)
-        hidden = add_dropout(hidden, x, self.dropout_p, self.training)
+        hidden = add_dropout(hidden, x, self.attended_dropout_p, self.training)
         return hidden if self.pre_norm else self.attention_norm(hidden), probs
 
     def feed_forward(self, hidden: Tensor) -> Tensor:
@@ -100,7 +119,7 @@ class Layer(nn.Module):
         else:
             x = self.activation(self.up(x))
         x = self.down(dropout(x, self.inner_dropout_p, self.training))
-        hidden = add_dropout(hidden, x, self.dropout_p, self.training)
+        hidden = add_dropout(hidden, x, self.fed_dropout_p, self.training)
         return hidden if self.pre_norm else self.output_norm(hidden)
 
 

@@ -35,6 +35,19 @@ class LayerNorm(nn.LayerNorm):
         return F.layer_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.bias.to(x.dtype), self.eps)
 
 
+class UnbiasedNorm(nn.Module):
+    """Layer normalization with a scale and without a shift, in x's dtype. (..., H) -> (..., H)"""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(ones(size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the class."""
+        return F.layer_norm(x, self.weight.shape, self.weight.to(x.dtype), None, self.eps)
+
+
 class Affine(nn.Module):
     """A scale and a shift of each feature instead of a norm: without sums, so faster on a phone.
 
@@ -67,5 +80,10 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight.to(x.dtype), self.eps)
 
 
-NormType = Literal["layer", "rms", "affine"]
-NORMS: dict[NormType, Callable[[int, float], nn.Module]] = {"layer": LayerNorm, "rms": RMSNorm, "affine": Affine}
+NormType = Literal["layer", "rms", "affine", "unbiased"]
+NORMS: dict[NormType, Callable[[int, float], nn.Module]] = {
+    "layer": LayerNorm,
+    "rms": RMSNorm,
+    "affine": Affine,
+    "unbiased": UnbiasedNorm,
+}

@@ -55,6 +55,11 @@ class RelativePositions(nn.Module):
         self.both_sides, self.num_buckets, self.max_distance = both_sides, num_buckets, max_distance
         self.bias = ScoreBias(num_buckets, num_heads)
 
+    def added(self, bias: Tensor | None, queries: int, keys: int, mask_BK: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """What is added to the scores, in the compute dtype: what may not be seen (`bias`), and how far it is."""
+        distances: Tensor = self(queries, keys, mask_BK).to(dtype)
+        return distances if bias is None else bias + distances
+
     def forward(self, queries: int, keys: int, mask_BK: Tensor | None = None) -> Tensor:
         """-> (1 or B, N, Q, K) float32; the queries are the last of the keys. mask_BK: the tokens of rows with gaps."""
         device = self.bias.weight.device

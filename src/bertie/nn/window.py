@@ -108,7 +108,8 @@ class WindowAttention(SelfAttention):
         q_BNSD, k_BNSD, v_BNSD = split_heads(layout.rectangle(self.qkv(hidden)), 3, self.num_heads)
         dropout_p = self.dropout_p if self.training else 0.0
         if cache is not None:
-            hide = lowest_where(~self._near(bias, layout.max_seqlen), hidden.dtype)
+            seen = near(bias, layout.max_seqlen, radius=self.radius, dilation=self.dilation)
+            hide = lowest_where(~seen, hidden.dtype)
             x, probs = self._attended((q_BNSD, *cache.extend(k_BNSD, v_BNSD)), hide, layout, output_attentions)
             return x, None if probs is None else WindowProbs(probs, probs[..., :0])
         context_BNSD, probs = window_attention(
@@ -131,14 +132,6 @@ class WindowAttention(SelfAttention):
             of_global = probs[..., :0] if of_global is None else of_global.mT
             shown = WindowProbs(probs.masked_fill((bias.global_BS | ~bias.mask_BS)[:, None, :, None], 0), of_global)
         return self.output(layout.flat(context_BSH)), shown
-
-    def _near(self, seen: WindowMask, queries: int) -> Tensor:
-        """Returns the tokens that the last `queries` of a row attend to: the window as a mask. -> (B, 1, Q, K) bool"""
-        place_BK = seen.mask_BS.cumsum(1)
-        ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]
-        near = (ahead_BQK.abs() <= self.radius * self.dilation) & (ahead_BQK % self.dilation == 0)
-        near = near & (ahead_BQK <= 0) if seen.causal else near
-        return (near & seen.mask_BS[:, None])[:, None]
 
     def _put_global(
         self, context_BSH: Tensor, hidden: Tensor, layout: Layout, seen: WindowMask, dropout_p: float, show: bool
@@ -166,6 +159,15 @@ class WindowAttention(SelfAttention):
         context_BGH = context_BNGD.transpose(1, 2).flatten(2)
         context_BGH = torch.where(seen.is_BG[..., None], context_BGH, context_BSH.gather(1, at_BGH))
         return context_BSH.scatter(1, at_BGH, context_BGH), probs
+
+
+def near(seen: WindowMask, queries: int, *, radius: int, dilation: int = 1) -> Tensor:
+    """Which of all tokens the last `queries` of a row see: the window as a mask. -> (B, 1, Q, K) bool"""
+    place_BK = seen.mask_BS.cumsum(1)
+    ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]
+    found = (ahead_BQK.abs() <= radius * dilation) & (ahead_BQK % dilation == 0)
+    found = found & (ahead_BQK <= 0) if seen.causal else found
+    return (found & seen.mask_BS[:, None])[:, None]
 
 
 def window_attention(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
 
@@ -102,6 +103,9 @@ class FinetuneConfig(Config):
     """Tokens per example, including [CLS] and [SEP]. Source: google-research/bert, run_classifier.py."""
     too_long: Literal["truncate", "window", "error"] | None = None
     """Handling of longer examples: truncate, window (overlapping windows) or error. Not set: as the task defines."""
+    pooling: Pooled | None = None
+    """Vector of a text that a classification head reads: cls (the first token, through the pooler), first (without),
+    mean, max, last, cls_layers or attention. Not set: as in the model. Source: Behrendt et al. 2025 (last two)."""
     from_scratch: bool = False
     """Start from random weights of the same architecture, as a baseline for pre-training."""
     freeze: int | None = Field(None, ge=0)

@@ -33,6 +33,10 @@ def model_folder(path: Path | str) -> Path:
         return folder
     if (folder / MODEL / CONFIG).is_file():
         return folder / MODEL
+    if (folder / "modules.json").is_file():
+        from bertie.models.sentence import first_module
+
+        return first_module(folder) or folder
     if _is_checkpoint(folder) or (folder / SETTINGS).is_file():
         return _opened(folder)
     if seeds := sorted(folder.glob("seed-*")):

@@ -28,12 +28,13 @@ def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model,
 
     Raises UsageError for int8 weights or a max_length beyond the positions, DataError for another model's vocabulary.
     """
-    tokenizer, lacking = Tokenizer.load(start), list[str]()
+    tokenizer, lacking, seed = Tokenizer.load(start), list[str](), config.train.seed
+    overrides = {} if config.pooling is None else {"label_pooling": config.pooling}
     if config.from_scratch:
-        model = families.build(start, heads=task.heads, seed=config.train.seed)
+        model = families.build(start, heads=task.heads, seed=seed, **overrides)
     else:
         fresh = not _same_task(task, tokenizer, start)
-        model, report = families.load(start, heads=task.heads, seed=config.train.seed, fresh_heads=fresh)
+        model, report = families.load(start, heads=task.heads, seed=seed, fresh_heads=fresh, overrides=overrides)
         check_trainable(model, start)
         lacking = sorted({name.rpartition(".")[0] for name in report.fresh})
         if report.dropped:

@@ -35,6 +35,11 @@ class Prediction:
     probability: float | None = None
     scores: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def label_probabilities(self) -> Mapping[str, float]:
+        """The probability of each answer, by its label; empty where answers have none."""
+        return self.scores
+
     def as_json(self) -> dict[str, Any]:
         """Returns the prediction as JSON values, rounded to six digits, the precision of float32."""
         record: dict[str, Any] = {"label": round(self.label, 6) if isinstance(self.label, float) else self.label}
@@ -61,6 +66,11 @@ class Answerer(ABC):
     @abstractmethod
     def output(self) -> str:
         """The name of the array that `decode` reads (models/facts.py): a head's logits, or vectors."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The same where `decode` reads several arrays, joined along their last dimension."""
+        return (self.output,)
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong

@@ -1,7 +1,7 @@
 """Sentence embeddings: a vector for each text, so that texts with similar meanings are close. Reimers and Gurevych
 2019.
 
-    [CLS] text [SEP] -> encoder -> pooling: the mean of the tokens, the first token, or the maximum -> vector
+    [CLS] text [SEP] -> encoder -> pooling: the mean of the tokens, the first token ... -> vector
 
 There is no head: only the encoder is trained, on pairs of texts. The loss "cosine" trains the cosine of a pair to equal
 its label. "contrastive" uses the other pairs of the batch as negatives (Henderson et al. 2017, 4.4). The folder opens
@@ -11,19 +11,29 @@ E examples · W sequences, one or two per example · P pairs of a batch · H hid
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
-from bertie.files import read_json
 from bertie.metrics.base import Scores
 from bertie.metrics.numbers import Numbers
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
+from bertie.models.sentence import (
+    LENGTH,
+    MODES,
+    MODULES,
+    POOLING,
+    SETTINGS,
+    Dense,
+    SentenceModules,
+    read_sentence,
+)
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import unit
 from bertie.tasks.base import Task
@@ -40,30 +50,38 @@ if TYPE_CHECKING:
     from bertie.models.loss import LossReport
     from bertie.models.model import Model
 
-MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
-MODES = {"mean": "mean_tokens", "cls": "cls_token", "max": "max_tokens"}
-Pooling = Literal["mean", "cls", "max"]
+Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "weighted_mean", "last"]
+Similarity = Literal["cosine", "dot", "euclidean", "manhattan"]
 
 
 @dataclass(frozen=True)
 class EmbedTask(Task):
-    """Computes a vector for each text. The prediction for a pair is the cosine.
+    """Computes a vector for each text. The prediction for a pair is its similarity.
 
     Attributes:
-        pooling: How the vectors of the tokens are combined: mean, cls or max.
-        loss: cosine or contrastive.
+        pooling: How the vectors of the tokens are combined; the results of several ways are joined.
+        loss_kind: cosine or contrastive.
         highest: The label of a pair with the same meaning, by default the maximum in training. Contrastive training
-            uses
-            the pairs from 0.8 of it as positives.
+            uses the pairs from 0.8 of it as positives.
         scale: Factor of the cosines before the softmax of contrastive training.
         normalize: Whether vectors have length 1.
+        truncate_dim: Number of dimensions to keep, from the first (Kusupati et al. 2022). Not set: all.
+        unit_length: Whether the result has length 1, after truncation.
+        prompt: Text that is put before every text.
+        similarity: Similarity of a pair; distances are negative.
+        dense: Matrices that follow the pooling in a published model.
     """
 
-    pooling: Pooling = "mean"
+    pooling: Pooling | tuple[Pooling, ...] = "mean"
     loss_kind: Literal["cosine", "contrastive"] = "cosine"
     highest: float = 1.0
     scale: float = 20.0
     normalize: bool = False
+    truncate_dim: int | None = None
+    unit_length: bool = False
+    prompt: str = ""
+    similarity: Similarity = "cosine"
+    dense: tuple[Any, ...] = ()
 
     head = "embed"
     command = "embed"
@@ -71,6 +89,12 @@ class EmbedTask(Task):
     baselines = ("overlap",)
 
     example = RegressionTask.example
+
+    def __post_init__(self) -> None:
+        if self.truncate_dim is not None and self.truncate_dim < 1:
+            raise UsageError(f"truncate_dim is {self.truncate_dim}; it must be a number from 1.")
+        if not all(isinstance(one, Dense) for one in self.dense) or not self.outputs:
+            raise UsageError("A vector is pooled in one way at least, and its matrices come from a folder alone.")
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
@@ -89,7 +113,23 @@ class EmbedTask(Task):
     @property
     def output(self) -> str:
         """The vectors, pooled by the engine."""
-        return self.pooling
+        return self.outputs[0]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """One array for each way of pooling."""
+        return (self.pooling,) if isinstance(self.pooling, str) else self.pooling
+
+    def width(self, hidden_size: int) -> int:
+        """How many numbers a vector has."""
+        pooled = len(self.dense[-1].weight) if self.dense else len(self.outputs) * hidden_size
+        return min(pooled, self.truncate_dim or pooled)
+
+    def settings(self) -> dict[str, Any]:
+        """All but the matrices, which stay in their own files."""
+        return {
+            name: value for name, value in asdict(replace(self, dense=())).items() if name not in ("labels", "dense")
+        }
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
         """Returns no head, since the vectors are the encoder's."""
@@ -101,7 +141,7 @@ class EmbedTask(Task):
         """Returns each text as a separate sequence. Raises UsageError for windows: a text has one vector."""
         if too_long == "window":
             raise UsageError("Embeddings do not support windows. Choose too_long=truncate or too_long=error.")
-        texts = [Example((text,)) for example in examples for text in example.texts]
+        texts = [Example((self.prompt + text,)) for example in examples for text in example.texts]
         found = encode(texts, tokenizer, max_length=max_length, too_long=too_long)
         return found.grouped([len(example.texts) for example in examples])
 
@@ -116,10 +156,12 @@ class EmbedTask(Task):
         return {self.loss_kind: int((alike_P >= 0.8).sum()) if self.loss_kind == "contrastive" else len(alike_P)}
 
     def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
-        """Returns the vectors of the texts. -> (B, H)"""
+        """The texts' vectors. -> (B, H)"""
+        import torch
+
         from bertie.models.pooling import pool
 
-        return pool(output, self.pooling)
+        return torch.cat([pool(output, name) for name in self.outputs], -1)
 
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Returns the loss. logits (B, H), with the texts of a pair in consecutive rows; reads the label "alike"."""
@@ -144,14 +186,21 @@ class EmbedTask(Task):
         return {"contrastive": LossTerm((together_P * loss_P).sum(), count, correct.detach())}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the cosine of each pair, or the vector of a single text."""
-        unit_WH = unit(logits)
-        vectors_WH, answers = unit_WH if self.normalize else logits, []
+        """Returns the similarity of each pair, or the vector of a single text."""
+        vectors_WH, answers = self.finished(logits), []
         for number, example in enumerate(examples):
             at = int(encoded.windows[number])
             pair = len(example.texts) == 2
-            answers.append(Prediction(float(unit_WH[at] @ unit_WH[at + 1]) if pair else vectors_WH[at].tolist()))
+            alike = similarity(vectors_WH[[at]], vectors_WH[[at + 1]], self.similarity) if pair else None
+            answers.append(Prediction(vectors_WH[at].tolist() if alike is None else float(alike[0, 0])))
         return answers
+
+    def finished(self, pooled: Logits) -> Logits:
+        """The vectors from what was pooled. (W, I) -> (W, `width`)"""
+        for dense in self.dense:
+            pooled = dense(pooled)
+        vectors = (unit(pooled) if self.normalize else pooled)[:, : self.truncate_dim]
+        return unit(vectors) if self.unit_length else vectors
 
     def scores(self) -> Scores:
         """Returns a counter of labels and cosines."""
@@ -176,8 +225,26 @@ class EmbedTask(Task):
 
     @classmethod
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
-        """Returns the task only where the folder names it, since every encoder has vectors."""
-        return cls.make((), settings) if settings and not facts.heads else None
+        """Only where the folder says so: any encoder has vectors, few have good ones.
+
+        What `sentence-transformers` reads of the folder stands before what Bertie once wrote there.
+        """
+        found = cls.told(facts.sentence, settings)
+        return found or (cls.make((), settings) if settings and not facts.heads else None)
+
+    @classmethod
+    def told(cls, sentence: SentenceModules, settings: Mapping[str, Any] = MappingProxyType({})) -> Self | None:
+        """Returns the task that the files of `sentence-transformers` describe; None where they describe no vectors."""
+        if not sentence.pooling:
+            return None
+        found = {
+            "pooling": sentence.pooling[0] if len(sentence.pooling) == 1 else sentence.pooling,
+            "normalize": sentence.normalize,
+            "truncate_dim": sentence.truncate_dim,
+            "similarity": sentence.similarity,
+            "prompt": sentence.default_prompt,
+        }
+        return replace(cls.make((), {**settings, **found}), dense=sentence.dense)
 
     def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
         """Returns the files that `sentence-transformers` reads in addition to the model."""
@@ -191,30 +258,31 @@ class EmbedTask(Task):
             ],
             POOLING: {
                 "word_embedding_dimension": config.hidden_size,
-                **{f"pooling_mode_{public}": mode == self.pooling for mode, public in MODES.items()},
+                **{f"pooling_mode_{public}": mode in self.outputs for mode, (_, public) in MODES.items()},
             },
             LENGTH: {"max_seq_length": max_length, "do_lower_case": False},
+            SETTINGS: {
+                "prompts": {"default": self.prompt} if self.prompt else {},
+                "default_prompt_name": "default" if self.prompt else None,
+                "similarity_fn_name": self.similarity,
+                **({"truncate_dim": self.truncate_dim} if self.truncate_dim else {}),
+            },
         }
 
 
-def of_folder(folder: Path) -> tuple[EmbedTask, int | None]:
-    """Returns the task and the maximum length of a folder of `sentence-transformers`; mean pooling for other folders.
+def similarity(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
+    """Returns the similarity of each vector of `a` to each of `b`, (A, B). Distances are negative."""
+    if kind == "cosine":
+        return unit(a_AH) @ unit(b_BH).T
+    if kind == "dot":
+        return a_AH @ b_BH.T
+    order = 2 if kind == "euclidean" else 1
+    rows = [np.linalg.norm(b_BH - a_H, ord=order, axis=-1) for a_H in a_AH]
+    return -np.array(rows, np.float32).reshape(len(a_AH), len(b_BH))
 
-    Raises DataError for an unknown pooling or module.
-    """
-    if not (folder / MODULES).exists():
-        return EmbedTask(), None
-    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in read_json(folder / MODULES)]
-    if unknown := set(kinds) - {"Transformer", "Pooling", "Normalize"}:
-        raise DataError(f"{folder / MODULES} has modules that are not supported: {', '.join(sorted(unknown))}.")
-    told = read_json(folder / POOLING)
-    modes = {name for name, on in told.items() if name.startswith("pooling_mode") and on is True}
-    modes |= {f"pooling_mode_{MODES.get(mode, mode)}" for mode in (told.get("pooling_mode"),) if isinstance(mode, str)}
-    found = [mode for mode, public in MODES.items() if modes == {f"pooling_mode_{public}"}]
-    if not found:
-        raise DataError(
-            f"{folder / POOLING}: pooling is {', '.join(sorted(modes)) or 'none'}. Known: {', '.join(MODES)}."
-        )
-    length = read_json(folder / LENGTH).get("max_seq_length") if (folder / LENGTH).exists() else None
-    task = EmbedTask.make((), {"pooling": found[0], "normalize": "Normalize" in kinds})
-    return task, length if isinstance(length, int) else None
+
+def of_folder(folder: Path) -> tuple[EmbedTask, int | None]:
+    """Returns the task and the maximum length of a folder of `sentence-transformers`, by default the mean of the
+    tokens. Raises DataError for an unknown module or setting."""
+    sentence = read_sentence(folder, {})
+    return EmbedTask.told(sentence) or EmbedTask(), sentence.max_length

@@ -6,7 +6,7 @@ Devlin et al. 2018, 4.1 (STS-B). E examples · W sequences · B sequences of a b
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from bertie.data.tables import Columns, Example, Fields, InvalidRow, example
 from bertie.metrics.numbers import Numbers
 from bertie.models.facts import Facts
 from bertie.tasks.answerer import Logits, Prediction
-from bertie.tasks.arrays import vote
+from bertie.tasks.arrays import sigmoid, vote
 from bertie.tasks.base import Task
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Encoded, Targets
@@ -28,10 +28,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RegressionTask(Task):
-    """`Example.label` is a float. threshold: numbers from here on are positive, which adds f1 to the metrics."""
+    """`Example.label` is a float. threshold: numbers from there on count as positive, which adds f1 to the metrics.
+
+    activation: of the answers; that of a published cross-encoder is a sigmoid unless its folder says otherwise.
+    """
 
     labels: tuple[str, ...] = ("score",)
     threshold: float | None = None
+    activation: Literal["none", "sigmoid"] = "none"
 
     head = "sequence"
     problem_type = "regression"
@@ -81,8 +85,9 @@ class RegressionTask(Task):
         return {"number": LossTerm((batch.labels["weight"] * error_B).sum(), self.counts(batch.host)["number"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the mean over windows."""
-        return [Prediction(number) for number in vote(logits, encoded)[:, 0].tolist()]
+        """The mean over windows, then the activation."""
+        number_E = vote(logits, encoded)[:, 0]
+        return list(map(Prediction, (sigmoid(number_E) if self.activation == "sigmoid" else number_E).tolist()))
 
     def scores(self) -> Numbers:
         """Returns a counter of true and predicted numbers."""
@@ -105,4 +110,6 @@ class RegressionTask(Task):
         """Returns the task for a head with one output and no other problem type."""
         if facts.heads.get(cls.head) != 1 or facts.problem_type not in (None, cls.problem_type):
             return None
-        return cls.make(facts.labels or ("score",), settings)
+        named = facts.sentence.activation or ("Identity" if facts.problem_type or settings else "Sigmoid")
+        told = {"activation": "sigmoid"} if named == "Sigmoid" else {}
+        return cls.make(facts.labels or ("score",), {**told, **settings})

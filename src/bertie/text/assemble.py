@@ -51,8 +51,12 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found or 'nothing'}).")
     path = folder / there[0]
     if path.name == VOCABULARY:
-        engine, row = bert_engine(read_vocabulary(path), settings, path), row or BERT
+        row = row or BERT
+        named = {f"{role}_token": token for role, token in row.special.items()}
+        engine = bert_engine(read_vocabulary(path), {**named, **settings}, path)
         _add_more(engine, settings, row, _add_later(engine, folder, settings))
+        if row.template is None:
+            set_template(engine, settings, row)
         return engine, row, []
     if path.name == BYTE_VOCABULARY:
         engine, row = _byte_level(folder, settings, row)
@@ -129,7 +133,9 @@ def _sentencepiece(model: SentencePieceModel, settings: Settings, row: Format) -
         engine.normalizer = normalizer
     scheme = "always" if settings.get("add_prefix_space") is not False else "never"
     spaces = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme=scheme)
-    split = [pre_tokenizers.WhitespaceSplit()] if row.split_spaces else []
+    split: list[pre_tokenizers.PreTokenizer] = [pre_tokenizers.WhitespaceSplit()] if row.split_spaces else []
+    if row.split_punctuation and settings.get("split_by_punct"):
+        split.append(pre_tokenizers.Punctuation(behavior="isolated"))
     engine.pre_tokenizer = pre_tokenizers.Sequence([*split, spaces])
     engine.decoder = decoders.Metaspace(replacement="▁", prepend_scheme=scheme)
     return engine

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, overload
 
 import tokenizers
-from tokenizers import decoders, models, pre_tokenizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 from bertie.errors import DataError
 from bertie.files import parse_json, read_small
@@ -97,6 +97,16 @@ def read_engine(path: Path) -> tokenizers.Tokenizer:
         for charsmap in _charsmaps(tree.get("normalizer")):
             check_charsmap(base64.b64decode(charsmap, validate=True))
         return tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+
+
+def lowercased(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """The engine with letters made small before all else, unless it does so anyway."""
+    inner = engine.normalizer
+    kinds = json.dumps(state(inner)) if inner else ""
+    if '"Lowercase"' not in kinds and '"lowercase": true' not in kinds:
+        small = normalizers.Lowercase()
+        engine.normalizer = normalizers.Sequence([small, inner]) if inner else small
+    return engine
 
 
 def _charsmaps(normalizer: Any) -> Iterator[str]:

@@ -21,7 +21,7 @@ Normalize = Callable[[Settings, bytes], normalizers.Normalizer | None]
 
 Algorithm = Literal["wordpiece", "bpe", "character-bpe", "unigram"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
-MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model")
+MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model", "spm.model")
 VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
 
 TOKENIZER_FILES = ("tokenizer.json", VOCABULARY, BYTE_VOCABULARY, *MODEL_FILES)  # a folder with one has a tokenizer
@@ -54,6 +54,7 @@ class Format:
     normalize: Normalize = field(default=lambda settings, charsmap: _precompiled(charsmap))
     split_numbers: bool = False  # "9," is never one piece (ALBERT's and XLNet's release)
     split_spaces: bool = True  # no piece reaches over a space
+    split_punctuation: bool = False  # none reaches over punctuation either, where the settings say split_by_punct
 
 
 def _precompiled(charsmap: bytes) -> normalizers.Normalizer | None:
@@ -77,6 +78,13 @@ def _quotes_and_accents(lowercase: bool) -> Normalize:
 def _one_space(settings: Settings, charsmap: bytes) -> normalizers.Normalizer:
     spaces = normalizers.Replace(Regex(" {2,}"), "▁")
     return normalizers.Sequence([normalizers.Precompiled(charsmap), spaces] if charsmap else [spaces])
+
+
+def _stripped(settings: Settings, charsmap: bytes) -> normalizers.Normalizer:
+    """DeBERTa's: spaces at the ends are left out, several are one."""
+    steps: list[normalizers.Normalizer] = [normalizers.Lowercase()] if settings.get("do_lower_case") is True else []
+    steps += [normalizers.Strip(), *([normalizers.Precompiled(charsmap)] if charsmap else [])]
+    return normalizers.Sequence([*steps, normalizers.Replace(Regex(" {2,}"), " ")])
 
 
 BRACKETED = {"unk": "<unk>", "pad": "<pad>", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
@@ -103,6 +111,37 @@ ROBERTA = Format(
     algorithm="bpe",
     start=("<s>", "<pad>", "</s>", "<unk>"),
     last=("<mask>",),
+)
+MODERNBERT = Format(  # BERT's special tokens around pieces of bytes; the two of a pair are of one segment
+    classes=("PreTrainedTokenizerFast",),
+    model_types=("modernbert",),
+    special=SPECIAL_TOKENS,
+    files=(BYTE_VOCABULARY,),
+    template=("[CLS] $A [SEP]", "[CLS] $A [SEP] $B [SEP]"),
+    algorithm="bpe",
+    start=tuple(SPECIAL_TOKENS.values()),
+)
+MPNET = Format(  # BERT's pieces between RoBERTa's special tokens
+    classes=("MPNetTokenizer",),
+    model_types=("mpnet",),
+    special={**FAIRSEQ, "unk": "[UNK]"},
+    files=(VOCABULARY,),
+    algorithm="wordpiece",
+    start=("<s>", "<pad>", "</s>", "<unk>", "[UNK]"),
+    last=("<mask>",),
+)
+DEBERTA = Format(
+    classes=("DebertaV2Tokenizer",),
+    model_types=("deberta-v2",),
+    special=SPECIAL_TOKENS,
+    files=("spm.model",),
+    template=AROUND_BERT,
+    normalize=_stripped,
+    split_spaces=False,
+    split_punctuation=True,
+    eager_mask=False,
+    start=("[PAD]", "[CLS]", "[SEP]", "[UNK]"),
+    last=("[MASK]",),
 )
 GPT2 = Format(  # one special token for all; padding has none of its own, and what is padding nobody reads
     classes=("GPT2Tokenizer",),
@@ -184,7 +223,7 @@ XLNET = Format(
     split_numbers=True,
 )
 ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # say nothing of the rules: tokenizer.json does, or the family
-FORMATS = (BERT, ROBERTA, OPENAI_GPT, GPT2, XLMR, CAMEMBERT, ALBERT, BIGBIRD, T5, XLNET)
+FORMATS = (BERT, ROBERTA, MODERNBERT, MPNET, DEBERTA, OPENAI_GPT, GPT2, XLMR, CAMEMBERT, ALBERT, BIGBIRD, T5, XLNET)
 
 
 def of(model_type: str) -> Format:

@@ -27,6 +27,7 @@ from bertie.text.encoding import Encoding, Tokens, Truncation, framed, kept, who
 from bertie.text.engine import (
     MAX_FILE_BYTES,
     check_same,
+    lowercased,
     public_settings,
     read_engine,
     read_vocabulary,
@@ -161,6 +162,8 @@ class Tokenizer:
             kept = [name for name in (format.files if format else ()) if name.endswith(".model")]
         else:
             engine, format, kept = build(folder, settings, format)
+        if _settings(folder / "sentence_bert_config.json").get("do_lower_case") is True:
+            engine = lowercased(engine)
         files = {name: read_small(folder / name, most=MAX_FILE_BYTES) for name in kept if (folder / name).is_file()}
         try:
             return cls(engine, settings=settings, format=format, files=files)

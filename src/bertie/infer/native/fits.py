@@ -16,6 +16,8 @@ def misfit(config: EncoderConfig) -> str | None:
         "its attention is not full": isinstance(config.attention, Full) and not config.causal,
         "its positions are not learned": isinstance(config.positions, Learned),
         "its layers are not those of BERT": isinstance(config.layer, Residual) and config.layer.norm == "post",
+        "its first layer differs from the others": config.get("first_attention_norm", True)
+        and not config.get("conv_kernel_size", 0),
         "its attention scores are not scaled": isinstance(config.layer, Residual) and config.layer.scale_attention,
         f"its activation is {config.hidden_act}": config.hidden_act in ACTIVATIONS,
         "it does not use layer normalization": config.norm_type == "layer" and config.embedding_norm,

@@ -35,9 +35,11 @@ from bertie.infer.native.library import cores
 from bertie.models.codec import CONFIG, model_type
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import POOLED
+from bertie.models.head_config import LabelConfig
 from bertie.models.int8 import PARTS, Floats, Int8Weight
 from bertie.models.kinds import Groups
 from bertie.models.names import WeightTable
+from bertie.models.sentence import SentenceModules, read_sentence
 from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
 
 WEIGHTS = "model.safetensors"
@@ -132,6 +134,7 @@ class FolderEngine:
     heads: Mapping[str, Head]
     labels: tuple[str, ...]
     problem_type: str | None
+    sentence: SentenceModules = field(default_factory=SentenceModules)
     threads: int = field(default_factory=cores)
 
     @property
@@ -147,6 +150,7 @@ class FolderEngine:
             f"{self.native.precision} ({self.native.target})",
             {name: head.rows for name, head in self.heads.items()},  # type: ignore[misc]
             batch_tokens=BATCH_TOKENS,
+            sentence=self.sentence,
         )
 
     def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
@@ -171,13 +175,16 @@ class FolderEngine:
     def _array(self, name: str, hidden: Array, first: Array, ids: Ids) -> Array:
         if name == "last_hidden_state":
             return hidden
-        if name == "cls":
-            return first
+        if name in ("cls", "last"):
+            return first if name == "cls" else hidden[ids.starts[1:] - 1]
         if name in POOLED:
             if name == "max":
                 return np.asarray(np.maximum.reduceat(hidden, ids.starts[:-1]), np.float32)
-            sums = np.add.reduceat(hidden, ids.starts[:-1])
-            return np.asarray(sums / ids.lengths[:, None], np.float32)
+            place = np.arange(len(hidden)) - np.repeat(ids.starts[:-1], ids.lengths) + 1
+            weighted = hidden * place[:, None] if name == "weighted_mean" else hidden
+            whole = ids.lengths * (ids.lengths + 1) / 2 if name == "weighted_mean" else ids.lengths
+            divisor = np.sqrt(whole) if name == "mean_sqrt_len" else whole
+            return np.asarray(np.add.reduceat(weighted, ids.starts[:-1]) / divisor[:, None], np.float32)
         if name == "pooler_output":
             assert self.pooler is not None, "the model has no pooler"
             return self.pooler(first)
@@ -199,11 +206,14 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
     variant, where = VARIANTS[model_type(public)], str(folder / CONFIG)
     config = variant.config(public, where)
     names = variant.heads(public)
-    if names is None or variant.encoder is not plain_encoder or misfit(config):
+    other_labels = config.heads.label != LabelConfig()
+    if names is None or variant.encoder is not plain_encoder or misfit(config) or other_labels:
         raise NotHere(str(folder))
     with safe_open(str(folder / WEIGHTS), framework="numpy") as file:
         found = {today: name for name in file.keys() if (today := variant.table.today(name)) is not None}  # noqa: SIM118
         stored = Stored(file, variant.table, found)
+        if "mlm" in names and "heads.mlm.weight" in variant.table and "heads.mlm.weight" in stored:
+            raise NotHere("mlm")  # a copy of the word embeddings, or a matrix of its own
         weights = _encoder(config, stored)
         whole = any(isinstance(layer.qkv, Int8Linear) for layer in weights.layers)
         pooler = _dense(stored, "encoder.pooler", config, np.tanh) if "encoder.pooler.weight" in stored else None
@@ -213,7 +223,7 @@ def _opened(folder: Path, precision: Precision) -> FolderEngine:
     if kind not in (None, *PROBLEM_TYPES) or (labels and any(count != len(labels) for count in labelled)):
         raise NotHere(where)
     native = NativeEncoder(weights, "int8" if whole else precision)
-    return FolderEngine(config, native, pooler, heads, labels, kind)
+    return FolderEngine(config, native, pooler, heads, labels, kind, read_sentence(folder, public))
 
 
 def _no(name: str) -> Head:

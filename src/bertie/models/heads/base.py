@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.models.head_config import Rows
+from bertie.models.head_config import HeadActivation, Rows
 from bertie.models.heads.global_tokens import GlobalTokens
+from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.linear import Linear, UnbiasedNorm
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ Axes = tuple[str | None, ...]
 CLASSIFIER: Mapping[str, Axes] = {
     "dense.weight": ("written", "read"),
     "dense.bias": ("written",),
+    "transform.dense.weight": ("written", "read"),
+    "transform.norm.weight": ("written",),
     "classifier.weight": (None, "read"),
     "classifier.bias": (None,),
 }
@@ -52,6 +56,27 @@ class Head(nn.Module):
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits. word_embeddings (V, H) are passed to a head that needs them."""
         raise NotImplementedError
+
+
+class Transform(nn.Module):
+    """A dense layer, an activation and a norm, without biases, before a classifier. Warner et al. 2024 (ModernBERT)."""
+
+    def __init__(self, config: EncoderConfig, act: HeadActivation) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.hidden_act if act == "hidden_act" else act]
+        self.dense = Linear(config.hidden_size, config.hidden_size, bias=False)
+        self.norm = UnbiasedNorm(config.hidden_size, config.layer_norm_eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., H) -> (..., H)"""
+        found: Tensor = self.norm(self.activation(self.dense(x)))
+        return found
+
+
+def label_transform(config: EncoderConfig) -> nn.Module:
+    """What stands before the dropout and the classifier of heads that label; in most families nothing."""
+    act = config.heads.label.label_transform
+    return nn.Identity() if act is None else Transform(config, act)
 
 
 def label_dropout(config: EncoderConfig) -> float:

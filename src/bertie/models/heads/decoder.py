@@ -16,12 +16,13 @@ from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.models.layers import final_norm, make_decoder_layer, relative_positions, with_distances
+from bertie.models.layers import final_norm, make_decoder_layer, relative_positions
 from bertie.nn.attention import attention_bias
 from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import DecoderLayer
 from bertie.nn.layout import Layout, Padded
+from bertie.nn.positions import RelativePositions
 
 
 class Decoder(nn.Module):
@@ -61,7 +62,8 @@ class Decoder(nn.Module):
         hidden = dropout(hidden, self.dropout_p, self.training)
         bias = attention_bias(layout, hidden.dtype, causal=True, cache=cache)
         if self.relative is not None:
-            bias = with_distances(bias, self.relative(layout.max_seqlen, keys), hidden.dtype)
+            assert isinstance(self.relative, RelativePositions), "EncoderConfig lets no other stand beside a decoder"
+            bias = self.relative.added(bias, layout.max_seqlen, keys, None, hidden.dtype)
         memory_bias = attention_bias(memory.layout, hidden.dtype)
         hidden_states, attentions, cross_attentions = [hidden], list[Tensor](), list[Tensor]()
         for i, layer in enumerate(self.layers):

@@ -1,44 +1,81 @@
 """Heads on whole sequences: classification, sentence pairs, multiple choice.
 
-All read one vector per sequence: the pooler output, or the state of the token that represents the sequence. This is the
-first token ([CLS]) or, with causal attention, the last one.
+All read one vector a sequence: the pooler output, or the state of the token that stands for the sequence, which is the
+first ([CLS]) or, where tokens see only what is before them, the last. With label_pooling it is the mean, the largest
+values or the last token of the last layer instead, and the pooler is not read.
 
 B sequences
 """
 
+from dataclasses import replace
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
-from bertie.models.encoder import EncoderOutput
+from bertie.models.encoder import EncoderOutput, summary
 from bertie.models.head_config import HeadActivation
-from bertie.models.heads.base import NOTHING, Head, Needs, label_dropout
+from bertie.models.heads.base import Head, Needs, label_dropout, label_transform
 from bertie.models.heads.global_tokens import answer, first_token
+from bertie.models.pooling import pool
+from bertie.nn.attention import CrossAttention, attention_bias
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
+from bertie.nn.layout import Padded
 from bertie.nn.linear import Linear
 
 
+class Pool(nn.Module):
+    """A sequence's hidden states in one vector, as label_pooling says; without weights but for "attention"."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        label = config.heads.label
+        self.kind, self.layers = label.label_pooling, label.label_layers
+        self.needs = Needs(hidden_states=self.kind == "cls_layers")
+        attends = self.kind == "attention"
+        self.attention = CrossAttention(config.hidden_size, config.num_attention_heads) if attends else None
+
+    def forward(self, output: EncoderOutput) -> Tensor:
+        """-> (B, H)"""
+        if self.kind == "cls_layers":
+            assert output.hidden_states is not None, "the head needs the hidden states of all layers"
+            last = (output.hidden_states[1:] or output.hidden_states)[-self.layers :]
+            firsts = [summary(hidden, output.layout, last=output.summary_last) for hidden in last]
+            return torch.stack(firsts).amax(0)
+        if self.attention is None:
+            return pool(output, "cls" if self.kind == "first" else self.kind)
+        query_B1H = output.summary()[:, None]
+        alone = Padded.of(query_B1H[..., 0], None)
+        hide = attention_bias(output.layout, query_B1H.dtype)
+        found, _ = self.attention(query_B1H, alone, output.last_hidden_state, output.layout, hide)
+        attended: Tensor = found[:, 0]
+        return attended
+
+
 class _OnSequence(Head):
-    """The pooler output, or the sequence's token with a separate dense layer, and a classifier."""
+    """The pooler output, or what is pooled through a dense layer of its own, and a classifier."""
 
     def __init__(
         self, config: EncoderConfig, outputs: int, act: HeadActivation | None, *, first_p: float, last_p: float
     ) -> None:
         super().__init__()
-        name = config.hidden_act if act == "hidden_act" else act
-        self.needs = Needs(pooler=True) if name is None else NOTHING
+        name, label = config.hidden_act if act == "hidden_act" else act, config.heads.label
+        self.pool, self.transform = Pool(config), label_transform(config)
+        self.reads_pooler = name is None and (label.label_pooling, label.label_transform) == ("cls", None)
+        self.needs = Needs(pooler=True) if self.reads_pooler else self.pool.needs
         self.first_p, self.last_p = first_p, last_p
         self.activation = None if name is None else torch.tanh if name == "tanh" else ACTIVATIONS[name]
         self.dense = None if name is None else Linear(config.hidden_size, config.hidden_size)
         self.classifier = Linear(config.hidden_size, outputs)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """Returns logits (B, outputs)."""
-        x = output.pooler_output
-        if self.dense is not None and self.activation is not None:
-            x = self.activation(self.dense(dropout(output.summary(), self.first_p, self.training)))
+        """-> logits (B, outputs)"""
+        x = output.pooler_output if self.reads_pooler else self.pool(output)
         assert x is not None, "the head reads the pooler; its encoder needs one"
+        if self.dense is not None and self.activation is not None:
+            x = self.activation(self.dense(dropout(x, self.first_p, self.training)))
+        x = self.transform(x)
         logits: Tensor = self.classifier(dropout(x, self.last_p, self.training))
         return logits
 
@@ -62,21 +99,21 @@ class SequenceHead(_OnSequence):
         super().__init__(
             config, num_labels, own.sequence_act, first_p=last_p if own.sequence_input_dropout else 0.0, last_p=last_p
         )
-        self.needs = Needs(pooler=self.needs.pooler, global_tokens=first_token)
+        self.needs = replace(self.needs, global_tokens=first_token)
 
 
 class MatrixSequenceHead(Head):
     """The same with only a matrix, on the state of the sequence's token. Radford et al. 2018."""
 
-    needs = Needs(global_tokens=first_token)
-
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
+        self.pool = Pool(config)
+        self.needs = replace(self.pool.needs, global_tokens=first_token)
         self.classifier = Linear(config.hidden_size, num_labels, bias=False)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """Returns logits (B, num_labels)."""
-        logits: Tensor = self.classifier(output.summary())
+        """-> logits (B, num_labels)"""
+        logits: Tensor = self.classifier(self.pool(output))
         return logits
 
 
@@ -95,7 +132,7 @@ class ChoiceHead(_OnSequence):
         super().__init__(
             config, 1, own.choice_act, first_p=0.0, last_p=last_p if own.choice_dropout is None else own.choice_dropout
         )
-        self.needs = Needs(pooler=self.needs.pooler, global_tokens=answer)
+        self.needs = replace(self.needs, global_tokens=answer)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits (B,). The choices of a question are sequences of the batch."""

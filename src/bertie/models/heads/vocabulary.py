@@ -17,7 +17,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Axes, Head, Needs
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import rounded, with_rows
-from bertie.nn.linear import LayerNorm, Linear
+from bertie.nn.linear import LayerNorm, Linear, UnbiasedNorm
 from bertie.nn.loss import linear_cross_entropy
 
 TRANSFORM: Mapping[str, Axes] = {
@@ -25,10 +25,15 @@ TRANSFORM: Mapping[str, Axes] = {
     "dense.bias": ("written",),
     "norm.weight": ("decoded",),  # the word embeddings read what it gives
     "norm.bias": ("decoded",),
+    "weight": (None, "decoded"),
     "bias": (None,),
 }
-NARROW: Mapping[str, Axes] = {**dict.fromkeys(TRANSFORM, (None,)), "dense.weight": (None, "read")}
-"""The layer to the size of the word embeddings, where it differs."""
+NARROW: Mapping[str, Axes] = {
+    **dict.fromkeys(TRANSFORM, (None,)),
+    "weight": (None, None),
+    "dense.weight": (None, "read"),
+}
+"""Where word embeddings have a width of their own."""
 
 
 class VocabularyHead(Head):
@@ -64,12 +69,13 @@ class VocabularyHead(Head):
 class MaskedLMHead(VocabularyHead):
     """Masked-language-model head. The output matrix is tied to the word embeddings and passed to `forward`.
 
-    Where word embeddings are narrow, the hidden state is projected to their size, or (mlm_widened) the matrix has
-    additional columns in the head (Sun et al. 2020). Devlin et al. 2018, 3.1; google-research/bert, run_pretraining.py,
-    get_masked_lm_output.
+    Where word embeddings are narrow, the hidden state is made as narrow, or (mlm_widened) the matrix is widened
+    by columns of the head's own (Sun et al. 2020; release file run_pretraining.py, get_masked_lm_output). Where it is
+    not tied, the matrix is the head's own.
+    Devlin et al. 2018, 3.1; release file run_pretraining.py, get_masked_lm_output.
     """
 
-    vocabulary: Mapping[str, int] = {"bias": 0, "columns": 1}
+    vocabulary: Mapping[str, int] = {"bias": 0, "columns": 1, "weight": 0}
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()
@@ -77,15 +83,18 @@ class MaskedLMHead(VocabularyHead):
         narrow = config.embedding_size or config.hidden_size
         size = config.hidden_size if own.mlm_widened else narrow
         self.columns = nn.Parameter(zeros(size - narrow, config.vocab_size)) if own.mlm_widened else None
+        self.weight = None if own.mlm_tied else nn.Parameter(zeros(config.vocab_size, size))
         self.activation = ACTIVATIONS[own.mlm_act or config.hidden_act]
-        self.dense = Linear(config.hidden_size, size)
-        self.norm = LayerNorm(size, config.layer_norm_eps)
+        self.dense = Linear(config.hidden_size, size, bias=own.mlm_biases)
+        self.norm = (LayerNorm if own.mlm_biases else UnbiasedNorm)(size, config.layer_norm_eps)
         self.bias = nn.Parameter(zeros(config.vocab_size))
         self.axes = NARROW if config.embedding_size or config.project_embeddings else TRANSFORM
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns the operands of the logits, as `VocabularyHead.parts`."""
-        decoder = word_embeddings if self.columns is None else torch.cat([word_embeddings, self.columns.T], 1)
+        """As of every head over the vocabulary."""
+        decoder = word_embeddings if self.weight is None else self.weight
+        if self.columns is not None:
+            decoder = torch.cat([word_embeddings, self.columns.T], 1)
         return self.norm(self.activation(self.dense(hidden))), decoder, self.bias
 
 

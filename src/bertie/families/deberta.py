@@ -1,0 +1,115 @@
+"""DeBERTa v2 and v3: attention to content and to distance apart. He et al. 2020, arXiv:2006.03654; 2021, 2111.09543.
+
+mDeBERTa, kf-deberta and others are the same on other languages and vocabularies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bertie.errors import DataError
+from bertie.families.bert import BASE as BERT_BASE
+from bertie.families.bert import BUFFERS, KEYS, LABEL_ROWS, UNTIED, encoder_rows, old_names, size
+from bertie.families.bert import TABLE as BERT_TABLE
+from bertie.models.head_config import ChoiceConfig, HeadConfigs, SequenceConfig
+from bertie.models.kinds import Disentangled
+from bertie.models.names import WeightTable
+from bertie.models.variant import ACTIVATIONS, Variant, same
+
+BASE = replace(
+    BERT_BASE,
+    vocab_size=128_100,
+    type_vocab_size=0,
+    layer_norm_eps=1e-7,
+    pooler=False,
+    positions=Disentangled(position_buckets=0, relative_norm=False),
+    heads=HeadConfigs(
+        sequence=SequenceConfig(sequence_act="gelu", sequence_input_dropout=False),
+        choice=ChoiceConfig(choice_act="gelu"),
+    ),
+)
+V3 = replace(BASE, positions=Disentangled())
+ATTENTION = "deberta.encoder.layer.{}.attention"
+THEIRS: dict[str, str | tuple[str, ...]] = {
+    "encoder.layers.{}.attention.qkv.*": tuple(f"{ATTENTION}.self.{part}_proj.*" for part in ("query", "key", "value"))
+}
+TABLE = WeightTable(
+    base="deberta.",
+    rows=(
+        ("encoder.relative.norm.*", "deberta.encoder.LayerNorm.*"),
+        ("encoder.relative.weight", "deberta.encoder.rel_embeddings.weight"),
+        ("encoder.layers.0.conv.*", "deberta.encoder.conv.conv.*"),
+        ("encoder.layers.0.conv_norm.*", "deberta.encoder.conv.LayerNorm.*"),
+        *((ours, THEIRS.get(ours, theirs)) for ours, theirs in encoder_rows("deberta.") if "pooler" not in ours),
+        *(row for row in BERT_TABLE.rows if row[0].startswith("heads.mlm.")),
+        ("heads.sequence.dense.*", "pooler.dense.*"),
+        ("heads.choice.dense.*", "pooler.dense.*"),
+        ("heads.sequence.classifier.*", "classifier.*"),
+        *LABEL_ROWS,
+    ),
+    old=(*old_names("deberta.")[1:], (r"^(embeddings|encoder)\.", r"deberta.\1."), *BERT_TABLE.old[-1:]),
+    ignored=BUFFERS,
+)
+
+
+def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The two ways of attending to distance, which are always both there; -1 stands for "the usual"."""
+    flat, kinds = dict(public), public.get("pos_att_type")
+    named = kinds.split("|") if isinstance(kinds, str) else kinds
+    if named is not None and sorted(str(one).strip() for one in named) != ["c2p", "p2c"]:
+        raise DataError(f"pos_att_type is {str(kinds)[:80]!r}; only c2p and p2c together are supported.")
+    flat |= {} if named is None else {"pos_att_type": ["p2c", "c2p"]}
+    for key, usual in (("position_buckets", 0), ("max_relative_positions", public.get("max_position_embeddings", 512))):
+        if flat.get(key) == -1:
+            flat[key] = usual
+    return flat
+
+
+DEBERTA = Variant(
+    model_type="deberta-v2",
+    about="Attention to content and to distance apart; v3 learned from replaced tokens, as ELECTRA.",
+    source="He et al. 2020, arXiv:2006.03654; He et al. 2021, arXiv:2111.09543",
+    tokenizer="unigram",
+    base=BASE,
+    presets={
+        "deberta-v3-xsmall": replace(size(12, 384, V3), num_attention_heads=6),
+        "deberta-v3-small": size(6, 768, V3),
+        "deberta-v3-base": V3,
+        "deberta-v3-large": size(24, 1024, V3),
+        "mdeberta-v3-base": replace(V3, vocab_size=251_000),
+        "deberta-v2-xlarge": size(24, 1536, V3).replace(conv_kernel_size=3),
+    },
+    table=TABLE,
+    architectures={
+        "DebertaV2Model": (),
+        "DebertaV2ForMaskedLM": ("mlm",),
+        "DebertaV2ForSequenceClassification": ("sequence",),
+        "DebertaV2ForMultipleChoice": ("choice",),
+        "DebertaV2ForTokenClassification": ("token",),
+        "DebertaV2ForQuestionAnswering": ("span",),
+    },
+    keys={
+        **{ours: key for ours, key in KEYS.items() if ours not in ("max_position_embeddings", "classifier_dropout")},
+        **same("position_buckets", "max_relative_positions", "conv_kernel_size", "conv_act"),
+        **UNTIED,
+        "relative_norm": "norm_rel_ebd",
+        "sequence_dropout": "cls_dropout",
+        "sequence_act": "pooler_hidden_act",
+        "choice_act": "pooler_hidden_act",
+    },
+    values={
+        **dict.fromkeys(("hidden_act", "conv_act", "sequence_act", "choice_act"), ACTIVATIONS),
+        "relative_norm": ((True, "layer_norm"), (False, "none")),
+    },
+    flattened=_flattened,
+    fixed={
+        **{"relative_attention": True, "position_biased_input": False, "share_att_key": True, "legacy": True},
+        **{"pooler_dropout": 0, "conv_groups": 1, "pos_att_type": ["p2c", "c2p"]},
+    },
+    recipe={  # 2021, table 10 (base); v3 learns from replaced tokens, for which no public class has a head
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
+        "max_length": 512,
+        "optim": {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},
+        "train": {"steps": 500_000, "batch_size": 8_192},
+    },
+)

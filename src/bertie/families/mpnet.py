@@ -1,0 +1,52 @@
+"""MPNet: distances beside positions, pre-trained on permuted and masked text at once. Song et al. 2020."""
+
+from dataclasses import replace
+
+from bertie.families.bert import UNTIED, encoder_rows, size
+from bertie.families.roberta import BASE as ROBERTA_BASE
+from bertie.families.roberta import ROBERTA, architectures
+from bertie.models.kinds import LearnedRelative
+from bertie.models.names import WeightTable
+from bertie.models.variant import same
+
+BASE = replace(ROBERTA_BASE, vocab_size=30_527, type_vocab_size=0, positions=LearnedRelative(positions_after_pad=True))
+PUBLISHED = replace(BASE, max_position_embeddings=514, layer_norm_eps=1e-5)
+
+ATTENTION = "mpnet.encoder.layer.{}.attention"
+THEIRS: dict[str, str | tuple[str, ...]] = {  # what is called otherwise than in BERT
+    "encoder.layers.{}.attention.qkv.*": tuple(f"{ATTENTION}.attn.{part}.*" for part in "qkv"),
+    "encoder.layers.{}.attention.output.*": f"{ATTENTION}.attn.o.*",
+    "encoder.layers.{}.attention_norm.*": f"{ATTENTION}.LayerNorm.*",
+}
+TABLE = WeightTable(
+    base="mpnet.",
+    rows=(
+        ("encoder.relative.bias.*", "mpnet.encoder.relative_attention_bias.*"),
+        *((ours, THEIRS.get(ours, theirs)) for ours, theirs in encoder_rows("mpnet.")),
+        *(row for row in ROBERTA.table.rows if row[0].startswith("heads.")),
+    ),
+    old=tuple((pattern, name.replace("roberta.", "mpnet.")) for pattern, name in ROBERTA.table.old),
+    ignored=ROBERTA.table.ignored,
+)
+
+MPNET = replace(
+    ROBERTA,
+    model_type="mpnet",
+    about="RoBERTa's size with biases for distances, pre-trained on permuted text: the encoder of all-mpnet-base-v2.",
+    source="Song et al. 2020, arXiv:2004.09297",
+    tokenizer="wordpiece",
+    base=BASE,
+    presets={"mpnet-base": PUBLISHED, "mpnet-large": size(24, 1024, PUBLISHED)},
+    table=TABLE,
+    architectures=architectures("MPNet"),
+    keys={
+        **{ours: key for ours, key in ROBERTA.keys.items() if ours not in ("classifier_dropout", "type_vocab_size")},
+        **UNTIED,
+        **same("relative_attention_num_buckets"),
+    },
+    fixed={},
+    recipe={  # paper, 3.1; mlm stands for its objective, which permutes tokens and sees all positions
+        **ROBERTA.recipe,
+        "optim": {"lr": 6e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 24_000},
+    },
+)

@@ -1,0 +1,52 @@
+"""A model at labels it was never trained on: by entailment where it has such a head, else by the nearest label text."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertie.errors import UsageError
+from bertie.infer.predict import Predictor
+from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
+from bertie.tasks.embed import EmbedTask
+
+if TYPE_CHECKING:
+    from bertie.infer.engine import Engine
+    from bertie.models.model import Model
+    from bertie.text.tokenizer import Tokenizer
+
+
+def choose_from(
+    model: "Model | Engine",
+    candidates: Sequence[str],
+    tokenizer: "Tokenizer | None" = None,
+    *,
+    hypothesis: str | None = None,
+    multi: bool = False,
+    max_length: int | None = None,
+) -> Predictor:
+    """What answers single texts with one of the candidates, or (multi) with any number of them.
+
+    hypothesis: what a label claims of a text, with {} for the label; of vectors the label alone by default. Raises
+    UsageError: no candidates, or a model that has neither an entailment head nor vectors.
+    """
+    found, labels = Predictor(model, tokenizer, max_length=max_length, too_long="truncate"), tuple(candidates)
+    entailed = EntailedTask.of_model(
+        found.engine.facts, {"labels": labels, "hypothesis": hypothesis or HYPOTHESIS, "multi": multi}
+    )
+    if entailed is not None:
+        found.task = entailed
+    elif found.answers and isinstance(found.task, EmbedTask):
+        if multi:
+            raise UsageError("Vectors say which label is nearest, not which of them hold: leave multi out.")
+        claims = hypotheses(labels, hypothesis or "{}")
+        vectors_CH = np.array([answer.label for answer in found.predict(claims)], np.float32)
+        found.task = NearestTask.of(found.task, labels, vectors_CH)
+    else:
+        known = ", ".join(found.engine.facts.labels) or "none"
+        raise UsageError(
+            "Candidates need an entailment model, whose labels name it (entailment, contradiction ...), or a model of "
+            f"sentence vectors. This model has neither; its labels: {known}."
+        )
+    found.texts, found.texts_known = 1, True
+    return found

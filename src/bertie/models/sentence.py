@@ -1,0 +1,221 @@
+"""What `sentence-transformers` says beside a model, read from its folder. Imports no torch.
+
+    modules.json                        Transformer, Pooling, then Dense and Normalize: how a text becomes a vector
+    config_sentence_transformers.json   prompts, truncate_dim, similarity; the activation of a cross-encoder
+    sentence_bert_config.json           the longest text
+
+A module or a setting that is not known here is refused: the vectors would be others.
+
+B texts · I, O widths of a vector
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file
+
+from bertie.errors import DataError
+from bertie.files import read_json
+
+MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
+SETTINGS = "config_sentence_transformers.json"
+MODES = {  # ours -> the public name, and that of older folders behind "pooling_mode_"
+    "cls": ("cls", "cls_token"),
+    "max": ("max", "max_tokens"),
+    "mean": ("mean", "mean_tokens"),
+    "mean_sqrt_len": ("mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
+    "weighted_mean": ("weightedmean", "weightedmean_tokens"),
+    "last": ("lasttoken", "lasttoken"),
+}
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+Float = NDArray[np.float32]
+
+
+def _gelu(x: Float) -> Float:
+    from scipy.special import erf
+
+    return np.asarray(0.5 * x * (1 + erf(x / np.sqrt(2))), np.float32)
+
+
+ACTIVATIONS: Mapping[str, Callable[[Float], Float]] = {  # the last part of torch's name -> what it computes
+    "Identity": lambda x: x,
+    "Tanh": np.tanh,
+    "ReLU": lambda x: np.maximum(x, 0),
+    "GELU": _gelu,
+    "Sigmoid": lambda x: np.asarray(1 / (1 + np.exp(-x)), np.float32),
+}
+OF_SCORES = ("Identity", "Sigmoid")  # of cross-encoders
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A matrix on a pooled vector. weight (O, I), bias (O,)."""
+
+    weight: Float
+    bias: Float | None
+    activation: str
+
+    def __call__(self, vectors: Float) -> Float:
+        """(B, I) -> (B, O)"""
+        found = vectors @ self.weight.T
+        return ACTIVATIONS[self.activation](found if self.bias is None else found + self.bias)
+
+
+@dataclass(frozen=True)
+class SentenceModules:
+    """How a folder's texts become vectors, and pairs become scores.
+
+    pooling: one way or several, whose vectors are joined; empty where the model makes no vectors (a cross-encoder).
+    dense, normalize, truncate_dim: what follows, in this order. prompts: what stands before a text, by name.
+    activation: of a cross-encoder's score, "Identity" or "Sigmoid"; None where nothing is said.
+    """
+
+    pooling: tuple[str, ...] = ()
+    dense: tuple[Dense, ...] = ()
+    normalize: bool = False
+    truncate_dim: int | None = None
+    similarity: str = "cosine"
+    prompts: Mapping[str, str] = field(default_factory=dict)
+    default_prompt: str = ""
+    max_length: int | None = None
+    activation: str | None = None
+
+
+def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
+    """What a folder says, or the one around it (2020's layout); public: its config.json.
+
+    Raises DataError for what is not known here, or is damaged.
+    """
+    inner, folder = folder, folder.parent if first_module(folder.parent) == folder else folder
+    told = _object(folder / SETTINGS)
+    activation = _activation(folder, public, told)
+    if not (folder / MODULES).is_file():
+        return SentenceModules(activation=activation)
+    pooling, include_prompt, dense, normalize = _chain(folder)
+    prompts = {name: text for name, text in (told.get("prompts") or {}).items() if isinstance(text, str)}
+    if any(prompts.values()) and not include_prompt:
+        raise DataError(f"{folder}: prompts are left out of the pooling (include_prompt), which is not known here.")
+    default, length = told.get("default_prompt_name"), _object(inner / LENGTH).get("max_seq_length")
+    similarity, dim = told.get("similarity_fn_name") or "cosine", told.get("truncate_dim")
+    if similarity not in SIMILARITIES:
+        raise DataError(
+            f"{folder / SETTINGS}: similarity_fn_name is {str(similarity)[:80]!r}. Known: {', '.join(SIMILARITIES)}."
+        )
+    if default is not None and default not in prompts:
+        raise DataError(
+            f"{folder / SETTINGS}: default_prompt_name is {str(default)[:80]!r}, which no prompt is called."
+        )
+    if dim is not None and (type(dim) is not int or dim < 1):
+        raise DataError(f"{folder / SETTINGS}: truncate_dim is {str(dim)[:80]!r}; it must be a number from 1.")
+    return SentenceModules(
+        pooling,
+        dense,
+        normalize,
+        dim,
+        similarity,
+        prompts,
+        "" if default is None else prompts[default],
+        length if type(length) is int and length > 0 else None,
+        activation,
+    )
+
+
+def module_folders(folder: Path) -> list[Path]:
+    """Returns the folders of a sentence model's modules; `folder` itself where a module has none of its own."""
+    listed = read_json(folder / MODULES) if (folder / MODULES).is_file() else None
+    modules = [module for module in listed if isinstance(module, dict)] if isinstance(listed, list) else []
+    return [folder / Path(str(module.get("path") or "")).name for module in modules]
+
+
+def first_module(folder: Path) -> Path | None:
+    """Returns the folder of a sentence model's encoder, where the encoder has its own."""
+    return next((path for path in module_folders(folder)[:1] if path != folder), None)
+
+
+def _chain(folder: Path) -> tuple[tuple[str, ...], bool, tuple[Dense, ...], bool]:
+    """The modules of modules.json: ways of pooling, whether they see prompts, matrices, whether a norm follows."""
+    listed = read_json(folder / MODULES)
+    if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
+        raise DataError(f"{folder / MODULES} is no list of modules.")
+    kinds = [str(module.get("type", "")).rpartition(".")[2] for module in listed]
+    if unknown := sorted(set(kinds) - {"Transformer", "Pooling", "Dense", "Normalize"}):
+        raise DataError(f"{folder / MODULES} has modules that are not known here: {', '.join(unknown)}.")
+    steps = " ".join(kinds).removeprefix("Transformer").removeprefix(" Pooling").removesuffix(" Normalize").split()
+    if kinds[:1] != ["Transformer"] or (kinds[1:] and kinds[1] != "Pooling") or set(steps) - {"Dense"}:
+        raise DataError(
+            f"{folder / MODULES}: the modules are {', '.join(kinds)}. Known: Transformer, Pooling, any number of "
+            "Dense, and Normalize, in this order."
+        )
+    places = [folder / Path(str(module.get("path", ""))).name for module in listed]
+    pooling, include_prompt = _pooling(places[1]) if len(kinds) > 1 else ((), True)
+    dense = tuple(_dense(place) for kind, place in zip(kinds, places, strict=True) if kind == "Dense")
+    return pooling, include_prompt, dense, kinds[-1] == "Normalize"
+
+
+def _pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
+    """The ways of pooling in the order in which their vectors are joined, and whether they see a prompt."""
+    path = folder / "config.json"
+    told = _object(path)
+    named = told.get("pooling_mode")
+    modes = [named] if isinstance(named, str) else list(named) if isinstance(named, list) else []
+    old = {f"pooling_mode_{old}": public for public, old in MODES.values()}
+    if not modes:
+        on = [name for name, value in told.items() if name.startswith("pooling_mode_") and value is True]
+        modes = [public for name, public in old.items() if name in on] + [name for name in on if name not in old]
+    ours = {public: name for name, (public, _) in MODES.items()}
+    if not modes or any(mode not in ours for mode in modes):
+        raise DataError(f"{path}: pooling is {', '.join(map(str, modes)) or 'none'}. Known: {', '.join(ours)}.")
+    return tuple(ours[mode] for mode in modes), told.get("include_prompt", True) is not False
+
+
+def _dense(folder: Path) -> Dense:
+    path, told = folder / "model.safetensors", _object(folder / "config.json")
+    activation = _named_activation(told.get("activation_function", "Tanh"), ACTIVATIONS, folder / "config.json")
+    inputs, outputs = (told.get(key, "sentence_embedding") for key in ("module_input_name", "module_output_name"))
+    if told.get("use_residual") or (inputs, outputs or inputs) != ("sentence_embedding",) * 2:
+        raise DataError(f"{folder / 'config.json'}: this Dense module reads more than the text's vector.")
+    if not path.is_file():
+        raise DataError(
+            f"{folder} holds no model.safetensors. A pytorch_model.bin is a pickle, which can run code, and is never "
+            f"opened here. If you trust it, convert it once, which reads numbers alone: bertie convert --unsafe "
+            f"{folder.parent} -o NEW"
+        )
+    try:
+        weights = load_file(path)
+        weight, bias = weights["linear.weight"].astype(np.float32), weights.get("linear.bias")
+    except (SafetensorError, KeyError, OSError, TypeError) as error:
+        raise DataError(f"{path} holds no Dense module ({error}).") from None
+    if weight.ndim != 2 or (bias is not None and bias.shape != weight.shape[:1]) or not np.isfinite(weight).all():
+        raise DataError(f"{path}: linear.weight and linear.bias are of no Dense module. Is the file damaged?")
+    return Dense(weight, None if bias is None else bias.astype(np.float32), activation)
+
+
+def _activation(folder: Path, public: Mapping[str, Any], told: Mapping[str, Any]) -> str | None:
+    """The activation of a cross-encoder's score, in any of the three places where it has been written."""
+    nested = public.get("sentence_transformers")
+    places = (
+        told.get("activation_fn"),
+        nested.get("activation_fn") if isinstance(nested, dict) else None,
+        public.get("sbert_ce_default_activation_function"),
+    )
+    named = next((name for name in places if name is not None), None)
+    return None if named is None else _named_activation(named, OF_SCORES, folder)
+
+
+def _named_activation(named: object, known: "Mapping[str, object] | tuple[str, ...]", where: Path) -> str:
+    last = str(named).rpartition(".")[2]
+    if last not in known:
+        raise DataError(f"{where}: the activation is {str(named)[:80]!r}. Known: {', '.join(known)}.")
+    return last
+
+
+def _object(path: Path) -> dict[str, Any]:
+    found = read_json(path) if path.is_file() else {}
+    if not isinstance(found, dict):
+        raise DataError(f"{path} holds a {type(found).__name__}; an object of settings was expected.")
+    return found

@@ -1,0 +1,297 @@
+"""One Python function for each command that uses a model, with the names and options of the command.
+
+`model` is a loaded model (`bertie.load`), or the folder of a model, a run or a checkpoint. A folder is opened on
+`device` and computed in `precision`, as by the command.
+
+N, A, B texts · W numbers of a vector
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertie.data.tables import TableFormat
+from bertie.errors import UsageError, nearest
+from bertie.infer.candidates import choose_from
+from bertie.infer.embed import Vector, embedder
+from bertie.infer.fill import MaskPrediction
+from bertie.infer.predict import Predictor, Text
+from bertie.tasks import Prediction
+from bertie.tasks.embed import EmbedTask
+from bertie.tasks.embed import similarity as alike
+
+if TYPE_CHECKING:
+    from bertie.infer.engine import Engine
+    from bertie.infer.pseudo import PseudoPerplexity
+    from bertie.models.model import Model
+
+PRECISIONS = ("fp32", "bf16", "auto")
+
+
+def opened(model: "Model | Engine | str | Path", device: str | None = None, precision: str | None = None) -> Any:
+    """Opens a model, on a device (default: the best of the machine) and in a precision (default: fp32).
+
+    A loaded model stays where it is unless `device` is given. Raises UsageError for an unknown precision.
+    """
+    import torch
+
+    import bertie
+    from bertie.models.model import Model
+    from bertie.train.precision import choose_device, choose_dtype
+
+    if precision not in (None, *PRECISIONS):
+        raise UsageError(f"Unknown precision {precision!r}. {nearest(str(precision), PRECISIONS)}")
+    folder = isinstance(model, str | Path)
+    found = bertie.load(model) if isinstance(model, str | Path) else model
+    if not isinstance(found, Model):
+        return found
+    if folder or device:
+        found = found.to(choose_device(device or "auto"))
+    if folder or precision:
+        dtype = choose_dtype(precision or "fp32", found.device)
+        found.compute_dtype = None if dtype == torch.float32 else dtype
+    return found
+
+
+def predict(
+    model: "Model | Engine | str | Path",
+    texts: Sequence[Text],
+    *,
+    candidates: Sequence[str] = (),
+    device: str | None = None,
+    precision: str | None = None,
+    **options: Any,
+) -> list[Prediction]:
+    """Predicts labels for texts.
+
+    Args:
+        model: A fine-tuned model, or its folder.
+        texts: Texts, or tuples of texts for tasks on pairs.
+        candidates: Labels that the model was not trained on (zero-shot classification).
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        **options: tokenizer, max_length, too_long; with candidates: hypothesis, multi, max_length.
+
+    Returns:
+        One `Prediction` per text: label, probability and the probabilities of all labels.
+
+    Raises:
+        DataError: A text is empty.
+        UsageError: The model has no task head.
+    """
+    if candidates:
+        return choose_from(opened(model, device, precision), candidates, **options).predict(texts)
+    return Predictor(opened(model, device, precision), **options).predict(texts)
+
+
+def score(
+    model: "Model | Engine | str | Path",
+    file: Path | str = "",
+    *,
+    data: str = "",
+    data_dir: Path | str | None = None,
+    split: str = "dev",
+    text: Sequence[str] = (),
+    label: str = "",
+    columns: Sequence[str] = (),
+    encoding: str = "utf-8",
+    format: str | TableFormat = "",
+    device: str | None = None,
+    precision: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Computes the metrics of a model on labeled examples.
+
+    Args:
+        model: A fine-tuned model, or its folder.
+        file: Labeled examples: csv, tsv, jsonl, parquet ...
+        data: A published data set, instead of `file`.
+        data_dir: Folder of the files of `data`.
+        split: Split of `data`.
+        text: Column of the text, or two columns for a pair. Default: recognized by name.
+        label: Column of the label. Default: recognized by name.
+        columns: Column names of a file without a header line.
+        encoding: Text encoding of the file.
+        format: Format of the file. Default: by its suffix.
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        **options: tokenizer, max_length, too_long.
+
+    Returns:
+        Every metric with its 95% interval, as `bertie evaluate --json` prints them.
+
+    Raises:
+        UsageError: Both or neither of file and data are given.
+    """
+    from bertie.tasks.datasets import DATASETS
+
+    if bool(file) == bool(data):
+        raise UsageError("Give either a file or data and data_dir.")
+    told = format
+    if not isinstance(told, TableFormat):
+        told = TableFormat(tuple(text), label, tuple(columns), encoding, told)
+    path: Path | str = file
+    if data:
+        path, told = DATASETS[data].table(split, Path(data_dir or ""))
+    return Predictor(opened(model, device, precision), **options).score(path, told)
+
+
+def embed(
+    model: "Model | Engine | str | Path",
+    texts: Sequence[str],
+    *,
+    device: str | None = None,
+    precision: str | None = None,
+    **options: Any,
+) -> Vector:
+    """Computes a vector for each text.
+
+    Args:
+        model: A model, or its folder; folders of sentence-transformers too.
+        texts: The texts.
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        **options: prompt, prefix, pooling, normalize, truncate_dim and max_length, as for `bertie embed`.
+
+    Returns:
+        (N, W) float32, one row per text.
+
+    Raises:
+        DataError: A text is empty.
+    """
+    found = embedder(opened(model, device, precision), **options)
+    assert isinstance(found.task, EmbedTask)
+    width = found.task.width(found.engine.facts.hidden_size)
+    return np.array([answer.label for answer in found.predict(texts)], np.float32).reshape(len(texts), width)
+
+
+def similarity(
+    model: "Model | Engine | str | Path", first: Sequence[str], second: Sequence[str], **options: Any
+) -> Vector:
+    """Computes the similarity of each text of `first` to each text of `second`.
+
+    Args:
+        model: A model of sentence vectors, or its folder.
+        first: A texts.
+        second: B texts.
+        **options: Options of `embed`.
+
+    Returns:
+        (A, B) float32: cosines, or what the folder names. Distances are negative, so a higher number is more similar.
+    """
+    found = embedder(opened(model, options.pop("device", None), options.pop("precision", None)), **options)
+    assert isinstance(found.task, EmbedTask)
+    vectors = [np.array([answer.label for answer in found.predict(texts)], np.float32) for texts in (first, second)]
+    a_AH, b_BH = (one.reshape(len(one), -1) for one in vectors)
+    return alike(a_AH, b_BH, found.task.similarity)
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A passage of a ranking.
+
+    Attributes:
+        index: Its position in the input.
+        score: Higher is better.
+        text: The passage.
+    """
+
+    index: int
+    score: float
+    text: str
+
+
+def rank(
+    model: "Model | Engine | str | Path", query: str, passages: Sequence[str], *, top: int | None = None, **options: Any
+) -> list[Ranked]:
+    """Ranks passages by relevance to a query.
+
+    A cross-encoder reads the query and a passage together. A model of sentence vectors compares their vectors.
+
+    Args:
+        model: A model of either kind, or its folder.
+        query: The query.
+        passages: The passages.
+        top: Number of passages to return. Default: all.
+        **options: Options of `predict`, or of `embed`.
+
+    Returns:
+        The passages, best first. Equal scores keep the order of the input.
+
+    Raises:
+        UsageError: The model gives neither scores nor vectors.
+    """
+    found = opened(model, options.pop("device", None), options.pop("precision", None))
+    usual = Predictor(found)
+    if usual.answers and isinstance(usual.task, EmbedTask):
+        scores = similarity(found, [query], passages, **options)[0].tolist()
+    else:
+        predictor = Predictor(found, **options)
+        scores = [_score(answer, predictor.labels) for answer in predictor.predict([(query, one) for one in passages])]
+    order = sorted(range(len(passages)), key=lambda index: -scores[index])
+    return [Ranked(index, scores[index], passages[index]) for index in order[:top]]
+
+
+def _score(answer: Prediction, labels: Sequence[str]) -> float:
+    """Returns a number, or the probability of the second of two labels."""
+    if isinstance(answer.label, float):
+        return answer.label
+    if len(labels) != 2 or not answer.scores:
+        raise UsageError("The model cannot rank: it needs one score, two labels, or sentence vectors.")
+    return answer.label_probabilities[labels[-1]]
+
+
+def fill_mask(
+    model: "Model | Engine | str | Path",
+    text: str,
+    *,
+    top: int = 5,
+    device: str | None = None,
+    precision: str | None = None,
+    **options: Any,
+) -> list[list[MaskPrediction]]:
+    """Predicts masked tokens.
+
+    Args:
+        model: A model with a masked-LM head, or its folder.
+        text: A text with one or more mask tokens.
+        top: Number of predictions per mask.
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        **options: tokenizer, max_length.
+
+    Returns:
+        For each mask, the most probable tokens, best first.
+
+    Raises:
+        DataError: The text has no mask.
+    """
+    return Predictor(opened(model, device, precision), **options).fill_mask(text, top=top)
+
+
+def perplexity(
+    model: "Model | str | Path",
+    texts: Iterable[str],
+    *,
+    max_length: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+) -> "PseudoPerplexity":
+    """Computes the pseudo-perplexity of texts: each token is masked in turn. Salazar et al. 2020.
+
+    Args:
+        model: A model with a masked-LM head, or its folder.
+        texts: The texts.
+        max_length: Longer texts are left out. Default: the maximum of the model.
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+
+    Returns:
+        per_word, per_token, and counts.
+    """
+    from bertie.infer.pseudo import pseudo_perplexity
+
+    return pseudo_perplexity(opened(model, device, precision), texts, max_length=max_length)

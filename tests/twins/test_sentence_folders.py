@@ -1,0 +1,163 @@
+"""Folders as `sentence-transformers` writes them: the same vectors and the same scores as there, whatever they say."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bertie
+from bertie import families
+from bertie.cli import tables
+from bertie.errors import UsageError
+from bertie.models.heads import HEADS
+from bertie.text.tokenizer import Tokenizer
+from toys import CommandLine, toy_model
+
+sentence_transformers = pytest.importorskip("sentence_transformers")
+torch = pytest.importorskip("torch")
+
+from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
+from sentence_transformers.sentence_transformer.modules import Pooling  # noqa: E402
+
+TEXTS = ["a b c", "d", "e f g h i j k l a b c d", "B a ?", " b"]
+WIDTH = 32
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_model(tmp_path_factory.mktemp("base"), "abcdefghijkl", max_position_embeddings=32)
+
+
+def theirs(base: Path, folder: Path, pooling: object = "mean", *more: object, lower: bool = False, **options: object):
+    """A model of theirs, saved to `folder` and opened again."""
+    torch.manual_seed(1)
+    modules = [Transformer(str(base), max_seq_length=10, do_lower_case=lower), Pooling(WIDTH, pooling), *more]
+    sentence_transformers.SentenceTransformer(modules=modules, device="cpu", **options).save(str(folder))
+    return sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+
+
+def ours(folder: Path, **options: object) -> np.ndarray:
+    found = tables.embedder(folder, "fp32", "cpu", **options)
+    return np.array([answer.label for answer in found.predict(TEXTS)], np.float32)
+
+
+def same(found: np.ndarray, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "pooling", ["cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken", ("lasttoken", "cls", "mean")]
+)
+def test_every_way_of_pooling(base: Path, tmp_path: Path, pooling: object):
+    wanted = theirs(base, tmp_path, pooling).encode(TEXTS)
+    same(ours(tmp_path), wanted)
+    if isinstance(pooling, str):  # the layout of older folders
+        name = {"cls": "cls_token", "max": "max_tokens", "mean": "mean_tokens", "weightedmean": "weightedmean_tokens"}
+        old = {f"pooling_mode_{name.get(pooling, pooling)}": True}
+        (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": WIDTH, **old}))
+        same(ours(tmp_path), wanted)
+
+
+@pytest.mark.parametrize("activation", ["Tanh", "Identity", "ReLU", "GELU", "Sigmoid"])
+def test_matrices_then_length_one(base: Path, tmp_path: Path, activation: str):
+    dense = Dense(2 * WIDTH, 8, activation_function=getattr(torch.nn, activation)())
+    wanted = theirs(base, tmp_path, ("cls", "mean"), dense, Dense(8, 6, bias=False), Normalize()).encode(TEXTS)
+    same(ours(tmp_path), wanted)
+    assert wanted.shape == (len(TEXTS), 6)
+    with pytest.raises(UsageError, match="leave pooling out"):
+        ours(tmp_path, pooling="max")
+
+
+def test_prompts_lengths_and_similarity(base: Path, tmp_path: Path):
+    peer = theirs(
+        base,
+        tmp_path,
+        "mean",
+        Normalize(),
+        prompts={"query": "a b ", "passage": "l "},
+        default_prompt_name="passage",
+        truncate_dim=20,
+        similarity_fn_name="manhattan",
+    )
+    same(ours(tmp_path), peer.encode(TEXTS))
+    same(ours(tmp_path, prompt="query"), peer.encode(TEXTS, prompt_name="query"))
+    same(ours(tmp_path, prefix="k: "), peer.encode(TEXTS, prompt="k: "))
+    same(ours(tmp_path, prefix="", truncate_dim=7), peer.encode(TEXTS, prompt="", truncate_dim=7))
+    same(ours(tmp_path, normalize=True), peer.encode(TEXTS, normalize_embeddings=True))
+    pairs = [answer.label for answer in bertie.predict(bertie.load(tmp_path), [(TEXTS[0], TEXTS[1])])]
+    vectors = peer.encode(TEXTS[:2])
+    same(np.array(pairs), peer.similarity_pairwise(vectors[:1], vectors[1:]).numpy())
+    with pytest.raises(UsageError, match=r"no prompt 'qerry'.*query"):
+        ours(tmp_path, prompt="qerry")
+    with pytest.raises(UsageError, match="choose one"):
+        ours(tmp_path, prompt="query", prefix="a")
+
+
+@pytest.mark.parametrize("kind", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarities(kind: str):
+    from bertie.tasks.embed import similarity
+
+    vectors = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    model = sentence_transformers.util.SimilarityFunction.to_similarity_fn(kind)
+    same(similarity(vectors[:2], vectors, kind), model(vectors[:2], vectors).numpy())
+
+
+def test_small_letters(base: Path, tmp_path: Path):
+    cased = base / "tokenizer.json"
+    tree = json.loads(cased.read_text())
+    tree["normalizer"] = None
+    cased.write_text(json.dumps(tree))
+    wanted = theirs(base, tmp_path, lower=True).encode(["B A", "b a"])
+    same(wanted[0], wanted[1])
+    found = tables.embedder(tmp_path, "fp32", "cpu")
+    same(np.array([answer.label for answer in found.predict(["B A", "b a"])]), wanted)
+
+
+def test_the_command(base: Path, tmp_path: Path, bertie: CommandLine):
+    peer = theirs(base, tmp_path / "m", ("cls", "max"), Dense(2 * WIDTH, 8), prompts={"query": "a b "})
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    out = tmp_path / "v.npy"
+    code, _, err = bertie("embed", tmp_path / "m", tmp_path / "texts.txt", "--prompt", "query", "-o", out)
+    assert code == 0, err
+    same(np.load(out), peer.encode([text.strip() for text in TEXTS], prompt_name="query"))
+    code, _, err = bertie("embed", tmp_path / "m", tmp_path / "texts.txt", "--prompt", "passage")
+    assert code == 2
+    assert "no prompt 'passage'" in " ".join(err.split())
+    code, _, err = bertie("convert", tmp_path / "m", "-o", tmp_path / "again")
+    assert code == 0, err
+    same(ours(tmp_path / "again"), ours(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("place", ["none", "config", "older", "settings"])
+@pytest.mark.parametrize("activation", ["Sigmoid", "Identity"])
+def test_scores_of_cross_encoders(base: Path, tmp_path: Path, place: str, activation: str):
+    model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
+    named = f"torch.nn.modules.{'linear' if activation == 'Identity' else 'activation'}.{activation}"
+    told = json.loads((tmp_path / "config.json").read_text())
+    told |= {
+        "config": {"sentence_transformers": {"activation_fn": named, "version": "5.0.0"}},
+        "older": {"sbert_ce_default_activation_function": named},
+    }.get(place, {})
+    (tmp_path / "config.json").write_text(json.dumps(told))
+    if place == "settings":  # as today's version writes it
+        activation_fn = getattr(torch.nn, activation)()
+        sentence_transformers.CrossEncoder(str(tmp_path), device="cpu", activation_fn=activation_fn).save(str(tmp_path))
+    pairs = [("a b", "c d"), ("l", "k j i"), ("a", "a")]
+    wanted = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu").predict(pairs)
+    same(np.array([answer.label for answer in bertie.predict(bertie.load(tmp_path), pairs)]), wanted)
+
+
+def test_a_cross_encoder_reads_pairs(base: Path, tmp_path: Path, bertie: CommandLine):
+    """A line of two texts is a pair; a single text has no score."""
+    model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
+    peer = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu")
+    peer.save(str(tmp_path))
+    found = json.loads(bertie.good("predict", tmp_path, "-", stdin="a b\tc d\n"))
+    assert found["label"] == pytest.approx(float(peer.predict([("a b", "c d")])[0]), abs=2e-5)
+    table = tmp_path / "t.csv"
+    table.write_text("text\na b\n")
+    code, _, err = bertie("predict", tmp_path, table)
+    assert (code, "pairs of texts" in err) == (3, True)
