@@ -143,9 +143,12 @@ def test_a_life(folders, tmp_path):
             load.start()
         time.sleep(0.3)
         server.process.send_signal(signal.SIGTERM)
-        statuses = [status for load in loads for status in load.stop_when_closed()]
+        each = [load.stop_when_closed() for load in loads]
         assert server.process.wait(20) == 0
-        assert set(statuses) <= {200, 503, "ConnectError"}
+        statuses = [status for found in each for status in found]
+        assert set(statuses) <= {200, 503, "ConnectError", "RemoteProtocolError", "ReadError"}
+        for found in each:  # what was admitted is answered; connections are closed only to requests that come later
+            assert next(status for status in found if status != 200) in (503, "ConnectError")
         assert statuses.count(200) > 0
         log = server.log.read_text()
         assert "draining" in log
