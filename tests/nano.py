@@ -111,7 +111,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-FIT_OPTIONS = ("evaluate", "save_model", "resume", "allow_change", "on_step", "identity", "config", "borders")
+FIT_OPTIONS = ("evaluate", "save_model", "resume", "allow_change", "on_step", "identity", "config", "boundaries")
 
 
 def timeless(run: Path) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def train_in_phases(run: Path, **options: Any) -> None:
     parts = [NanoSource(batch_size=8, micro_batch_size=3), NanoSource(batch_size=5, micro_batch_size=2, seed=1)]
     source: Any = PhasedSource([(BORDER, parts[0]), (STEPS - BORDER, parts[1])])
     source.batch, source.objective = parts[0].batch, parts[0].objective
-    options |= {"source": source, "borders": source.boundaries, "optimizer": "bert_adam"}
+    options |= {"source": source, "boundaries": source.boundaries, "optimizer": "bert_adam"}
     nano_fit(run, steps=STEPS, dropout=0.0, keep=9, log_every=3, **options)
 
 

@@ -53,7 +53,7 @@ def test_answers_out_of_place_are_counted_and_teach_nothing(folder: Path, tmp_pa
     out = ("-o", tmp_path / "run", *QUICK)
     bertie.good("finetune", folder, "--task", "span", "--train", train, "--dev", dev, *out)
     assert (
-        "2 of 12 training questions have an answer that does not stand where the file says (question 11, 12)"
+        "2 of 12 training questions have an answer that is not at the given position (question 11, 12)"
         in notes(tmp_path / "run")
     )
 
@@ -140,7 +140,7 @@ def test_metrics_that_dev_cannot_tell_are_said_to_be_undefined(
     for name, why in told.items():
         assert undefined[name].startswith(why)
     for said in (err, unescape((run / "report.html").read_text())):
-        assert re.search(rf"not defined here, and given as 0: [^(]*{next(iter(told))}", " ".join(said.split()))
+        assert re.search(rf"not defined here, and reported as 0: [^(]*{next(iter(told))}", " ".join(said.split()))
     code, out, err = bertie("evaluate", run / "model", files["dev"], "--report", tmp_path / "page.html")
     assert code == 0, err
     assert "not defined here" in err
@@ -157,7 +157,7 @@ def test_several_seeds_say_it_too(folder: Path, tmp_path: Path, bertie: CommandL
     assert code == 0, err
     assert json.loads((tmp_path / "run/results.json").read_text())["undefined"].keys() == {"mcc", "f1"}
     for said in (err, unescape((tmp_path / "run/report.html").read_text())):
-        assert "given as 0: mcc (every example has the label 'x')" in " ".join(said.split())
+        assert "reported as 0: mcc (every example has the label 'x')" in " ".join(said.split())
 
 
 def test_questions_that_all_have_no_answer_say_so(folder: Path, tmp_path: Path, bertie: CommandLine) -> None:
@@ -187,7 +187,7 @@ def test_an_example_that_cleaning_empties_is_named(folder: Path, tmp_path: Path,
     train = table(tmp_path / "train.tsv", [*rows(20), (gone, "x")])
     dev = table(tmp_path / "dev.tsv", rows(8))
     bertie.good("finetune", folder, "--train", train, "--dev", dev, "-o", tmp_path / "run", *QUICK)
-    assert "training: 1 examples have nothing left once cleaned (line 22)" in notes(tmp_path / "run")
+    assert "training: 1 examples are empty after cleaning (line 22)" in notes(tmp_path / "run")
     out = bertie.good("predict", tmp_path / "run/model", stdin=f"{gone}\na b\n")
     assert len(out.splitlines()) == 2
 

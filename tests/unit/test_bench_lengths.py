@@ -44,7 +44,7 @@ def test_what_is_no_row_is_named(tmp_path):
 
 def test_a_measurement_that_dies_says_so(monkeypatch):
     monkeypatch.setattr(lengths, "_cell", dies)
-    with pytest.raises(BertieError, match="died"):
+    with pytest.raises(BertieError, match="was killed"):
         list(lengths.measure([16]))
 
 

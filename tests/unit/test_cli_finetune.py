@@ -249,7 +249,7 @@ def test_texts_that_cleaning_empties_are_named(model, tmp_path):
     train = write(tmp_path / "train.tsv", [("\u200b\u200b", "plain"), *rows(60), ("\x01", "plain")])
     dev = write(tmp_path / "dev.tsv", rows(20))
     results = finetune(settings(model, train, dev_file=str(dev), epochs=0.1), tmp_path / "run")
-    assert "training: 2 examples have nothing left once cleaned (line 2, 63)" in results["notes"]
+    assert "training: 2 examples are empty after cleaning (line 2, 63)" in results["notes"]
 
 
 @pytest.mark.parametrize("policy", ["error", "window"])

@@ -215,7 +215,7 @@ def test_a_complete_corpus_is_left_alone_and_another_refused(tmp_path, inputs):
     assert corpus.build([inputs], out, CorpusConfig(dedup="none"), overwrite=True).num_documents > 0
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious.txt").write_text("x")
-    with pytest.raises(UsageError, match="not empty"):
+    with pytest.raises(UsageError, match="not a corpus"):
         corpus.build([inputs], tmp_path / "mine")
     assert [p.name for p in (tmp_path / "mine").iterdir()] == ["precious.txt"]
 
@@ -248,7 +248,7 @@ def test_two_processes_do_not_write_one_folder(tmp_path, inputs):
     [
         (b"", "input is empty"),
         (b" \n\n\t", "only white space"),
-        (b"\xff\xfe\xff", "None of 1 records could be used.*UTF-16"),
+        (b"\xff\xfe\xff", "None of the 1 records could be used.*UTF-16"),
     ],
 )
 def test_nothing_usable_is_one_clear_error_and_leaves_no_trace(tmp_path, content, message):

@@ -89,7 +89,7 @@ def test_a_dry_run_writes_nothing(bertie, tmp_path):
         (["a.txt", "-o", "out", "--splitter", "rule"], 2, "Did you mean 'rules'?"),
         (["a.txt", "-o", "out", "--dedup", "some"], 2, "dedup"),
         (["a.txt"], 2, "-o FOLDER"),
-        (["a.txt", "-o", "taken"], 2, "not empty"),
+        (["a.txt", "-o", "taken"], 2, "not a corpus"),
         (["a.txt", "-o", "out", "--tokenizer", "nowhere"], 3, "nowhere"),
         (["python:no_such_package_here", "-o", "out"], 3, "The Python package"),
         (["taken", "--show"], 3, "manifest.json"),

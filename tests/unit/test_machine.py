@@ -95,7 +95,7 @@ def test_a_run_says_what_it_computes_in_and_stays_with_it(
     assert used == [torch.bfloat16] * 4
     first, second = [line for line in capsys.readouterr().err.splitlines() if "Computing in" in line]
     assert first == "Computing in bfloat16: here a bfloat16 product runs at 600 GFLOP/s, a float32 product at 100."
-    assert "as the run began" in second
+    assert "as when the run started" in second
 
 
 def test_a_device_that_is_not_here_is_named_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:

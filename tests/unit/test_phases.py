@@ -43,7 +43,7 @@ def test_a_phase_s_steps_are_those_of_its_source():
 def test_a_run_stopped_around_a_border_is_unbroken(tmp_path, stops):
     source = PhasedSource([(7, NanoSource(batch_size=8, micro_batch_size=3)), (5, NanoSource(batch_size=12, seed=1))])
     source.batch, source.objective = source.sources[0].batch, source.sources[0].objective
-    options = {"source": source, "borders": source.boundaries, "log_every": 4, "keep": 9}
+    options = {"source": source, "boundaries": source.boundaries, "log_every": 4, "keep": 9}
     nano_fit(tmp_path / "unbroken", **options)
     for at in stops:
         with pytest.raises(Stopped):

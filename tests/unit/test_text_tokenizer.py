@@ -269,7 +269,7 @@ def test_a_broken_tokenizer_json_is_one_clear_error(name, tmp_path):
 
 
 def test_other_broken_folders(tmp_path):
-    with pytest.raises(DataError, match=r"neither tokenizer.json nor vocab.txt (found: nothing"):
+    with pytest.raises(DataError, match=r"neither tokenizer.json nor vocab.txt \(found: nothing"):
         Tokenizer.load(tmp_path)
     with pytest.raises(DataError, match="no such folder"):
         Tokenizer.load(tmp_path / "absent")

@@ -146,7 +146,7 @@ INLINE vf exp2_of(vf x) {
 }
 // 2^x for x <= 0, relative error 2e-6: for what is rounded to bf16 anyway
 INLINE vf exp2_roughly(vf x) {
-    x = vmax(x, all(-126.f));
+    x = vmin(vmax(x, all(-126.f)), all(0.f));  // rounding of huge scores makes x > 0
     const vf magic = all(12582912.f), n = x + magic, r = x - (n - magic);
     vf p = all(1.3333558e-3f);
     p = p * r + 9.6181291e-3f;
