@@ -248,7 +248,7 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
         ('{"a": -1}', "#version\n", "not an object"),
         ('{"a": 0}', None, "no merges.txt"),
         ('{"a": 0}', "#version\na b c\n", "not two tokens"),
-        ('{"a": 0}', "#version\na b\n", "engine"),
+        ('{"a": 0}', "#version\na b\n", "not a valid tokenizer file"),
         ('{"a": 0}', "", "no <s>"),
     ],
 )

@@ -52,5 +52,5 @@ def test_a_folder_of_another_kind_is_refused(models, bertie, tmp_path):
     code, _, err = bertie(
         "finetune", models[0], "--against", models[1], "--train", table, "-o", tmp_path / "mine", *FAST
     )
-    assert (code, "no comparison" in " ".join(err.split())) == (2, True)
+    assert (code, "not a comparison" in " ".join(err.split())) == (2, True)
     assert not (tmp_path / "mine/first").exists()

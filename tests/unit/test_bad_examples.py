@@ -52,9 +52,8 @@ def test_answers_out_of_place_are_counted_and_teach_nothing(folder: Path, tmp_pa
     train, dev = squad(tmp_path / "train.json", moved, moved), squad(tmp_path / "dev.json")
     out = ("-o", tmp_path / "run", *QUICK)
     bertie.good("finetune", folder, "--task", "span", "--train", train, "--dev", dev, *out)
-    assert (
-        "2 of 12 training questions have an answer that is not at the given position (question 11, 12)"
-        in notes(tmp_path / "run")
+    assert "2 of 12 training questions have an answer that is not at the given position (question 11, 12)" in notes(
+        tmp_path / "run"
     )
 
 
