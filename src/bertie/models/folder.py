@@ -42,8 +42,8 @@ MODEL_FOLDER = Kind(
     ),
     folders={
         "1_Pooling": Kind("pooling", ("",), ("config.json",)),
-        "[2-9]_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
-        "[2-9]_Normalize": ANYTHING,
+        "2_Dense": Kind("dense", ("",), (CONFIG, WEIGHTS)),
+        **dict.fromkeys(("2_Normalize", "3_Normalize"), ANYTHING),
         "onnx": ANYTHING,
     },
 )
