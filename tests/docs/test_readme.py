@@ -72,7 +72,7 @@ TUTORIALS = {  # page -> what its last run must reach, by metric
     "questions": ("runs/questions", "f1", 0.8),
     "search": ("runs/similarity", "spearman", 0.6),
     "pretrain": ("", "", 0),
-    "domain": ("runs/after/seed-0", "accuracy", 0.7),
+    "domain": ("runs/after/seed-0", "accuracy", 0.55),
 }
 
 
