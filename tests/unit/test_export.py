@@ -46,7 +46,13 @@ def folder(tmp_path_factory) -> Path:
     model = families.load(where, heads=SequenceTask(("no", "yes", "maybe")).heads)[0]
     model.save_pretrained(where, tokenizer=tokenizer, labels=("no", "yes", "maybe"))
     (where / "1_Pooling").mkdir()
-    (where / "1_Pooling" / "config.json").write_text('{"pooling_mode": "mean"}')
+    (where / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for i, (path, kind) in enumerate(kinds)
+    ]
+    (where / "modules.json").write_text(json.dumps(modules))
     return where
 
 

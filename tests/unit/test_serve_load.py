@@ -232,11 +232,12 @@ def folders(tmp_path_factory):
 def test_a_request_is_let_in_whole_or_not_at_all(folders):
     with live({"m": folders["embed"]}, max_concurrent=31) as server:
         (worker,) = server.fleet.models["m"].batcher.workers
-        worker.delay_s = 0.5
+        worker.delay_s = 2.0
         worker.batches.clear()
         first = threading.Thread(target=server.post, args=("/embed", {"inputs": "a"}))
         first.start()
-        time.sleep(0.2)
+        while not server.fleet.admission.texts.used:
+            time.sleep(0.01)
         refused = httpx.post(server.url + "/embed", json={"inputs": ["a b"] * 31})
         assert (refused.status_code, refused.json()["error_type"]) == (429, "Overloaded")
         assert int(refused.headers["retry-after"]) >= 1

@@ -10,6 +10,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite, app
+from bertie.cli.groups import EmbeddingOptions
 from bertie.cli.options import grouped
 from bertie.errors import DataError
 
@@ -23,6 +24,7 @@ def embed(
             help="Folder of a model (also of sentence-transformers), run or checkpoint.", callback=tables.resolved
         ),
     ],
+    reading: EmbeddingOptions,
     file: tables.TextFile = "-",
     output: Annotated[
         Path | None,
@@ -37,25 +39,6 @@ def embed(
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
     format_: tables.Format = "",
-    prompt: Annotated[
-        str | None, typer.Option("--prompt", help="Name of a prompt that the model's folder has.")
-    ] = None,
-    prefix: Annotated[str | None, typer.Option("--prefix", help="Text before every text: 'query: '.")] = None,
-    pooling: Annotated[
-        str | None,
-        typer.Option(
-            "--pooling",
-            help="mean, cls, max, mean_sqrt_len, weighted_mean, last; several by commas. Left out: as trained.",
-        ),
-    ] = None,
-    truncate_dim: Annotated[
-        int | None, typer.Option("--truncate-dim", min=1, help="Keep so many of a vector's first numbers.")
-    ] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector of length one.")] = False,
-    max_length: tables.MaxLength = None,
-    precision: tables.Precision = "fp32",
-    engine: tables.Engine = "auto",
-    device: tables.Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
     """Compute sentence embeddings.
@@ -84,19 +67,7 @@ def embed(
     form = replace(tables.form(kind, only_answers, excel, output_encoding), columns=("vector",))
     if output:
         check_new_file(output, overwrite=overwrite)
-    ways = tables.names(pooling or "")
-    predictor = tables.embedder(
-        model,
-        precision,
-        device,
-        engine,
-        max_length=max_length,
-        prompt=prompt,
-        prefix=prefix,
-        pooling=ways[0] if len(ways) == 1 else ways or None,
-        normalize=normalize,
-        truncate_dim=truncate_dim,
-    )
+    predictor = reading.predictor(model)
 
     def check(found: Columns) -> None:
         if len(found.text) > 1:

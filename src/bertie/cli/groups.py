@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from bertie.cli import tables
 
@@ -42,3 +44,42 @@ class PredictorOptions:
     def predictor(self, model: Path) -> "Predictor":
         """Returns the model of a folder as a `Predictor`."""
         return tables.predictor(model, self.max_length, self.too_long, self.precision, self.device, self.engine)
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """How a model reads texts and makes one vector of each, and where it runs."""
+
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Name of a prompt that the model's folder has.")] = None
+    prefix: Annotated[str | None, typer.Option("--prefix", help="Text before every text: 'query: '.")] = None
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            "--pooling",
+            help="mean, cls, max, mean_sqrt_len, weighted_mean, last; several by commas. Left out: as trained.",
+        ),
+    ] = None
+    truncate_dim: Annotated[
+        int | None, typer.Option("--truncate-dim", min=1, help="Keep so many of a vector's first numbers.")
+    ] = None
+    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector of length one.")] = False
+    max_length: tables.MaxLength = None
+    precision: tables.Precision = "fp32"
+    engine: tables.Engine = "auto"
+    device: tables.Device = "auto"
+
+    def predictor(self, model: Path) -> "Predictor":
+        """Returns a `Predictor` of vectors."""
+        ways = tables.names(self.pooling or "")
+        return tables.embedder(
+            model,
+            self.precision,
+            self.device,
+            self.engine,
+            max_length=self.max_length,
+            prompt=self.prompt,
+            prefix=self.prefix,
+            pooling=ways[0] if len(ways) == 1 else ways or None,
+            normalize=self.normalize,
+            truncate_dim=self.truncate_dim,
+        )

@@ -1,6 +1,7 @@
 """`bertie serve`: models behind HTTP."""
 
 import os
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -18,12 +19,36 @@ KEY = "BERTIE_API_KEY"
 ENGINES = ("auto", "torch", "native")
 
 
+@dataclass(frozen=True)
+class LimitOptions:
+    """What requests may take."""
+
+    max_concurrent: Annotated[
+        int, typer.Option("--max-concurrent", min=1, help="Texts in progress; more are refused with 429.")
+    ] = 512
+    max_batch_tokens: Annotated[
+        int | None, typer.Option("--max-batch-tokens", min=1, help="Tokens per batch. Default: by device.")
+    ] = None
+    max_queued_tokens: Annotated[
+        int, typer.Option("--max-queued-tokens", min=1, help="Tokens in progress per model.")
+    ] = 65_536
+    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Bytes per request.")] = 2_000_000
+    max_held_bytes: Annotated[
+        int, typer.Option("--max-held-bytes", min=1, help="Bytes of requests and large answers held at once.")
+    ] = 256_000_000
+    request_s: Annotated[float, typer.Option("--request-seconds", min=0.1, help="Time limit per request.")] = 60.0
+    drain_s: Annotated[
+        float, typer.Option("--drain-seconds", min=0.0, help="Time to finish requests after SIGTERM.")
+    ] = 30.0
+
+
 @app.command()
 @grouped
 def serve(
     models: Annotated[
         list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
     ],
+    limits: LimitOptions,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 3000,
     key_file: Annotated[
@@ -36,25 +61,6 @@ def serve(
     too_long: Annotated[
         str | None, typer.Option("--too-long", help="Longer texts: truncate, window or error. Default: as trained.")
     ] = None,
-    max_concurrent: Annotated[
-        int, typer.Option("--max-concurrent", min=1, help="Texts in progress; more are refused with 429.")
-    ] = 512,
-    max_batch_tokens: Annotated[
-        int | None, typer.Option("--max-batch-tokens", min=1, help="Tokens per batch. Default: by device.")
-    ] = None,
-    max_queued_tokens: Annotated[
-        int, typer.Option("--max-queued-tokens", min=1, help="Tokens in progress per model.")
-    ] = 65_536,
-    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Bytes per request.")] = 2_000_000,
-    max_held_bytes: Annotated[
-        int, typer.Option("--max-held-bytes", min=1, help="Bytes of requests and large answers held at once.")
-    ] = 256_000_000,
-    request_seconds: Annotated[
-        float, typer.Option("--request-seconds", min=0.1, help="Time limit per request.")
-    ] = 60.0,
-    drain_seconds: Annotated[
-        float, typer.Option("--drain-seconds", min=0.0, help="Time to finish requests after SIGTERM.")
-    ] = 30.0,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="Worker processes per model.")] = 1,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads per worker process. Default: all cores.")
@@ -101,13 +107,7 @@ def serve(
         no_key=no_key,
         hosts=tuple(allow_host or ()),
         too_long=too_long,  # type: ignore[arg-type]
-        max_concurrent=max_concurrent,
-        max_batch_tokens=max_batch_tokens,
-        max_queued_tokens=max_queued_tokens,
-        max_body_bytes=max_body_bytes,
-        max_held_bytes=max_held_bytes,
-        request_s=request_seconds,
-        drain_s=drain_seconds,
+        **asdict(limits),
         replicas=replicas,
         access_log=access_log and console.verbosity.level >= 0,
         worker=WorkerSettings("", precision, device, engine, threads),
