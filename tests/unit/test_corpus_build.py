@@ -430,7 +430,7 @@ def test_results_come_in_the_order_of_the_units(tmp_path):
     ("how", "error", "message"),
     [
         ("error", DataError, "this item is wrong"),
-        ("defect", ZeroDivisionError, ""),
+        ("defect", ZeroDivisionError, None),
         ("killed", Stopped, r"was killed.* Run the same command again"),
         ("killed while it writes", Stopped, r"was killed.* Run the same command again"),
     ],

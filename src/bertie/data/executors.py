@@ -80,6 +80,7 @@ def _in_processes(task: Task, jobs: list[Job], workers: int) -> Iterator[int]:
     try:
         with _no_main():
             numbers = {pool.submit(_do, task, unit, file): number for number, unit, file in jobs}
+            pool.submit(os.getpid)  # the pool watches the last process only from the next submission on
         for future in as_completed(numbers):
             future.result()
             yield numbers[future]
