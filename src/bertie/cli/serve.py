@@ -16,7 +16,6 @@ from bertie.errors import UsageError, nearest
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
 KEY = "BERTIE_API_KEY"
-ENGINES = ("auto", "torch", "native")
 
 
 @dataclass(frozen=True)
@@ -87,6 +86,7 @@ def serve(
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise UsageError(f"`bertie serve` needs {', '.join(missing)}. Install them: pip install 'bertie[serve]'")
+    from bertie.infer.engine import check_names
     from bertie.serve.fleet import named
     from bertie.serve.remote import WorkerSettings
     from bertie.serve.server import Options
@@ -95,10 +95,7 @@ def serve(
     policies = ("truncate", "window", "error")
     if too_long is not None and too_long not in policies:
         raise UsageError(f"Unknown policy for long texts {too_long!r}. {nearest(too_long, policies)}")
-    if precision not in tables.PRECISIONS:
-        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, tables.PRECISIONS)}")
-    if engine not in ENGINES:
-        raise UsageError(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
+    check_names(precision, engine)
     options = Options(
         named(models),
         host=host,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from bertie.data.tables import Columns, SkipReport, TableFormat
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
     from bertie.text.tokenizer import Tokenizer
 
-PRECISIONS = ("fp32", "bf16", "auto")
 
 TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one a line); - is stdin.")]
 TextColumns = Annotated[
@@ -117,17 +116,15 @@ def loaded(model: Path, precision: str, device: str, engine: str = "torch") -> "
     import torch
 
     import bertie
-    from bertie.infer.choose import ENGINES, quickest
+    from bertie.infer.choose import quickest
+    from bertie.infer.engine import check_names
     from bertie.train.precision import choose_device, choose_dtype
 
-    if engine not in ENGINES:
-        raise UsageError(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
-    if precision not in PRECISIONS:
-        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
+    chosen = check_names(precision, engine)
     where = choose_device(device)
     found = bertie.load(model).to(where)
     on_cpu = precision == "auto" and where.type == "cpu"
-    dtype = quickest(found, engine) if on_cpu else choose_dtype(precision, where)
+    dtype = quickest(found, chosen) if on_cpu else choose_dtype(precision, where)
     found.compute_dtype = None if dtype == torch.float32 else dtype
     return found
 

@@ -7,7 +7,7 @@ user's cache folder.
 import time
 from contextlib import suppress
 from functools import cache
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ import torch
 from bertie.console import warn
 from bertie.data.ids import Ids
 from bertie.errors import UsageError
+from bertie.infer.engine import EngineName
 from bertie.infer.rates import Rates, measured, native_is_faster, tell
 from bertie.infer.rates import quickest as quickest_of
 from bertie.infer.torch_engine import TorchEngine
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from bertie.infer.engine import Engine
     from bertie.infer.native.encoder import Precision
 
-EngineName = Literal["auto", "torch", "native"]
-ENGINES: tuple[EngineName, ...] = ("auto", "torch", "native")
 PROBE = EncoderConfig(
     vocab_size=64, hidden_size=256, num_hidden_layers=1, num_attention_heads=4, intermediate_size=1024
 )

@@ -9,17 +9,30 @@ B sequences · T tokens · N requested positions · H hidden size · L outputs o
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.ids import Ids
+from bertie.errors import UsageError, nearest
 from bertie.models.facts import Facts
 
-__all__ = ["Array", "Engine", "Facts", "Ids"]
+__all__ = ["ENGINES", "PRECISIONS", "Array", "Engine", "EngineName", "Facts", "Ids", "check_names"]
 
 Array = NDArray[np.float32]
+EngineName = Literal["auto", "torch", "native"]
+ENGINES: tuple[EngineName, ...] = ("auto", "torch", "native")
+PRECISIONS = ("fp32", "bf16", "auto")
+
+
+def check_names(precision: str, engine: str = "auto") -> EngineName:
+    """Returns the name of the engine. Raises UsageError for an unknown precision or engine."""
+    if engine not in ENGINES:
+        raise UsageError(f"Unknown engine {engine!r}. {nearest(engine, ENGINES)}")
+    if precision not in PRECISIONS:
+        raise UsageError(f"Unknown precision {precision!r}. {nearest(precision, PRECISIONS)}")
+    return engine
 
 
 @runtime_checkable

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertie.data.tables import TableFormat
-from bertie.errors import UsageError, nearest
+from bertie.errors import UsageError
 from bertie.infer.candidates import choose_from
 from bertie.infer.embed import Vector, embedder
+from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.predict import Predictor, Text
 from bertie.tasks import Prediction
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from bertie.infer.engine import Engine
     from bertie.infer.pseudo import PseudoPerplexity
     from bertie.models.model import Model
-
-PRECISIONS = ("fp32", "bf16", "auto")
 
 
 def opened(model: "Model | Engine | str | Path", device: str | None = None, precision: str | None = None) -> Any:
@@ -42,8 +41,7 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
     from bertie.models.model import Model
     from bertie.train.precision import choose_device, choose_dtype
 
-    if precision not in (None, *PRECISIONS):
-        raise UsageError(f"Unknown precision {precision!r}. {nearest(str(precision), PRECISIONS)}")
+    check_names(precision or "fp32")
     folder = isinstance(model, str | Path)
     found = bertie.load(model) if isinstance(model, str | Path) else model
     if not isinstance(found, Model):
