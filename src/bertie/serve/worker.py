@@ -38,6 +38,7 @@ def main(descriptor: str, settings: str) -> None:
         except Exception as error:
             _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
             return
+        del facts["sentence"]  # its matrices are no JSON, and the server reads these modules from the folder
         _send(connection, {"facts": facts, "sha": sha}, {})
         while (message := _receive(connection)) is not None:
             header, arrays = message
