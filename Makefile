@@ -19,8 +19,9 @@ help:
 demo: $(VENV)/.installed
 	$(BIN)/bertie demo -o runs/demo --minutes $(MINUTES) $(if $(CORPUS),--corpus '$(CORPUS)')
 
+# Files of tests are dealt to as many processes as there are processors, each with one thread.
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses logical --maxprocesses 8 --dist loadfile
 
 # No network; a warning, such as a link that leads nowhere, is an error.
 docs: $(VENV)/.installed-docs

@@ -98,13 +98,14 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         spread = [[line["accuracy"] for line in step] for step in zip(*runs, strict=True)]
         steps, means = [line["step"] for line in runs[0]], [sum(values) / len(values) for values in spread]
         lines.append(Line(name, steps, means, [*map(min, spread)], [*map(max, spread)]))
-    gain = over_seeds([a - b for a, b in zip(found["pretrained"], found["random"], strict=True)])
     text = f"{' '.join(meaning(found, task))}\n\n{task['about']}"
-    if gain.low is not None and gain.high is not None:
-        text += (
-            f"\n\nPre-trained minus random weights: {gain.mean:+.3f} accuracy (95% interval {gain.low:+.3f} to "
-            f"{gain.high:+.3f}, paired over {gain.runs} seeds)."
-        )
+    for other in (name for name in (STARTS["random"], BAG) if name in rows):
+        gain = over_seeds([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
+        if gain.low is not None and gain.high is not None:
+            text += (
+                f"\n\nPre-trained minus {other}: {gain.mean:+.3f} accuracy (95% interval {gain.low:+.3f} to "
+                f"{gain.high:+.3f}, paired over {gain.runs} seeds)."
+            )
     caption = "Each dot is one seed: other labeled examples, another order, another random head."
     caption += " Bars: 95% confidence intervals of the mean (t distribution)."
     charts = [(chart, caption)]
