@@ -23,6 +23,8 @@ COMMANDS = {  # -> other settings of the same command
     "shrink model --layers 0": "--family distilbert",
     "vocabulary extend model words.txt": None,
     "vocabulary trim model text.txt": None,
+    "compress model --layers 1": "--neurons 16",
+    "export model": "--force",
 }
 
 REFUSED = "out is not empty. Choose another folder, or pass --overwrite to replace it."
@@ -53,7 +55,12 @@ def change(name: str) -> None:
     path.write_text(path.read_text() + "one more\n")
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+SLOW = ("export model",)  # a graph is compared on 200 texts
+
+
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, marks=pytest.mark.slow) if one in SLOW else one for one in COMMANDS]
+)
 def test_finished_work_is_recognised(command: str, home: Path) -> None:
     code, first, _ = run(command)
     assert code == 0, first

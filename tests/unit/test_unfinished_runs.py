@@ -58,6 +58,9 @@ def test_its_weights_are_those_of_the_checkpoint(stopped, bertie, tmp_path):
     for name, parameter in model.named_parameters():
         assert torch.equal(parameter, saved[name]), name
     bertie.good("verify", tmp_path / "out")
+    made = (tmp_path / "out/config.json").stat().st_mtime_ns
+    assert "nothing to do" in bertie("export-checkpoint", stopped, "-o", tmp_path / "out")[2]
+    assert (tmp_path / "out/config.json").stat().st_mtime_ns == made
 
 
 def test_finished_it_is_the_model_of_a_run_that_was_never_stopped(stopped, home, tmp_path):

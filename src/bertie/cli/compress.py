@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import asked as hash_of
 from bertie.cli.options import grouped
 from bertie.errors import DataError, UsageError
 
@@ -46,6 +47,7 @@ LIMITS = LimitOptions()
 @app.command()
 @grouped
 def compress(
+    ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
@@ -126,7 +128,7 @@ def compress(
         _search(asked, limits)
     else:
         int8 = not (cuts or trim or distil or float_) if int8 is None else int8
-        _write(asked, cuts, trim=trim, distil=distil, int8=int8, float_=float_)
+        _write(asked, cuts, hash_of(ctx), trim=trim, distil=distil, int8=int8, float_=float_)
 
 
 @dataclass(frozen=True)
@@ -155,13 +157,13 @@ class _Asked:
         return TableFormat(self.text, self.label)
 
 
-def _write(asked: _Asked, cuts: dict[str, int], *, trim: bool, distil: bool, int8: bool, float_: bool) -> None:
+def _write(asked: _Asked, cuts: dict[str, int], by: str, *, trim: bool, distil: bool, int8: bool, float_: bool) -> None:
     from bertie.compress import gate
-    from bertie.folders import new_folder
+    from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER, copy_beside
 
-    near = None
-    with new_folder(asked.output, MODEL_FOLDER, overwrite=asked.overwrite) as folder:
+    def write(folder: Path) -> dict[str, Any]:
+        near = None
         small = _opened(asked, float_=float_, texts=int8 or trim)
         if cuts or distil:
             small = _cut(asked, small, cuts, distil)
@@ -180,7 +182,10 @@ def _write(asked: _Asked, cuts: dict[str, int], *, trim: bool, distil: bool, int
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
             card.write_text(f"{card.read_text('utf-8')}\nQuantized to int8 after training: {near}.{short}\n", "utf-8")
-    _tell(asked.model, asked.output, near)
+        return {"near": near and asdict(near)}
+
+    near = made_once(asked.output, MODEL_FOLDER, by, write, overwrite=asked.overwrite)["near"]
+    _tell(asked.model, asked.output, near and gate.Fidelity(**near))
 
 
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":

@@ -2,13 +2,13 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
 from bertie.errors import UsageError, nearest
 
 TARGETS = ("onnx",)
@@ -16,6 +16,7 @@ TARGETS = ("onnx",)
 
 @app.command()
 def export(
+    ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[str, typer.Option("--to", help="Target format: onnx.")] = "onnx",
@@ -52,19 +53,23 @@ def export(
     from bertie.data.lines import texts_of
     from bertie.export.folder import FORCED, onnx_folder
     from bertie.export.texts import documentation
-    from bertie.folders import new_folder
+    from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER, copy_beside
 
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
-    with new_folder(output, MODEL_FOLDER, overwrite=overwrite) as folder:
+
+    def write(folder: Path) -> dict[str, Any]:
         found = bertie.load(model)
         chosen = documentation() if texts is None else texts_of(texts)
         graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
         copy_beside(model, folder)
+        lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
+        return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
+
+    facts = made_once(output, MODEL_FOLDER, asked(ctx), write, overwrite=overwrite)
     if console.verbosity.json:
-        emit({"output": str(output), "graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs]})
+        emit({"output": str(output), "graphs": facts["graphs"]})
     else:
-        for one in graphs:
-            short = "" if one.passed else FORCED
-            console.show(f"{output / one.name}: {one.bytes / 1e6:,.1f} MB; {one.parity}.{short}")
+        for one, line in zip(facts["graphs"], facts["lines"], strict=True):
+            console.show(f"{output / one['name']}: {line}")

@@ -49,13 +49,20 @@ def export_checkpoint(path: Path | str, out: Path, *, overwrite: bool = False) -
 
     -> its progress: "step 4,000 of 10,000". Raises as `model_folder` does.
     """
-    from bertie.folders import new_folder
+    from bertie.checksums import content
+    from bertie.files import seal
+    from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER
 
     found = _checkpoint(Path(path))
-    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+
+    def write(made: Path) -> dict[str, str]:
         _write(found, made)
-    return at_step(found)
+        return {"step": at_step(found)}
+
+    by = seal({"command": "export-checkpoint", "checkpoint": content(found.folder)})
+    step: str = made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite)["step"]
+    return step
 
 
 def at_step(found: "Checkpoint") -> str:
