@@ -85,8 +85,8 @@ class LocalWorker(Worker):
 class Live:
     """A server in a thread of this process, on a free port of the loopback interface."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, options: Options, worker: type[Worker]) -> None:
+        self.options, self.worker = options, worker
         self.fleet: Fleet
         self.client = httpx.Client(timeout=30)
         self._ready = threading.Event()
@@ -116,7 +116,7 @@ class Live:
         from bertie.serve.server import bind
 
         self.fleet, self.application = build_server(self.options)
-        self.fleet.worker = LocalWorker
+        self.fleet.worker = self.worker
         await self.fleet.start()
         listener = bind("127.0.0.1", 0)
         self.port = listener.getsockname()[1]
@@ -146,9 +146,9 @@ class Live:
 
 
 @contextmanager
-def live(models: Mapping[str, Path], **options: Any) -> Iterator[Live]:
+def live(models: Mapping[str, Path], kind: type[Worker] = LocalWorker, **options: Any) -> Iterator[Live]:
     """A server of these models; options: of `Options`."""
-    server = Live(Options(models, access_log=False, **options)).start()
+    server = Live(Options(models, access_log=False, **options), kind).start()
     try:
         yield server
     finally:

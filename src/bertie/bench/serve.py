@@ -1,131 +1,159 @@
-"""Served models under an open load: Bertie beside FastAPI with a pipeline of transformers, as people write it.
+"""Served models under an open load: Bertie beside servers as people write them, and infinity.
 
-Requests arrive at random moments (a Poisson process), whether or not earlier ones have been answered, and a request's
-time begins when it arrives. Each has one text of the machine's own Python documentation, 1 to 300 tokens. The client
-runs on the same machine; its share of the processor is reported.
+Each request has one text of the machine's own Python documentation, 1 to 300 tokens. The client runs on the same
+machine; its share of the processor is reported.
 
-The rate is the highest one, found by bisection, at which 99 of 100 requests are answered within 100 ms.
+    requests/s   the highest rate, found by bisection, at which 99 of 100 requests are answered within 100 ms
+    p50, p99     of the requests at half that rate
+    one text     milliseconds of one text at a time, as a share of what Bertie's library takes for the same text
+
+All servers are started, each alone; one that is not measured is stopped (SIGSTOP), and the servers take turns.
 """
 
 import asyncio
 import json
 import os
-import random
+import shutil
 import socket
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from bertie import console
 from bertie.bench import harness
-from bertie.data import pydocs
+from bertie.bench.load import Measured, ask, closed_loop, open_loop, request_of, texts
 from bertie.errors import BertieError, UsageError
+
+if TYPE_CHECKING:
+    from bertie.infer.predict import Predictor
 
 LIMIT_S = 0.1  # what 99 of 100 requests are answered within
 START_S = 180.0
-MEDIAN_WORDS, SIGMA, MOST_WORDS = 24, 1.0, 200  # log-normal lengths: 1 to 300 tokens
+TEXTS = 500
+SEARCHED = 0.3, 1.3  # of the closed loop's rate: where the first round looks for the highest rate
+AGAIN = 0.75, 1.25  # of the round before: where the next ones look
 CLASSIFY, EMBED = "/predict", "/embed"
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What all servers do. seconds: of each measurement."""
+    """What all servers do. seconds: of each load; rounds, steps: searches for the highest rate, loads in each."""
 
     model: str
     path: str
-    seconds: float = 5.0
-    steps: int = 5
+    seconds: float = 4.0
+    rounds: int = 2
+    steps: int = 4
+    infinity: str | None = None
     seed: int = 0
 
 
-@dataclass
-class Measured:
-    """One load: the seconds each request took, those refused for want of room apart; how many failed otherwise."""
+@dataclass(frozen=True)
+class Server:
+    """How a server is started on a port, and one request to it."""
 
-    rate: float
-    took: list[float] = field(default_factory=list)
-    refused: list[float] = field(default_factory=list)
-    failed: int = 0
-    client_cpu_s: float = 0.0
-
-    def quantile(self, share: float) -> float:
-        """The time within which this share of the requests was answered; infinite when more of them failed."""
-        ranked = sorted(self.took) + [float("inf")] * (self.failed + len(self.refused))
-        return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else float("inf")
+    name: str
+    command: Callable[[int], list[str]]
+    request: Callable[[str], bytes]
 
 
-def texts(count: int, seed: int) -> list[str]:
-    """Texts of the documentation of Python's own library, of very different lengths."""
-    rng = random.Random(seed)
-    words = [word for module in pydocs.modules("email") for word in module.text.split()]
-    words += [word for module in pydocs.modules("asyncio") for word in module.text.split()]
-    found = []
-    for _ in range(count):
-        length = max(1, min(MOST_WORDS, round(rng.lognormvariate(0, SIGMA) * MEDIAN_WORDS)))
-        start = rng.randrange(len(words) - length)
-        found.append(" ".join(words[start : start + length]))
-    return found
+@dataclass(eq=False)
+class Running:
+    """A started server, and what was measured of it. rates: of each round; half: loads at half the rate."""
+
+    server: Server
+    port: int
+    process: psutil.Process
+    cold_start_s: float
+    requests: Sequence[bytes]
+    closed_per_s: float = 0.0
+    rates: list[float] = field(default_factory=list)
+    half: list[Measured] = field(default_factory=list)
+    alone_ms: list[float] = field(default_factory=list)
+
+    def family(self) -> list[psutil.Process]:
+        """Its processes."""
+        return [self.process, *self.process.children(recursive=True)]
+
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Let it run, and stop it afterwards."""
+        for one in self.family():
+            one.resume()
+        try:
+            yield
+        finally:
+            for one in self.family():
+                one.suspend()
 
 
 # Servers -------------------------------------------------------------------------------------------------------------
 
 
-def commands(setup: Setup, port: int) -> dict[str, list[str]]:
-    """How each server is started."""
+def servers(setup: Setup) -> list[Server]:
+    """Bertie, FastAPI with the library that people use for such a model, and infinity where its program was given."""
+
+    def post(path: str, key: str = "inputs") -> Callable[[str], bytes]:
+        return lambda text: request_of(path, {key: [text] if key == "input" else text})
+
+    def own(port: int) -> list[str]:
+        return [sys.executable, "-m", "bertie", "serve", setup.model, "--port", str(port), "--no-access-log"]
+
+    def written(port: int) -> list[str]:
+        return [sys.executable, "-m", "bertie.bench.serve_peers", setup.path, setup.model, str(port)]
+
+    def infinity(port: int) -> list[str]:
+        options = ["--no-trust-remote-code", "--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
+        return [str(setup.infinity), "v2", "--model-id", setup.model, *options]
+
     peer = "transformers pipeline" if setup.path == CLASSIFY else "sentence-transformers"
-    own = ["-m", "bertie", "serve", setup.model, "--port", str(port), "--no-access-log"]
-    return {
-        "bertie serve": [sys.executable, *own],
-        f"FastAPI + {peer}": [sys.executable, "-m", "bertie.bench.serve_peers", setup.path, setup.model, str(port)],
-    }
+    found = [
+        Server("bertie serve", own, post(setup.path)),
+        Server(f"FastAPI + {peer}", written, post(setup.path)),
+    ]
+    if setup.infinity:
+        route = "/classify" if setup.path == CLASSIFY else "/embeddings"
+        found.append(Server("infinity", infinity, post(route, "input")))
+    return found
 
 
 @contextmanager
-def started(command: Sequence[str], port: int, body: bytes) -> Iterator[tuple[subprocess.Popen[bytes], float]]:
-    """A running server, and how many seconds it took until its first answer."""
-    began = time.perf_counter()
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+def started(server: Server, requests: Sequence[bytes]) -> Iterator[Running]:
+    """A running server that has answered once, and how many seconds that took. Raises BertieError."""
+    port = free_port()
+    command, began = server.command(port), time.perf_counter()
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1"}
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
     try:
-        while not _answers(port, body):
-            if server.poll() is not None:
-                said = server.stderr.read().decode()[-1500:] if server.stderr else ""
-                raise BertieError(f"The server {' '.join(command[:4])} ended before it was ready:\n{said}")
+        while not _answers(port, requests[0]):
+            if child.poll() is not None:
+                said = child.stderr.read().decode()[-1500:] if child.stderr else ""
+                raise BertieError(f"{server.name} ended before it was ready:\n{said}")
             if time.perf_counter() - began > START_S:
-                raise BertieError(f"The server {' '.join(command[:4])} was not ready after {START_S:.0f} s.")
+                raise BertieError(f"{server.name} was not ready after {START_S:.0f} s.")
             time.sleep(0.05)
-        yield server, time.perf_counter() - began
+        yield Running(server, port, psutil.Process(child.pid), time.perf_counter() - began, requests)
     finally:
-        server.terminate()
-        try:
-            server.wait(20)
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
+        for one in [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]:
+            one.kill()
+        child.communicate()
 
 
 def _answers(port: int, request: bytes) -> bool:
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as connection:
-            connection.sendall(request)
             connection.settimeout(60)
-            return b" 200 " in connection.recv(64)
+            return ask(connection, request) == 200
     except OSError:
         return False
-
-
-def memory_bytes(pid: int) -> int:
-    """What a server and its processes hold, pages that they share counted once."""
-    import psutil
-
-    process = psutil.Process(pid)
-    return sum(one.memory_full_info().uss for one in (process, *process.children(recursive=True)))
 
 
 def free_port() -> int:
@@ -136,159 +164,102 @@ def free_port() -> int:
         return port
 
 
-# The client ----------------------------------------------------------------------------------------------------------
-
-
-def request_of(path: str, text: str) -> bytes:
-    """One request as bytes."""
-    body = json.dumps({"inputs": text}).encode()
-    told = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return f"POST {path} HTTP/1.1\r\n{told}\r\n".encode() + body
-
-
-class Client:
-    """Connections that are kept open, as many as there are requests at once."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
-
-    async def send(self, request: bytes) -> int:
-        """-> status"""
-        pair = self.free.pop() if self.free else await asyncio.open_connection("127.0.0.1", self.port)
-        reader, writer = pair
-        writer.write(request)
-        head = await reader.readuntil(b"\r\n\r\n")
-        lower = head.lower()
-        at = lower.index(b"content-length:") + 15
-        await reader.readexactly(int(lower[at : lower.index(b"\r\n", at)]))
-        self.free.append(pair)
-        return int(head[9:12])
-
-    def close(self) -> None:
-        """Close all connections."""
-        for _, writer in self.free:
-            writer.close()
-
-
-async def open_loop(port: int, requests: Sequence[bytes], rate: float, seconds: float, seed: int) -> Measured:
-    """So many requests a second for some seconds, each at its own moment."""
-    rng, client, found = random.Random(seed), Client(port), Measured(rate)
-
-    async def one(request: bytes, due: float) -> None:
-        try:
-            status = await asyncio.wait_for(client.send(request), 10)
-        except (OSError, asyncio.IncompleteReadError, TimeoutError):
-            status = 0
-        if status in (200, 429):
-            (found.took if status == 200 else found.refused).append(time.perf_counter() - due)
-        else:
-            found.failed += 1
-
-    tasks: list[asyncio.Task[None]] = []
-    cpu, began, due = time.process_time(), time.perf_counter(), 0.0
-    while (due := due + rng.expovariate(rate)) < seconds:
-        await asyncio.sleep(max(0.0, began + due - time.perf_counter()))
-        tasks.append(asyncio.create_task(one(requests[len(tasks) % len(requests)], began + due)))
-    await asyncio.gather(*tasks)
-    found.client_cpu_s = time.process_time() - cpu
-    client.close()
-    return found
-
-
-async def closed_loop(port: int, requests: Sequence[bytes], seconds: float, clients: int = 8) -> float:
-    """Requests a second when so many clients send one after the other: about what the server can do."""
-    client, count, until = Client(port), 0, time.perf_counter() + seconds
-
-    async def one(first: int) -> None:
-        nonlocal count
-        number = first
-        while time.perf_counter() < until:
-            await client.send(requests[number % len(requests)])
-            number, count = number + clients, count + 1
-
-    await asyncio.gather(*map(one, range(clients)))
-    client.close()
-    return count / seconds
-
-
 # Measuring -----------------------------------------------------------------------------------------------------------
 
 
 def measure(setup: Setup) -> list[dict[str, Any]]:
     """One row for each server, Bertie's first."""
-    requests = [request_of(setup.path, text) for text in texts(500, setup.seed)]
-    rows: list[dict[str, Any]] = []
-    names = list(commands(setup, 0))
-    with console.progress("measuring", total=len(names) * (setup.steps + 2), unit="loads") as advance:
-        for name in names:
-            port = free_port()
-            with started(commands(setup, port)[name], port, requests[0]) as (server, cold_s):
-                rows.append({"server": name, "cold_start_s": round(cold_s, 2)} | _rates(setup, port, requests, advance))
-                rows[-1]["memory_bytes"] = memory_bytes(server.pid)
-    for row in rows:
-        ratio = rows[0]["requests_per_s"] / row["requests_per_s"] if row["requests_per_s"] else float("inf")
-        row |= {"bertie_times": round(ratio, 2), "path": setup.path, **harness.machine()}
+    sent, chosen = texts(TEXTS, setup.seed), servers(setup)
+    loads = len(chosen) * (2 + setup.rounds * (setup.steps + 1))
+    with ExitStack() as stack, console.progress("measuring", total=loads, unit="loads") as advance:
+        running = []
+        for server in chosen:
+            running.append(stack.enter_context(started(server, [server.request(text) for text in sent])))
+            with running[-1].awake():
+                running[-1].closed_per_s = asyncio.run(closed_loop(running[-1].port, running[-1].requests, 2.0))
+            advance(1, last=f"{server.name}: {running[-1].closed_per_s:,.0f} requests/s, closed loop")
+        library_ms = alone(running, library(setup.model), sent)
+        advance(len(running))
+        for number in range(setup.rounds):
+            search(setup, running, number, advance)
+        rows = [row(one, library_ms) for one in running]
+    for found in rows:
+        rate = found["requests_per_s"]
+        found["bertie_times"] = round(rows[0]["requests_per_s"] / rate, 2) if rate else None
+        found |= {"path": setup.path, "library_ms": round(statistics.median(library_ms), 3), **harness.machine()}
     return rows
 
 
-def _rates(setup: Setup, port: int, requests: Sequence[bytes], advance: console.Advance) -> dict[str, Any]:
-    most = asyncio.run(closed_loop(port, requests, min(3.0, setup.seconds)))
-    advance(1, last=f"{most:,.0f} requests/s, closed loop")
-    low, high, best = 0.0, 1.3 * most, Measured(0.0)
+def search(setup: Setup, running: Sequence[Running], number: int, advance: console.Advance) -> None:
+    """One round: the servers take turns at each step of their searches."""
+    bounds = {one: (one.rates[-1], AGAIN) if one.rates else (one.closed_per_s, SEARCHED) for one in running}
+    between = {one: (share[0] * rate, share[1] * rate) for one, (rate, share) in bounds.items()}
     for step in range(setup.steps):
-        rate = (low + high) / 2
-        found = asyncio.run(open_loop(port, requests, rate, setup.seconds, setup.seed + step))
-        good = found.quantile(0.99) <= LIMIT_S
-        low, high, best = (rate, high, found) if good else (low, rate, best)
-        advance(1, last=f"{rate:,.0f}/s: p99 {found.quantile(0.99) * 1000:,.0f} ms")
-    half = asyncio.run(open_loop(port, requests, max(1.0, low / 2), setup.seconds, setup.seed + 99))
-    advance(1)
+        for one in running:
+            low, high = between[one]
+            rate = (low + high) / 2
+            found = load(setup, one, rate, 100 * number + step)
+            good = found.quantile(0.99) <= LIMIT_S
+            between[one] = (rate, high) if good else (low, rate)
+            advance(1, last=f"{one.server.name} {rate:,.0f}/s: p99 {found.quantile(0.99) * 1000:,.0f} ms")
+    for one in running:
+        one.rates.append(between[one][0])
+        one.half.append(load(setup, one, max(1.0, one.rates[-1] / 2), 100 * number + 99))
+        advance(1)
+
+
+def load(setup: Setup, one: Running, rate: float, seed: int) -> Measured:
+    """An open loop on one server, after a moment in which it wakes up."""
+    with one.awake():
+        asyncio.run(closed_loop(one.port, one.requests, 0.2))
+        return asyncio.run(open_loop(one.port, one.requests, rate, setup.seconds, setup.seed + seed))
+
+
+def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
+    """What was measured of one server. spread: half the distance between the rounds, as a share of the median."""
+    rate = statistics.median(one.rates)
+    pairs = [served / alone for served, alone in zip(one.alone_ms, library_ms, strict=True)]
+    half = [found for found in one.half if found.took]
+    spent = sum(found.client_cpu_s for found in half) / max(1, sum(len(found.took) for found in half))
     return {
-        "requests_per_s": round(low, 1),
-        "closed_loop_per_s": round(most, 1),
-        "p50_ms": round(1000 * half.quantile(0.5), 2),
-        "p99_ms": round(1000 * half.quantile(0.99), 2),
-        "client_cpu_ms": round(1000 * best.client_cpu_s / max(1, len(best.took)), 3),
+        "server": one.server.name,
+        "requests_per_s": round(rate, 1),
+        "spread": round((max(one.rates) - min(one.rates)) / 2 / rate, 3) if rate else None,
+        "closed_loop_per_s": round(one.closed_per_s, 1),
+        "p50_ms": round(1000 * statistics.median(found.quantile(0.5) for found in one.half), 2),
+        "p99_ms": round(1000 * statistics.median(found.quantile(0.99) for found in one.half), 2),
+        "one_text_ms": round(statistics.median(one.alone_ms), 3),
+        "one_text_times_library": round(statistics.median(pairs), 3),
+        "memory_bytes": sum(process.memory_full_info().uss for process in one.family()),
+        "cold_start_s": round(one.cold_start_s, 2),
+        "client_cpu_ms": round(1000 * spent, 3),
     }
 
 
-def latency(model: str, path: str, rounds: int = 200) -> dict[str, float]:
-    """Milliseconds of one text alone, in the library and through a server: medians, text by text in turn."""
+def library(model: str) -> "Predictor":
+    """The model in this process, in the engine that serves it."""
     import bertie
     from bertie.infer.choose import engine_of
 
-    setup = Setup(model, path)
-    sent, port = texts(50, 1), free_port()
     loaded = bertie.load(model)
-    requests = [request_of(path, text) for text in sent]
-    library: list[float] = []
-    served: list[float] = []
-    predictor = bertie.Predictor(engine_of(loaded, "auto"), loaded.tokenizer)
-    with (
-        started(commands(setup, port)["bertie serve"], port, requests[0]),
-        socket.create_connection(("127.0.0.1", port)) as s,
-    ):
-        for number in range(rounds):
-            began = time.perf_counter()
-            predictor.predict([sent[number % 50]])
-            library.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            s.sendall(requests[number % 50])
-            _read_one(s)
-            served.append(time.perf_counter() - began)
-    return {"library_ms": 1000 * statistics.median(library), "served_ms": 1000 * statistics.median(served)}
+    return bertie.Predictor(engine_of(loaded, "auto"), loaded.tokenizer)
 
 
-def _read_one(connection: socket.socket) -> None:
-    data = b""
-    while b"\r\n\r\n" not in data:
-        data += connection.recv(65536)
-    head, _, body = data.partition(b"\r\n\r\n")
-    lower = head.lower()
-    size = int(lower.partition(b"content-length:")[2].partition(b"\r\n")[0])
-    while len(body) < size:
-        body += connection.recv(65536)
+def alone(running: Sequence[Running], predictor: "Predictor", sent: Sequence[str], count: int = 100) -> list[float]:
+    """Fill in each server's milliseconds for one text at a time. -> those of the library, in turn with Bertie's."""
+    found = list[float]()
+    for one in running:
+        with one.awake(), socket.create_connection(("127.0.0.1", one.port)) as connection:
+            for number in range(count + 10):
+                began = time.perf_counter()
+                if one is running[0]:
+                    predictor.predict([sent[number]])
+                between = time.perf_counter()
+                ask(connection, one.requests[number])
+                if number >= 10:  # the first ones warm up
+                    found += [1000 * (between - began)] if one is running[0] else []
+                    one.alone_ms.append(1000 * (time.perf_counter() - between))
+    return found
 
 
 def path_of(model: Path) -> str:
@@ -299,3 +270,11 @@ def path_of(model: Path) -> str:
     if str(config.get("architectures", [""])[0]).endswith("ForSequenceClassification"):
         return CLASSIFY
     raise UsageError(f"{model} is no classifier and no sentence model. Pass the folder of one of these.")
+
+
+def infinity_at(given: str | None) -> str | None:
+    """The program of infinity: the one given, or that of this environment. Raises UsageError for one that is not."""
+    found = shutil.which(given or "infinity_emb")
+    if given and not found:
+        raise UsageError(f"--infinity {given} is not a program.")
+    return found

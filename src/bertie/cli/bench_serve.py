@@ -19,8 +19,12 @@ def serve(
     model: Annotated[
         Path, typer.Argument(help="Folder of a classifier or a sentence model.", callback=tables.resolved)
     ],
-    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Length of each load.")] = 5.0,
-    steps: Annotated[int, typer.Option("--steps", min=2, help="Steps of the search for the highest rate.")] = 5,
+    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Length of each load.")] = 4.0,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="Searches for the highest rate of each server.")] = 2,
+    steps: Annotated[int, typer.Option("--steps", min=2, help="Loads in each search.")] = 4,
+    infinity: Annotated[
+        str | None, typer.Option("--infinity", help="Program infinity_emb, which may be in another environment.")
+    ] = None,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -35,11 +39,11 @@ def serve(
 
       bertie bench serve runs/reviews/model
 
-      bertie bench serve runs/sts/model --seconds 10 -o serve.jsonl
+      bertie bench serve runs/sts/model --infinity infinity/bin/infinity_emb -o serve.jsonl
     """
     from bertie.bench import serve as program
 
-    setup = program.Setup(str(model), program.path_of(model), seconds, steps)
+    setup = program.Setup(str(model), program.path_of(model), seconds, rounds, steps, program.infinity_at(infinity))
     lines = program.measure(setup)
     tell(lines, partial(_table, lines), output)
 
@@ -49,16 +53,19 @@ def _table(lines: list[dict[str, Any]]) -> "Table":
 
     table = Table(title="one text per request, p99 of at most 100 ms")
     table.add_column("server")
-    for column in ("requests/s", "p50 ms", "p99 ms", "memory", "cold start", "Bertie is faster by"):
+    for column in ("requests/s", "p50 ms", "p99 ms", "one text ms", "memory", "cold start", "Bertie is faster by"):
         table.add_column(column, justify="right")
     for line in lines:
+        spread = f" ± {100 * line['spread']:.0f}%" if line["spread"] is not None else ""
         table.add_row(
             line["server"],
-            f"{line['requests_per_s']:,.0f}",
+            f"{line['requests_per_s']:,.0f}{spread}",
             f"{line['p50_ms']:.1f}",
             f"{line['p99_ms']:.1f}",
+            f"{line['one_text_ms']:.1f}",
             f"{line['memory_bytes'] / 1e6:,.0f} MB",
             f"{line['cold_start_s']:.1f} s",
-            f"{line['bertie_times']:.2f}",
+            f"{line['bertie_times']:.2f}" if line["bertie_times"] else "-",
         )
+    table.caption = f"one text in the library: {lines[0]['library_ms']:.1f} ms"
     return table

@@ -18,9 +18,10 @@ from bertie.serve import schemas
 from bertie.serve.errors import Refusal
 from bertie.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.tasks import Prediction
-from bertie.tasks.arrays import sigmoid, unit
+from bertie.tasks.arrays import sigmoid
+from bertie.tasks.embed import EmbedTask
 from bertie.tasks.relation import Entity, RelationExample
-from bertie.tasks.source import ids_of
+from bertie.tasks.source import Encoded, ids_of
 from bertie.tasks.tagging import TagPrediction
 
 MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
@@ -53,8 +54,8 @@ def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inp
 
 def check_texts(call: Call, examples: Sequence[Example]) -> None:
     """Raise Refusal for pairs where the model was trained on single texts, and the other way round."""
-    settings = call.model.tokenizer.settings.get("bertie")
-    trained = settings.get("texts") if isinstance(settings, dict) else None
+    predictor = call.model.predictor
+    trained = predictor.texts if predictor.texts_known else None
     wrong = [number for number, example in enumerate(examples) if trained and len(example.texts) != trained]
     if wrong:
         wants = "pairs of texts" if trained == 2 else "single texts"
@@ -69,28 +70,43 @@ def as_list(inputs: Any) -> tuple[list[Any], bool]:
 # Vectors -------------------------------------------------------------------------------------------------------------
 
 
-async def vectors(
-    call: Call, inputs: Sequence[Any], *, most: int, name: str, prompt: str = "", normalize: bool = True
-) -> Array:
-    """One vector for each text or list of token ids. -> (N, H)"""
+async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Array:
+    """One vector for each text or list of token ids. -> (N, `task.width`)"""
+    encoded = await sequences(call, inputs, task, most=most, name=name)
+    return task.finished(await call.logits(encoded, task))
+
+
+async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Encoded:
+    """Texts, with the task's prompt, and lists of token ids as they are: one sequence each."""
     check_count(inputs, most, name)
-    task = replace(call.model.embedder, normalize=normalize)
-    if any(isinstance(one, list) for one in inputs):
-        segments = [[text_ids(call, one, prompt)] for one in inputs]
-        answers = await call.predict([Example(("",))] * len(segments), task, segments=segments)
+    examples = [Example((one if isinstance(one, str) else "",)) for one in inputs]
+    if call.side == "left" or any(isinstance(one, list) for one in inputs):
+        encoded = await call.begin(examples, task, lambda: [[text_ids(call, one, task.prompt)] for one in inputs])
     else:
-        answers = await call.predict(examples_of([(prompt + one,) for one in inputs], most, name), task)
-    found = np.array([answer.raw for answer in answers], np.float32)
-    return unit(found) if task.normalize else found
+        encoded = await call.begin(examples_of([(one,) for one in inputs], most, name), task)
+    call.cut(encoded, task)
+    return encoded
 
 
-def text_ids(call: Call, text: str | Sequence[int], prompt: str = "") -> list[int]:
+def embedder(
+    call: Call, *, prompt_name: str | None = None, normalize: bool = True, dimensions: int | None = None
+) -> EmbedTask:
+    """The model's way to make vectors, changed as a request asks. Raises Refusal for what the model does not have."""
+    own = call.model.embedder
+    prompt = own.prompt if prompt_name is None else prompt_of(call, prompt_name)
+    most = replace(own, truncate_dim=None).width(call.model.facts.hidden_size)
+    if dimensions is not None and dimensions > most:
+        raise Refusal("Validation", f"`dimensions` is {dimensions}; vectors have {most}.", param="dimensions")
+    dim = own.truncate_dim if dimensions is None else dimensions
+    return replace(own, prompt=prompt, normalize=False, truncate_dim=dim, unit_length=normalize)
+
+
+def text_ids(call: Call, text: str | Sequence[int], prompt: str) -> list[int]:
     """The ids of a text, or those given. Raises Refusal for an empty text."""
     if not isinstance(text, str):
         return token_ids(call, text)
     if not text.strip():
         raise Refusal("Validation", "An input is an empty text.")
-    call.characters += len(text)
     return call.model.tokenizer.ids([prompt + text])[0]
 
 
@@ -106,45 +122,28 @@ def token_ids(call: Call, ids: Sequence[int]) -> list[int]:
     return [i for i in ids if i not in tokenizer.special_ids]
 
 
-def prompt_of(call: Call, name: str | None) -> str:
+def prompt_of(call: Call, name: str) -> str:
     """The text of a prompt. Raises Refusal for an unknown one."""
-    if name is None:
-        return ""
     if name not in call.model.prompts:
         known = ", ".join(sorted(call.model.prompts)) or "none"
         raise Refusal("Validation", f"Model {call.model.name!r} has no prompt of that name. Known: {known}.")
     return call.model.prompts[name]
 
 
-def shortened(found: Array, dimensions: int | None, normalize: bool) -> Array:
-    """The first dimensions of vectors. Raises Refusal for more than there are."""
-    if dimensions is None:
-        return found
-    if dimensions > found.shape[1]:
-        raise Refusal("Validation", f"`dimensions` is {dimensions}; vectors have {found.shape[1]}.", param="dimensions")
-    cut: Array = np.ascontiguousarray(found[:, :dimensions])
-    return unit(cut) if normalize else cut
-
-
 async def embed(call: Call, body: schemas.EmbedBody) -> Any:
     """Returns the vector of each text: [[0.1, ...]]."""
     inputs, _ = as_list(body.inputs)
-    prompt = prompt_of(call, body.prompt_name)
-    found = await vectors(
-        call, inputs, most=MOST_INPUTS, name="inputs", prompt=prompt, normalize=body.normalize is not False
+    task = embedder(
+        call, prompt_name=body.prompt_name, normalize=body.normalize is not False, dimensions=body.dimensions
     )
-    return shortened(found, body.dimensions, body.normalize is not False)
+    return await vectors(call, inputs, task, most=MOST_INPUTS, name="inputs")
 
 
 async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
     """Returns the vector of each token of each text: [[[0.1, ...]]]."""
     inputs, _ = as_list(body.inputs)
-    check_count(inputs)
-    prompt = prompt_of(call, body.prompt_name)
-    call.take(len(inputs))
-    segments = [[text_ids(call, one, prompt)] for one in inputs]
-    encoded = await call.encode([Example(("",))] * len(segments), call.model.embedder, segments)
-    call.cut(encoded, call.model.embedder)
+    task = embedder(call, prompt_name=body.prompt_name)
+    encoded = await sequences(call, inputs, task, most=MOST_INPUTS, name="inputs")
     call.take_bytes(len(encoded.ids) * call.model.facts.hidden_size * NUMBER_BYTES)
     found = (await call.arrays(encoded.packed(), ("last_hidden_state",)))["last_hidden_state"]
     return np.split(found, encoded.starts[1:-1])
@@ -154,8 +153,8 @@ async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:
     """Returns embeddings of length one in OpenAI's form. base64 is little-endian float32."""
     single = isinstance(body.input, str) or bool(body.input and isinstance(body.input[0], int))
     inputs: list[Any] = [body.input] if single else list(body.input)
-    found = await vectors(call, inputs, most=MOST_EMBEDDINGS, name="input")
-    found = shortened(found, body.dimensions, normalize=True)
+    task = embedder(call, dimensions=body.dimensions)
+    found = await vectors(call, inputs, task, most=MOST_EMBEDDINGS, name="input")
     coded = (
         [base64.b64encode(one.astype("<f4").tobytes()).decode() for one in found]
         if body.encoding_format == "base64"
@@ -170,7 +169,7 @@ async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
     """Returns the cosine of each sentence with the source sentence: [0.1, 0.7]."""
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     check_count(body.inputs.sentences, MOST_INPUTS, "sentences")
-    found = await vectors(call, texts, most=MOST_INPUTS + 1, name="sentences")
+    found = await vectors(call, texts, embedder(call), most=MOST_INPUTS + 1, name="sentences")
     return found[1:] @ found[0]
 
 
@@ -405,8 +404,7 @@ async def next_sentence(call: Call, body: schemas.NextSentenceBody) -> Any:
     """Returns whether the second text follows the first, or whether the two are in order."""
     inputs, _ = as_list(body.inputs)
     examples = examples_of([[one.first, one.second] for one in inputs])
-    call.take(len(examples))
-    encoded = await call.encode(examples, call.model.embedder, list(ids_of(examples, call.model.tokenizer)))
+    encoded = await call.begin(examples, call.model.embedder, lambda: list(ids_of(examples, call.model.tokenizer)))
     cut = call.cut(encoded, call.model.embedder)
     logits = (await call.arrays(encoded.packed(), (HEAD,)))[HEAD]
     found = zip(verdicts(logits, call.model.pair_kind), encoded.tokens.tolist(), cut, strict=True)

@@ -5,10 +5,10 @@ examples -> token ids -> admission -> batches -> arrays -> predictions
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,27 +18,27 @@ import numpy as np
 from bertie.data.ids import Ids
 from bertie.data.tables import Example
 from bertie.errors import BertieError
-from bertie.files import read_json
 from bertie.infer.engine import Array, Facts
 from bertie.infer.pairs import HEAD, Kind, kind_of
 from bertie.infer.predict import Predictor
+from bertie.models.sentence import read_sentence
+from bertie.models.variant import read_public
 from bertie.serve.admission import Admission, Refused
 from bertie.serve.batcher import Batcher, Failed
 from bertie.serve.errors import Refusal
 from bertie.tasks import Prediction, Task, name_of
 from bertie.tasks.answerer import Answerer
 from bertie.tasks.arrays import vote
-from bertie.tasks.embed import EmbedTask, of_folder
+from bertie.tasks.embed import EmbedTask
 from bertie.tasks.source import Encoded, TooLong, encode_ids, ids_of
 from bertie.text.tokenizer import Tokenizer
 
 T = TypeVar("T")
-Segments = Sequence[Sequence[Sequence[int]]]
+Segments = Callable[[], Sequence[Sequence[Sequence[int]]]]
 """For each example its one or two texts as token ids."""
 INLINE_CHARACTERS = 2_000  # texts that are cut into tokens sooner than a thread would begin to
 INLINE_TOKENS = 2_000  # answers that are decoded sooner
 POOL = ThreadPoolExecutor(2, "bertie-text")
-PROMPTS = "config_sentence_transformers.json"
 VECTORS = "vectors"  # what every encoder can answer with
 
 
@@ -56,22 +56,17 @@ class Served:
     generation: int = 1
     calls: int = 0
 
-    @property
+    @cached_property
     def facts(self) -> Facts:
-        """What the model is."""
-        return self.batcher.facts
+        """What the model is, with what the folder says to `sentence-transformers`: a worker does not send matrices."""
+        return replace(self.batcher.facts, sentence=read_sentence(self.folder, read_public(self.folder)))
 
     @cached_property
     def predictor(self) -> Predictor:
         """The tokenizer, the task and how texts are read."""
         from bertie.serve.remote import engine_for
 
-        found = Predictor(engine_for(self.facts), Tokenizer.load(self.folder))
-        told, longest = of_folder(self.folder)
-        if (self.folder / "modules.json").is_file() and not found.answers:
-            found.task, found.too_long = told, "truncate"
-            found.max_length = min(found.max_length, longest or found.max_length)
-        return found
+        return Predictor(engine_for(self.facts), Tokenizer.load(self.folder))
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -81,15 +76,13 @@ class Served:
     @cached_property
     def embedder(self) -> EmbedTask:
         """How vectors are made: as trained, else the mean of the tokens."""
-        task = self.predictor.task if self.predictor.answers else None
-        return task if isinstance(task, EmbedTask) else of_folder(self.folder)[0]
+        task = self.predictor.task_or_none
+        return task if isinstance(task, EmbedTask) else EmbedTask()
 
-    @cached_property
-    def prompts(self) -> dict[str, str]:
-        """What sentence-transformers puts before texts, by name."""
-        path = self.folder / PROMPTS
-        found = read_json(path).get("prompts") if path.is_file() else None
-        return {name: text for name, text in found.items() if isinstance(text, str)} if isinstance(found, dict) else {}
+    @property
+    def prompts(self) -> Mapping[str, str]:
+        """What is put before texts, by name."""
+        return self.facts.sentence.prompts
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
@@ -193,22 +186,28 @@ class Call:
         predictor = self.model.predictor
         return self.too_long or (predictor.too_long if task is predictor.task_or_none else task.too_long)
 
-    async def predict(
-        self, examples: Sequence[Example], task: Task | None = None, *, segments: Segments | None = None
-    ) -> list[Answer]:
-        """Answers of the model's task, or of another that it has the arrays for. segments: the texts as token ids."""
-        predictor = self.model.predictor
-        task = task or predictor.task
-        self.take(len(examples))
-        self.characters += sum(len(text) for example in examples for text in example.texts)
-        encoded = await self.encode(examples, task, segments)
-        found = (await self.arrays(encoded.packed(), (task.output,)))[task.output]
+    async def predict(self, examples: Sequence[Example], task: Task | None = None) -> list[Answer]:
+        """Answers of the model's task, or of another that it has the arrays for."""
+        task = task or self.model.predictor.task
+        encoded = await self.begin(examples, task)
+        found = await self.logits(encoded, task)
         decode = partial(task.decode, found, encoded, examples)
         predictions = await self.beside(decode, inline=len(encoded.ids) <= INLINE_TOKENS)
         raw = vote(found, encoded) if found.ndim == 2 and len(found) == len(encoded.lengths) else [None] * len(examples)
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
         windows = np.where(encoded.fits | np.array(cut, bool), 1, np.diff(encoded.windows)).tolist()
         return [Answer(*parts) for parts in zip(predictions, tokens, cut, windows, raw, strict=True)]
+
+    async def begin(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
+        """Be admitted, then return the examples as token ids. segments: makes the ids of their texts."""
+        self.take(len(examples))
+        self.characters += sum(len(text) for example in examples for text in example.texts)
+        return await self.encode(examples, task, segments)
+
+    async def logits(self, encoded: Encoded, task: Task) -> Array:
+        """What a task decodes, for all sequences in their order."""
+        arrays = await self.arrays(encoded.packed(), task.outputs)
+        return np.concatenate([arrays[name] for name in task.outputs], -1) if len(arrays) > 1 else arrays[task.output]
 
     async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
         """Token ids of examples, by the policy of the request, the server or the model."""
@@ -220,7 +219,7 @@ class Call:
             if segments is None and self.side == "right":
                 return task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long=policy)
             return encode_ids(
-                ids_of(examples, predictor.tokenizer) if segments is None else segments,
+                ids_of(examples, predictor.tokenizer) if segments is None else segments(),
                 predictor.tokenizer,
                 max_length=predictor.max_length,
                 too_long=policy,

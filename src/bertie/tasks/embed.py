@@ -12,7 +12,6 @@ E examples · W sequences, one or two per example · P pairs of a batch · H hid
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -32,7 +31,6 @@ from bertie.models.sentence import (
     SETTINGS,
     Dense,
     SentenceModules,
-    read_sentence,
 )
 from bertie.tasks.answerer import Logits, Prediction
 from bertie.tasks.arrays import unit
@@ -279,10 +277,3 @@ def similarity(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logit
     order = 2 if kind == "euclidean" else 1
     rows = [np.linalg.norm(b_BH - a_H, ord=order, axis=-1) for a_H in a_AH]
     return -np.array(rows, np.float32).reshape(len(a_AH), len(b_BH))
-
-
-def of_folder(folder: Path) -> tuple[EmbedTask, int | None]:
-    """Returns the task and the maximum length of a folder of `sentence-transformers`, by default the mean of the
-    tokens. Raises DataError for an unknown module or setting."""
-    sentence = read_sentence(folder, {})
-    return EmbedTask.told(sentence) or EmbedTask(), sentence.max_length

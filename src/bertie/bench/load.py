@@ -1,0 +1,140 @@
+"""A client that loads a server: texts, requests, and open and closed loops of them.
+
+In an open loop, requests arrive at random moments (a Poisson process), whether or not earlier ones have been answered,
+and a request's time begins when it arrives. In a closed loop, each client sends one request after another.
+"""
+
+import asyncio
+import json
+import random
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bertie.data import pydocs
+
+MEDIAN_WORDS, SIGMA, MOST_WORDS = 24, 1.0, 200  # log-normal lengths: 1 to 300 tokens
+
+
+@dataclass
+class Measured:
+    """One load: the seconds each request took, those refused for want of room apart; how many failed otherwise."""
+
+    rate: float
+    took: list[float] = field(default_factory=list)
+    refused: list[float] = field(default_factory=list)
+    failed: int = 0
+    client_cpu_s: float = 0.0
+
+    def quantile(self, share: float) -> float:
+        """The time within which this share of the requests was answered; infinite when more of them failed."""
+        ranked = sorted(self.took) + [float("inf")] * (self.failed + len(self.refused))
+        return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else float("inf")
+
+
+def texts(count: int, seed: int) -> list[str]:
+    """Texts of the documentation of Python's own library, of very different lengths."""
+    rng = random.Random(seed)
+    words = [word for module in pydocs.modules("email") for word in module.text.split()]
+    words += [word for module in pydocs.modules("asyncio") for word in module.text.split()]
+    found = []
+    for _ in range(count):
+        length = max(1, min(MOST_WORDS, round(rng.lognormvariate(0, SIGMA) * MEDIAN_WORDS)))
+        start = rng.randrange(len(words) - length)
+        found.append(" ".join(words[start : start + length]))
+    return found
+
+
+def request_of(path: str, body: Any) -> bytes:
+    """A POST request of JSON as bytes."""
+    body = json.dumps(body).encode()
+    told = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return f"POST {path} HTTP/1.1\r\n{told}\r\n".encode() + body
+
+
+def ask(connection: socket.socket, request: bytes) -> int:
+    """Send one request and wait for the whole answer. -> status"""
+    connection.sendall(request)
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += received(connection)
+    head, _, body = data.partition(b"\r\n\r\n")
+    size = int(head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0])
+    while len(body) < size:
+        body += received(connection)
+    return int(head[9:12])
+
+
+def received(connection: socket.socket) -> bytes:
+    """Some bytes. Raises ConnectionError when the other side has closed."""
+    if part := connection.recv(65536):
+        return part
+    raise ConnectionError("The server closed the connection.")
+
+
+class Client:
+    """Connections that are kept open, as many as there are requests at once."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def send(self, request: bytes) -> int:
+        """-> status"""
+        pair = self.free.pop() if self.free else await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = pair
+        writer.write(request)
+        head = await reader.readuntil(b"\r\n\r\n")
+        lower = head.lower()
+        at = lower.index(b"content-length:") + 15
+        await reader.readexactly(int(lower[at : lower.index(b"\r\n", at)]))
+        self.free.append(pair)
+        return int(head[9:12])
+
+    def close(self) -> None:
+        """Close all connections."""
+        for _, writer in self.free:
+            writer.close()
+
+
+async def open_loop(port: int, requests: Sequence[bytes], rate: float, seconds: float, seed: int) -> Measured:
+    """So many requests a second for some seconds, each at its own moment."""
+    rng, client, found = random.Random(seed), Client(port), Measured(rate)
+
+    async def one(request: bytes, due: float) -> None:
+        try:
+            status = await asyncio.wait_for(client.send(request), 10)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError):
+            status = 0
+        if status in (200, 429):
+            (found.took if status == 200 else found.refused).append(time.perf_counter() - due)
+        else:
+            found.failed += 1
+
+    tasks: list[asyncio.Task[None]] = []
+    cpu, began, due = time.process_time(), time.perf_counter(), 0.0
+    while (due := due + rng.expovariate(rate)) < seconds:
+        await asyncio.sleep(max(0.0, began + due - time.perf_counter()))
+        tasks.append(asyncio.create_task(one(requests[len(tasks) % len(requests)], began + due)))
+    await asyncio.gather(*tasks)
+    found.client_cpu_s = time.process_time() - cpu
+    client.close()
+    return found
+
+
+async def closed_loop(port: int, requests: Sequence[bytes], seconds: float, clients: int = 8) -> float:
+    """Requests a second when so many clients send one after the other: about what the server can do."""
+    client, count, until = Client(port), 0, time.perf_counter() + seconds
+
+    async def one(first: int) -> None:
+        nonlocal count
+        number = first
+        while time.perf_counter() < until:
+            await client.send(requests[number % len(requests)])
+            number, count = number + clients, count + 1
+
+    await asyncio.gather(*map(one, range(clients)))
+    client.close()
+    return count / seconds
