@@ -21,7 +21,7 @@ from toys import toy_model
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 SMALL = {"vocab_size": 90, "num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4}
 LENGTHS = np.array([3, 1, 17, 8])
-POOLINGS = ("last_hidden_state", "mean", "cls", "max")
+POOLINGS = ("last_hidden_state", "mean", "cls", "max", "layer_0", "layer_1", "layer_2")
 
 
 def ids(types: int = 2) -> Ids:

@@ -27,7 +27,19 @@ from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]
-NAMES = ("sequence", "token", "span", "mlm", "last_hidden_state", "pooler_output", "mean", "cls", "max")
+NAMES = (
+    "sequence",
+    "token",
+    "span",
+    "mlm",
+    "last_hidden_state",
+    "pooler_output",
+    "mean",
+    "cls",
+    "max",
+    "layer_0",
+    "layer_1",
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +80,7 @@ def test_arrays_are_those_of_each_sequence_alone(model):
         types = torch.from_numpy(ids.token_type_ids[start:end])[None]
         with torch.no_grad():
             heads = model(tokens, token_type_ids=types)
-            output = model.encoder(tokens, types)
+            output = model.encoder(tokens, types, output_hidden_states=True)
         hidden = output.last_hidden_state[0]
         own = ids.places[(ids.places >= start) & (ids.places < end)] - start
         plain = {
@@ -81,6 +93,8 @@ def test_arrays_are_those_of_each_sequence_alone(model):
             "mean": hidden.mean(0),
             "cls": hidden[0],
             "max": hidden.amax(0),
+            "layer_0": output.hidden_states[0][0],
+            "layer_1": output.hidden_states[1][0],
         }
         for name in NAMES:
             rows = engine.facts.outputs[name]

@@ -80,8 +80,12 @@ def test_vectors_of_tokens(server, folders):
     import torch
 
     with torch.no_grad():
-        expected = model.encoder(torch.tensor([encoding.ids])).last_hidden_state[0]
-    np.testing.assert_allclose(found, expected.numpy(), atol=1e-5)
+        output = model.encoder(torch.tensor([encoding.ids]), output_hidden_states=True)
+    np.testing.assert_allclose(found, output.last_hidden_state[0].numpy(), atol=1e-5)
+    last = len(output.hidden_states) - 1
+    for layer in range(-last - 1, last + 1):
+        (found,) = server.ok("/embed_all", {"inputs": "ab c", "layer": layer})
+        np.testing.assert_allclose(found, output.hidden_states[layer][0].numpy(), atol=1e-5)
 
 
 def test_openai_embeddings(server, folders):
@@ -212,6 +216,8 @@ REFUSED = [
     ("/embed", {"inputs": [[99999]]}, 422, "Validation"),
     ("/embed", {"inputs": "a", "prompt_name": "x"}, 422, "Validation"),
     ("/embed", {"inputs": "a", "dimensions": 33}, 422, "Validation"),
+    ("/embed_all", {"inputs": "a", "layer": 99}, 422, "Validation"),
+    ("/embed_all", {"inputs": "a", "layer": -9}, 422, "Validation"),
     ("/predict", {"inputs": ["a", "b"]}, 422, "Validation"),  # a pair for a model of single texts
     ("/predict", {"inputs": 1}, 422, "Validation"),
     ("/predict", {}, 422, "Validation"),

@@ -51,7 +51,9 @@ class NativeEngine(TorchEngine):
         precision = f"{self.native.precision} ({self.native.target})"
         return replace(super().facts, precision=precision, batch_tokens=BATCH_TOKENS)
 
-    def _encode(self, batch: "Batch", ids: Ids) -> EncoderOutput:
+    def _encode(self, batch: "Batch", ids: Ids, *, layers: bool) -> EncoderOutput:
+        if layers:
+            return super()._encode(batch, ids, layers=layers)
         config, encoder = self.model.config, self.model.encoder
         encoder.check_length(int(ids.lengths.max(initial=0)))
         if config.position_offset:

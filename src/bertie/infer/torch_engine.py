@@ -8,7 +8,7 @@ import torch
 from bertie.data.collate import batch_of
 from bertie.infer.engine import Array, Facts, Ids
 from bertie.models.biaffine import LAST
-from bertie.models.facts import POOLED, facts_of
+from bertie.models.facts import POOLED, facts_of, layer_of
 from bertie.models.heads import VocabularyHead
 from bertie.models.heads.parse import with_last_pieces
 from bertie.models.pooling import pool
@@ -38,18 +38,21 @@ class TorchEngine:
         try:
             with torch.inference_mode():
                 batch = batch_of(ids).to(model.device)
-                output = self._encode(batch, ids)
+                output = self._encode(batch, ids, layers=any(layer_of(name) is not None for name in outputs))
                 return {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in outputs}
         finally:
             if was_training:
                 model.train()
 
-    def _encode(self, batch: "Batch", ids: Ids) -> "EncoderOutput":
-        return self.model.encode(batch)
+    def _encode(self, batch: "Batch", ids: Ids, *, layers: bool) -> "EncoderOutput":
+        return self.model.encode(batch, output_hidden_states=True) if layers else self.model.encode(batch)
 
     def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Ids) -> torch.Tensor:
         if name in POOLED:
             return pool(output, name)
+        if (layer := layer_of(name)) is not None:
+            assert output.hidden_states is not None, "they were asked for"
+            return output.hidden_states[layer]
         head = dict(self.model.heads).get(name)
         if isinstance(head, VocabularyHead):
             places = torch.from_numpy(ids.places).to(output.last_hidden_state.device)

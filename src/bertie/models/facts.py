@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from bertie.models.head_config import Rows
@@ -18,6 +19,17 @@ OF_ENCODER: Mapping[str, Rows] = {
     **dict.fromkeys(("pooler_output", *POOLED), "sequence"),
 }
 """The arrays that every model can return."""
+LAYER = "layer_"
+
+
+def layer_output(layer: int) -> str:
+    """Returns the name of the hidden states after a layer; 0: of the embeddings."""
+    return f"{LAYER}{layer}"
+
+
+def layer_of(output: str) -> int | None:
+    """Returns the layer of an output that `layer_output` names; None for other outputs."""
+    return int(output.removeprefix(LAYER)) if output.startswith(LAYER) else None
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,8 @@ class Facts:
 
     rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the other arrays, with the unit of
     their rows. max_length: maximum number of tokens. device, precision: where and how it is computed. batch_tokens: how
-    many tokens one call should have. sentence: the modules and settings of `sentence-transformers`.
+    many tokens one call should have. sentence: the modules and settings of `sentence-transformers`. layers: those
+    whose hidden states can be asked for, as `layer_output` names them; 0 where only the last is known.
     """
 
     max_length: int
@@ -40,12 +53,14 @@ class Facts:
     of_encoder: Mapping[str, Rows] = field(default_factory=lambda: OF_ENCODER)
     batch_tokens: int = BATCH_TOKENS
     sentence: SentenceModules = field(default_factory=SentenceModules)
+    layers: int = 0
 
-    @property
+    @cached_property
     def outputs(self) -> dict[str, Rows]:
         """Every array that the model can return, by name, with the unit of its rows. A head's name stands for its
         logits."""
-        return {**self.of_encoder, **{name: self.rows.get(name, "sequence") for name in self.heads}}
+        layers = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
+        return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
     def label_names(self, head: str) -> tuple[str, ...]:
         """Returns the labels of a head, or the default names of the Hugging Face format."""
@@ -54,6 +69,8 @@ class Facts:
 
 def facts_of(model: "Model") -> Facts:
     """Returns the facts of a torch model."""
+    from bertie.models.encoder import Encoder
+
     weights = next(model.parameters())
 
     def outputs(name: str) -> int:
@@ -70,4 +87,5 @@ def facts_of(model: "Model") -> Facts:
         str(model.compute_dtype or weights.dtype).removeprefix("torch."),
         {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
         sentence=model.sentence,
+        layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
     )

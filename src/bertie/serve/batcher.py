@@ -83,7 +83,7 @@ class Batcher:
         self.workers, self.max_tokens, self.report = list(workers), max_tokens, report
         self.waiting: deque[Job] = deque()
         self.running: set[Job] = set()
-        self._arrived = asyncio.Condition()
+        self._arrived = asyncio.Event()
         self._closed = False
         self.on_restart: Callable[[str], None] = lambda why: None
         self._tasks = [asyncio.create_task(self._empty(worker)) for worker in self.workers]
@@ -122,7 +122,7 @@ class Batcher:
         )
         job.left, job.pending = len(ids), list(range(len(ids)))
         self.waiting.append(job)
-        await self._wake()
+        self._arrived.set()
         try:
             return await job.done, job
         finally:
@@ -132,7 +132,7 @@ class Batcher:
     async def close(self) -> None:
         """Finish what waits, then end the workers."""
         self._closed = True
-        await self._wake()
+        self._arrived.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(worker.stop() for worker in self.workers))
 
@@ -142,22 +142,19 @@ class Batcher:
             task.cancel()
         await asyncio.gather(*(worker.stop() for worker in self.workers))
 
-    async def _wake(self) -> None:
-        async with self._arrived:
-            self._arrived.notify_all()
-
     async def _watch(self) -> None:
         """Notice a process that ends while nothing is asked of it."""
         while not self._closed:
             await asyncio.sleep(HEARTBEAT_S)
             if not all(worker.alive for worker in self.workers):
-                await self._wake()
+                self._arrived.set()
 
     async def _empty(self, worker: Worker) -> None:
         """One worker's life: batch after batch."""
         while True:
-            async with self._arrived:
-                await self._arrived.wait_for(lambda: self.waiting or self._closed or not worker.alive)
+            while not self.waiting and not self._closed and worker.alive:
+                self._arrived.clear()
+                await self._arrived.wait()
             if self._closed and not self.waiting:
                 return
             if not worker.alive:
@@ -213,6 +210,10 @@ class Batcher:
             return []
         pool, lengths, tokens = list[tuple[Job, int]](), list[int](), 0
         outputs = self.waiting[0].outputs
+        if len(self.waiting) == 1 and len(self.waiting[0].pending) == 1:
+            job = self.waiting.popleft()
+            number, job.pending = job.pending[0], []
+            return [(job, np.array([number]))]
         for job in self.waiting:
             if job.outputs != outputs or job.done.done():
                 continue

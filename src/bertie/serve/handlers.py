@@ -14,6 +14,7 @@ from bertie.infer.engine import Array
 from bertie.infer.fill import Masked
 from bertie.infer.pairs import HEAD, verdicts
 from bertie.metrics.tags import OUTSIDE, entities
+from bertie.models.facts import layer_output
 from bertie.serve import schemas
 from bertie.serve.errors import Refusal
 from bertie.serve.served import INLINE_CHARACTERS, Answer, Call
@@ -143,10 +144,23 @@ async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
     """Returns the vector of each token of each text: [[[0.1, ...]]]."""
     inputs, _ = as_list(body.inputs)
     task = embedder(call, prompt_name=body.prompt_name)
+    output = layer_named(call, body.layer)
     encoded = await sequences(call, inputs, task, most=MOST_INPUTS, name="inputs")
     call.take_bytes(len(encoded.ids) * call.model.facts.hidden_size * NUMBER_BYTES)
-    found = (await call.arrays(encoded.packed(), ("last_hidden_state",)))["last_hidden_state"]
+    found = (await call.arrays(encoded.packed(), (output,)))[output]
     return np.split(found, encoded.starts[1:-1])
+
+
+def layer_named(call: Call, layer: int) -> str:
+    """The output of a layer. Raises Refusal for one that the model does not have."""
+    layers = call.model.facts.layers
+    if layer in (-1, layers or -1):
+        return "last_hidden_state"
+    if not layers:
+        raise Refusal("Validation", "This model gives the vectors of its last layer only.", param="layer")
+    if not -layers - 1 <= layer <= layers:
+        raise Refusal("Validation", f"`layer` is {layer}; the model has 0 to {layers}.", param="layer")
+    return layer_output(layer % (layers + 1))
 
 
 async def openai_embeddings(call: Call, body: schemas.EmbeddingsBody) -> Any:

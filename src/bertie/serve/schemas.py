@@ -41,10 +41,11 @@ class EmbedBody(Limited):
 
 
 class EmbedAllBody(Limited):
-    """Texts whose token vectors are wanted."""
+    """Texts whose token vectors are wanted. layer: 0 are the embeddings; negative numbers count from the last one."""
 
     inputs: Text | Many[Text | TokenIds]
     prompt_name: str | None = None
+    layer: int = -1
 
 
 class RerankBody(Limited):

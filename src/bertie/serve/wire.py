@@ -18,16 +18,18 @@ from bertie.data.ids import Ids
 PREFIX = struct.Struct("<II")
 DTYPES = ("<f4", "<i8", "<i4", "|u1", "|b1", "<f8")
 EXTRA = "extra."
+AT_ONCE = 1 << 16  # bytes that are copied sooner than sent in parts
 Arrays = Mapping[str, NDArray[Any]]
 
 
 def packed(header: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
-    """One message as parts to be written one after the other."""
+    """One message as parts to be written one after the other; a small one is whole, so that its reader wakes once."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     shapes = [(name, array.dtype.str, array.shape) for name, array in whole.items()]
     text = json.dumps({**header, "arrays": shapes}).encode()
     size = sum(array.nbytes for array in whole.values())
-    return [PREFIX.pack(len(text), size), text, *(array.data.cast("B") for array in whole.values() if array.size)]
+    parts = [PREFIX.pack(len(text), size), text, *(array.data.cast("B") for array in whole.values() if array.size)]
+    return parts if size > AT_ONCE else [b"".join(parts)]
 
 
 def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -201,8 +201,17 @@ class NativeEncoder:
             weights.eps,
         )
 
-    def run(self, ids: Int, segments: Int | None, positions: Int, lengths: Int, *, threads: int = 1) -> Floats:
-        """ids, segments, positions (T,), lengths (B,) -> last hidden states (T, H)
+    def run(
+        self,
+        ids: Int,
+        segments: Int | None,
+        positions: Int,
+        lengths: Int,
+        *,
+        threads: int = 1,
+        layers: int | None = None,
+    ) -> Floats:
+        """ids, segments, positions (T,), lengths (B,) -> hidden states (T, H), the last ones or those after `layers`
 
         Raises IndexError for a number that has no embedding, ValueError for lengths that do not make up T.
         """
@@ -218,6 +227,8 @@ class NativeEncoder:
         segments32 = None if segments is None else np.ascontiguousarray(segments, np.int32)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         out = np.empty((len(ids32), self.hidden_size), np.float32)
+        model = _Model.from_buffer_copy(self._model)
+        model.num_layers = model.num_layers if layers is None else layers
 
         def call(chunk: tuple[int, int]) -> None:
             first, end = chunk
@@ -225,7 +236,7 @@ class NativeEncoder:
             own = starts[first : end + 1] - starts[first]
             pieces = [None if x is None else _pointer(x[at:]) for x in (ids32, segments32, positions32)]
             if self.library.bertie_encode(
-                C.byref(self._model), *pieces, _pointer(own), end - first, _pointer(out[at:]), BLOCK
+                C.byref(model), *pieces, _pointer(own), end - first, _pointer(out[at:]), BLOCK
             ):
                 raise MemoryError(f"no memory for {int(own[-1]):,} tokens")
 

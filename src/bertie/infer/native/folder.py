@@ -34,7 +34,7 @@ from bertie.infer.native.fits import BATCH_TOKENS, misfit
 from bertie.infer.native.library import cores
 from bertie.models.codec import CONFIG, model_type
 from bertie.models.config import EncoderConfig
-from bertie.models.facts import POOLED
+from bertie.models.facts import POOLED, layer_of
 from bertie.models.head_config import LabelConfig
 from bertie.models.int8 import PARTS, Floats, Int8Weight
 from bertie.models.kinds import Groups
@@ -151,6 +151,7 @@ class FolderEngine:
             {name: head.rows for name, head in self.heads.items()},  # type: ignore[misc]
             batch_tokens=BATCH_TOKENS,
             sentence=self.sentence,
+            layers=self.config.num_hidden_layers,
         )
 
     def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
@@ -159,9 +160,14 @@ class FolderEngine:
         if longest > most:
             raise DataError(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
         segments = ids.token_type_ids if self.config.type_vocab_size > 1 else None
-        hidden = self.native.run(ids.input_ids, segments, self._positions(ids), ids.lengths, threads=self.threads)
-        first = hidden[ids.starts[:-1]]
-        return {name: self._array(name, hidden, first, ids) for name in outputs}
+        given = ids.input_ids, segments, self._positions(ids), ids.lengths
+        asked = [(name, layer_of(name)) for name in outputs]
+        found = {name: self.native.run(*given, threads=self.threads, layers=n) for name, n in asked if n is not None}
+        if len(found) < len(asked):
+            hidden = self.native.run(*given, threads=self.threads)
+            first = hidden[ids.starts[:-1]]
+            found |= {name: self._array(name, hidden, first, ids) for name, n in asked if n is None}
+        return found
 
     def _positions(self, ids: Ids) -> Int:
         if not self.config.position_offset:
