@@ -3,7 +3,8 @@
 import asyncio
 import string
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,16 @@ class LocalWorker(Worker):
 
     async def stop(self) -> int | None:
         return None
+
+
+def until(condition: Callable[[], Any], seconds: float = 40.0) -> Any:
+    """Waits until a condition holds. -> its value"""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if found := condition():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not happen in time")
 
 
 class Live:

@@ -2,12 +2,11 @@
 
 import os
 import shutil
-import time
 from pathlib import Path
 
 import pytest
 
-from serving import live, make_models
+from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
 selenium = pytest.importorskip("selenium")
@@ -47,15 +46,6 @@ def page(browser, server):
     browser.get(server.url + "/?fresh")
     until(lambda: browser.find_elements("css selector", "#model option"))
     return browser
-
-
-def until(condition, seconds=15):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.05)
-    raise AssertionError("nothing happened in time")
 
 
 def choose(page, name: str, value: str) -> None:

@@ -17,7 +17,7 @@ import httpx
 import psutil
 import pytest
 
-from serving import make_models
+from serving import make_models, until
 
 pytest.importorskip("fastapi")
 
@@ -60,15 +60,6 @@ class Process:
 
     def workers(self) -> list[psutil.Process]:
         return psutil.Process(self.process.pid).children()
-
-
-def until(condition, seconds=40.0):
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if found := condition():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not happen in time")
 
 
 class Load(threading.Thread):

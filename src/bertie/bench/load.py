@@ -49,9 +49,9 @@ def texts(count: int, seed: int) -> list[str]:
 
 def request_of(path: str, body: Any) -> bytes:
     """A POST request of JSON as bytes."""
-    body = json.dumps(body).encode()
-    told = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return f"POST {path} HTTP/1.1\r\n{told}\r\n".encode() + body
+    data = json.dumps(body).encode()
+    told = f"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n"
+    return f"POST {path} HTTP/1.1\r\n{told}\r\n".encode() + data
 
 
 def ask(connection: socket.socket, request: bytes) -> int:

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -142,8 +142,9 @@ def started(server: Server, requests: Sequence[bytes]) -> Iterator[Running]:
             time.sleep(0.05)
         yield Running(server, port, psutil.Process(child.pid), time.perf_counter() - began, requests)
     finally:
-        for one in [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]:
-            one.kill()
+        with suppress(psutil.NoSuchProcess):
+            for one in [*psutil.Process(child.pid).children(recursive=True), psutil.Process(child.pid)]:
+                one.kill()
         child.communicate()
 
 

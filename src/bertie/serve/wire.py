@@ -6,6 +6,7 @@ NumPy alone, and nothing that could run code when it is read.
 """
 
 import json
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
@@ -28,7 +29,8 @@ def packed(header: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview
     shapes = [(name, array.dtype.str, array.shape) for name, array in whole.items()]
     text = json.dumps({**header, "arrays": shapes}).encode()
     size = sum(array.nbytes for array in whole.values())
-    parts = [PREFIX.pack(len(text), size), text, *(array.data.cast("B") for array in whole.values() if array.size)]
+    parts: list[bytes | memoryview] = [PREFIX.pack(len(text), size), text]
+    parts += [array.data.cast("B") for array in whole.values() if array.size]
     return parts if size > AT_ONCE else [b"".join(parts)]
 
 
@@ -38,7 +40,7 @@ def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict
     for name, kind, shape in header.pop("arrays"):
         if kind not in DTYPES:
             raise ValueError(f"arrays of {kind} are not sent")
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         arrays[name] = np.frombuffer(data, kind, count, at).reshape(shape)
         at += arrays[name].nbytes
     return header, arrays

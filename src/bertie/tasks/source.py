@@ -109,7 +109,9 @@ class Encoded:
     @cached_property
     def fits(self) -> NDArray[np.bool_]:
         """Whether each example (E,) fits into one sequence."""
-        return ~np.isin(np.arange(len(self)), self.too_long)
+        fits = np.ones(len(self), np.bool_)
+        fits[self.too_long] = False
+        return fits
 
     def grouped(self, sizes: Sequence[int]) -> "Encoded":
         """Combines examples of one sequence each into examples with `sizes` sequences."""
