@@ -59,7 +59,7 @@ class Facts:
     def outputs(self) -> dict[str, Rows]:
         """Every array that the model can return, by name, with the unit of its rows. A head's name stands for its
         logits."""
-        layers = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
+        layers: dict[str, Rows] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
 
     def label_names(self, head: str) -> tuple[str, ...]:
