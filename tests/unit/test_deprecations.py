@@ -4,20 +4,11 @@ import inspect
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 import bertie
-from bertie.cli.commands import app
 from bertie.errors import renamed
 
 CHANGES = (Path(__file__).parents[2] / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-def test_bertie_search_is_bertie_tune() -> None:
-    old, new = (CliRunner().invoke(app, [name, "--help"]) for name in ("search", "tune"))
-    assert old.exit_code == new.exit_code == 0
-    assert "`bertie search` is now `bertie tune`. The old name stops working in version 0.3.0." in old.stderr
-    assert "--vary" in old.stdout
 
 
 def test_an_old_keyword_warns_and_is_passed_on() -> None:
@@ -37,7 +28,7 @@ def test_the_new_keywords_are_there(function: str, names: set[str]) -> None:
     assert names <= inspect.signature(getattr(bertie, function)).parameters.keys()
 
 
-@pytest.mark.parametrize("name", ["bertie search", "bertie[search]", "watch=", "like="])
+@pytest.mark.parametrize("name", ["bertie[search]", "watch=", "like="])
 def test_the_changelog_says_when_an_old_name_goes(name: str) -> None:
     (line,) = [line for line in CHANGES.splitlines() if f"`{name}" in line and "0.3.0" in line]
     assert "stops working in 0.3.0" in line

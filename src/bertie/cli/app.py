@@ -30,19 +30,14 @@ ORDER = (
         "tune",
     ),
     *("evaluate", "predict", "embed", "serve", "submission"),
+    *("index", "search", "negatives"),
     *("fill-mask", "next-sentence", "perplexity", "trace", "info", "families"),
     *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 
 
-RENAMED = {"search": "tune"}  # for one version: `bertie search` will look for documents
-
-
 class _Group(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if (now := RENAMED.get(cmd_name)) and cmd_name not in self.commands:
-            console.warn(f"`bertie {cmd_name}` is now `bertie {now}`. The old name stops working in version 0.3.0.")
-            cmd_name = now
         found = super().get_command(ctx, cmd_name)
         for command in filter(None, (found, *getattr(found, "commands", {}).values())):
             command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help or "")  # rich wraps paragraphs, not lines

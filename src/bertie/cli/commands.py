@@ -29,6 +29,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     reproduce,
     runs,
     sample,
+    search,
     serve,
     submission,
     tokenizer,

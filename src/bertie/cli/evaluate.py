@@ -11,6 +11,7 @@ from bertie.cli import tables
 from bertie.cli.app import app, emit
 from bertie.cli.groups import PredictorOptions, TableOptions
 from bertie.cli.options import grouped
+from bertie.cli.search import AnswerModel, RerankModel, evaluate_index
 from bertie.errors import UsageError
 
 TABLE = 50  # rows of the table of labels
@@ -20,7 +21,8 @@ TABLE = 50  # rows of the table of labels
 @grouped
 def evaluate(
     model: Annotated[
-        Path, typer.Argument(help="Folder of a fine-tuned model, run or checkpoint.", callback=tables.resolved)
+        Path,
+        typer.Argument(help="Folder of a fine-tuned model, run, checkpoint or index.", callback=tables.resolved),
     ],
     file: Annotated[str, typer.Argument(help="Labeled examples: csv, tsv, jsonl or parquet; - is stdin.")] = "",
     data: tables.DataSet = "",
@@ -38,6 +40,14 @@ def evaluate(
         Path | None, typer.Option("--report", help="HTML page: confusion matrix, subgroups, worst predictions.")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the files of --output and --report.")] = False,
+    questions: Annotated[
+        Path | None,
+        typer.Option("--questions", help="Of an index: questions with their documents (.json as SQuAD, or .jsonl)."),
+    ] = None,
+    qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="Number of questions, drawn at random.")] = None,
+    rerank: RerankModel = None,
+    answer: AnswerModel = None,
 ) -> None:
     """Evaluate a model on labeled examples.
 
@@ -53,6 +63,8 @@ def evaluate(
       bertie evaluate runs/a/model dev.tsv --against runs/b/model
 
       bertie evaluate runs/sst2/model test.tsv --report test.html
+
+      bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
     from bertie.evaluate import compare
     from bertie.files import check_new_file, write_json
@@ -62,6 +74,9 @@ def evaluate(
     from bertie.report import sections
     from bertie.tasks.datasets import DATASETS
 
+    if questions is not None:
+        evaluate_index(model, questions, qrels, sample, rerank, answer, reading, output, overwrite=overwrite)
+        return
     if against and file == "-":
         raise UsageError("With --against, the examples cannot come from standard input. Pass a file.")
     if bool(file) == bool(data):

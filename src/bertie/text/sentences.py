@@ -21,9 +21,13 @@ def rules(text: str) -> list[str]:
     wrapped."""
     if "\n" in text:
         text = unwrap(text)
-    ends = [match.end() for match in _BOUNDARY.finditer(text)]
-    pieces = [text[start:end].strip() for start, end in pairwise([0, *ends, len(text)])]
+    pieces = [text[start:end].strip() for start, end in pairwise([0, *boundaries(text), len(text)])]
     return [piece for piece in pieces if piece]
+
+
+def boundaries(text: str) -> list[int]:
+    """Returns the end of each sentence of `text`, in characters. A line break ends a sentence."""
+    return [match.end() for match in _BOUNDARY.finditer(text)]
 
 
 def _words(names: str) -> str:

@@ -1,0 +1,1 @@
+"""Search in one's own documents: passages, an index, ranked results, and answers marked in them."""

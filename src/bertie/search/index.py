@@ -1,0 +1,272 @@
+"""Makes and changes an index: files -> documents -> passages -> terms and vectors, in one transaction.
+
+The same call again does nothing for a file with the same content, and replaces the documents of a changed one.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertie.console import progress
+from bertie.data.records import DroppedRecord
+from bertie.errors import DataError, UsageError
+from bertie.folders import held
+from bertie.search import models, readers
+from bertie.search.models import Embedder
+from bertie.search.passages import SIZE, passages
+from bertie.search.readers import Document, Reading
+from bertie.search.store import INDEX, Store, check_fts5, joined
+from bertie.search.terms import Terms
+from bertie.search.vectors import ROWS, write
+
+EMBEDDED = 1024  # passages embedded at once, sorted by length
+
+
+@dataclass(frozen=True)
+class IndexConfig:
+    """How an index is made; stored with it. size: words of a passage."""
+
+    terms: Terms = field(default_factory=Terms)
+    reading: Reading = field(default_factory=Reading)
+    size: int = SIZE
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the settings as JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def of_json(cls, found: dict[str, Any]) -> "IndexConfig":
+        """Returns the settings that an index stored."""
+        return cls(Terms(**found["terms"]), Reading(**found["reading"]), found["size"])
+
+
+@dataclass
+class Changes:
+    """What a call did: sources added, replaced, unchanged and removed; new passages; and what could not be read."""
+
+    added: int = 0
+    replaced: int = 0
+    unchanged: int = 0
+    removed: int = 0
+    vectors: int = 0
+    documents: int = 0
+    passages: int = 0
+    rejected: int = 0
+    passed_over: list[str] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON values."""
+        return {**asdict(self), "passed_over": len(self.passed_over), "reasons": dict(self.reasons)}
+
+
+def index(
+    inputs: Sequence[str],
+    folder: Path | str,
+    config: IndexConfig | None = None,
+    *,
+    embedder: Embedder | None = None,
+    overwrite: bool = False,
+) -> Changes:
+    """Makes an index of documents, or brings one up to date.
+
+    Args:
+        inputs: Files, folders, globs, or "python:PACKAGE,...".
+        folder: The folder of the index.
+        config: How it is made. Default: as the index was made.
+        embedder: The model of its vectors. Default: that of the index, if it has one.
+        overwrite: Whether to delete an index that stands there.
+
+    Raises:
+        DataError: An input does not exist, or nothing in it can be read.
+        UsageError: The folder contains other files, or an index with other settings; another process writes to it.
+        Stopped: The disk is full.
+    """
+    check_fts5()
+    folder, changes = Path(folder), Changes()
+    names, changes.passed_over = readers.expand(list(inputs))
+    with held(folder, INDEX, overwrite=overwrite):
+        store = Store(folder, write=True)
+        try:
+            used = _settings(store, config)
+            model = checked(store, embedder)
+            _sweep(store)
+            with store.writing():
+                _update(store, names, used, changes)
+                if model is not None:
+                    changes.vectors = _embed(store, model)
+        finally:
+            store.close()
+    return changes
+
+
+def remove(names: Sequence[str], folder: Path | str) -> Changes:
+    """Removes the documents of files, by the names that were given, or of all files in a folder.
+
+    Raises DataError for a name that the index does not have.
+    """
+    folder, changes = Path(folder), Changes()
+    Store(folder).close()
+    with held(folder, INDEX):
+        store = Store(folder, write=True)
+        try:
+            _sweep(store)
+            with store.writing():
+                known = {row[0] for row in store.db.execute("SELECT name FROM sources")}
+                for name in names:
+                    chosen = {one for one in known if one == name or one.startswith(name.rstrip("/") + "/")}
+                    if not chosen:
+                        raise DataError(f"{folder} has no documents of {name}. {_some(known)}")
+                    for one in sorted(chosen):
+                        store.count_terms(_negative(store.remove(one)))
+                    changes.removed += len(chosen)
+                    known -= chosen
+                _finish(store)
+        finally:
+            store.close()
+    return changes
+
+
+def _some(known: Iterable[str]) -> str:
+    names = sorted(known)
+    return f"It has {', '.join(names[:5])}{', ...' if len(names) > 5 else ''}."
+
+
+def _settings(store: Store, config: IndexConfig | None) -> IndexConfig:
+    """Returns the settings of an index, which the first call stores."""
+    stored = store.get("config")
+    if stored is None:
+        return config or IndexConfig()
+    found = IndexConfig.of_json(stored)
+    if config is not None and config != found:
+        mine, own = config.as_json(), found.as_json()
+        other = ", ".join(name for name in mine if mine[name] != own[name])
+        raise UsageError(
+            f"{store.folder} was made with other settings ({other}). Leave them out to keep its own, choose another "
+            "folder, or pass --overwrite to make it again."
+        )
+    return found
+
+
+def _update(store: Store, names: Sequence[str], config: IndexConfig, changes: Changes) -> None:
+    terms: Counter[str] = Counter()
+    with progress("indexing", total=len(names), unit="files") as advance:
+        for name in names:
+            known = store.db.execute("SELECT hash FROM sources WHERE name = ?", (name,)).fetchone()
+            now = _content(name)
+            if known and known[0] == now:
+                changes.unchanged += 1
+            else:
+                if known:
+                    terms.subtract(store.remove(name))
+                changes.replaced += bool(known)
+                changes.added += not known
+                _add_source(store, name, config, changes, terms)
+                store.db.execute("INSERT INTO sources VALUES (?, ?)", (name, now))
+            advance(1, passages=changes.passages)
+    store.count_terms(terms)
+    if store.get("config") is None:
+        if not changes.documents:
+            raise DataError(f"No document could be read. {_told(changes)}")
+        store.put("config", config.as_json())
+    _finish(store)
+
+
+def _told(changes: Changes) -> str:
+    return "; ".join(f"{reason}: {count:,}" for reason, count in changes.reasons.most_common(5))
+
+
+def _finish(store: Store) -> None:
+    store.put("passages", store.count("passages"))
+    alive = "SELECT 1 FROM passages p WHERE p.id BETWEEN vectors.first AND vectors.last"
+    store.db.execute(f"DELETE FROM vectors WHERE NOT EXISTS ({alive})")
+
+
+def _sweep(store: Store) -> None:
+    """Deletes files of vectors that the index does not list: of a killed process, or of removed passages."""
+    listed = {row[0] for row in store.db.execute("SELECT file FROM vectors")}
+    for path in store.folder.glob("vectors-*.safetensors"):
+        if path.name not in listed:
+            path.unlink(missing_ok=True)
+
+
+def checked(store: Store, embedder: Embedder | None) -> Embedder | None:
+    """Returns the model of an index. Raises UsageError for another one, and where the index needs one."""
+    stored = store.get("embedder")
+    if stored and embedder is None:
+        raise UsageError(f"{store.folder} has vectors of {stored['folder']}. Pass --embed with this model.")
+    if stored and embedder and stored["content"] != embedder.content:
+        raise UsageError(
+            f"{store.folder} has vectors of another model ({stored['folder']}). Pass that one, or make the index "
+            "again with --overwrite."
+        )
+    return embedder
+
+
+def _embed(store: Store, embedder: Embedder) -> int:
+    """Makes vectors of the passages that have none. -> their number"""
+    store.put("embedder", {"folder": embedder.folder, "content": embedder.content})
+    last = int(store.get("embedded") or 0)
+    sql = "SELECT id FROM passages WHERE id > ? ORDER BY id"
+    ids = [row[0] for row in store.db.execute(sql, (last,))]
+    if not ids:
+        return 0
+    model, number = embedder.load(), int(store.get("vector_files") or 0)
+    with progress("vectors", total=len(ids), unit="passages") as advance:
+        for start in range(0, len(ids), ROWS):
+            part, found = ids[start : start + ROWS], []
+            for first in range(0, len(part), EMBEDDED):
+                texts = [passage.whole for passage in store.passages(part[first : first + EMBEDDED])]
+                found.append(models.vectors(model, texts))
+                advance(len(texts))
+            number += 1
+            name = f"vectors-{number:06}.safetensors"
+            row = (name, write(store.folder / name, part, np.concatenate(found)), part[0], part[-1])
+            store.db.execute("INSERT INTO vectors VALUES (?, ?, ?, ?)", row)
+    store.put("vector_files", number)
+    store.put("embedded", ids[-1])
+    return len(ids)
+
+
+def _content(name: str) -> str:
+    try:
+        return readers.content(name)
+    except OSError:
+        return ""  # the reader says why; the next call tries again
+
+
+def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes, terms: Counter[str]) -> None:
+    number = 0
+    for found in readers.read(name, config.reading):
+        if isinstance(found, DroppedRecord):
+            store.reject(found)
+            changes.rejected += 1
+            changes.reasons[found.reason] += 1
+            continue
+        number += 1
+        changes.documents += 1
+        changes.passages += _add_document(store, name, number, found, config, terms)
+
+
+def _add_document(
+    store: Store, source: str, number: int, found: Document, config: IndexConfig, terms: Counter[str]
+) -> int:
+    document = store.add_document(source, number, found.name, found.title, found.page, found.text)
+    count, line, seen = 0, found.line, 0
+    for start, stop in passages(found.text, config.size) if found.text.strip() else [(0, 0)]:
+        text = found.text[start:stop]
+        own = config.terms(joined(found.title, text))
+        if found.line and "\n" in found.text:
+            line, seen = line + found.text.count("\n", seen, start) - found.text.count("\n", start, seen), start
+        store.add_passage(document, start, line, text, own)
+        terms.update(set(own))
+        count += 1
+    return count
+
+
+def _negative(counts: Counter[str]) -> Counter[str]:
+    return Counter({term: -count for term, count in counts.items()})

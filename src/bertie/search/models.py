@@ -1,0 +1,100 @@
+"""The models of a search: vectors of passages and questions, re-ranking, and answers. Each is a loaded `Predictor`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie import checksums
+from bertie.data.tables import Example
+from bertie.errors import UsageError
+from bertie.files import seal
+from bertie.infer.predict import Predictor
+from bertie.tasks.arrays import unit
+from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.embed import EmbedTask
+from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.span import SpanPrediction, SpanTask
+
+Float = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Embedder:
+    """A model of vectors. folder, content: where it is, and a hash of its files, which the index stores."""
+
+    folder: str
+    content: str
+    load: Callable[[], Predictor]
+
+    @classmethod
+    def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
+        """Returns the model of a folder, which is loaded when it is needed."""
+        return cls(str(folder.resolve()), seal({"files": checksums.content(folder)}), load)
+
+
+def vectors(embedder: Predictor, texts: Sequence[str]) -> Float:
+    """Returns a vector of length 1 for each text; zeros for an empty one. (N, H)"""
+    task = embedder.task
+    assert isinstance(task, EmbedTask)
+    found = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
+    filled = [number for number, text in enumerate(texts) if text.strip()]
+    if filled:
+        found[filled] = [answer.label for answer in embedder.predict([texts[number] for number in filled])]
+    return unit(found)
+
+
+def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[float]:
+    """Returns how relevant each text is to a question, higher is better.
+
+    A model of the task `rank` or another of two labels gives the log-odds of its last label; one of the task `choice`,
+    which learns from lists of passages, its score; a cross-encoder of `sentence-transformers`, its number. Raises
+    UsageError for another model.
+    """
+    task = ranker.task
+    if not texts:
+        return []
+    if isinstance(task, ChoiceTask):
+        pair_list = [Example((question, *texts))]
+        encoded = task.encode(pair_list, ranker.tokenizer, max_length=ranker.max_length, too_long="truncate")
+        return [float(score) for score in ranker.logits(encoded).ravel()]
+    answers = ranker.predict([(question, text) for text in texts])
+    if isinstance(task, SequenceTask) and len(task.labels) == 2:
+        yes = np.array([answer.scores[task.labels[-1]] for answer in answers], np.float64).clip(1e-9, 1 - 1e-9)
+        return [float(odds) for odds in np.log(yes / (1 - yes))]
+    if all(isinstance(answer.label, float) for answer in answers):
+        return [float(answer.label) for answer in answers]
+    raise UsageError("This model cannot rank: it needs two labels, one score, or the task `rank` or `choice`.")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A span of a passage. score: its logits minus those of no answer; passage: its number among the texts."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+    passage: int
+    silent: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON values."""
+        return {"text": self.text, "start": self.start, "end": self.end, "score": round(self.score, 4)}
+
+
+def answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answer]:
+    """Returns the best span of each text that has one, best first. Raises UsageError for a model of another task."""
+    if not isinstance(reader.task, SpanTask):
+        raise UsageError("This model gives no answers: fine-tune one with --task span.")
+    found = []
+    for number, given in enumerate(reader.predict([(question, text) for text in texts])) if texts else ():
+        assert isinstance(given, SpanPrediction)
+        if given.spans:
+            span, threshold = given.spans[0], given.threshold or 0.0
+            score = -given.label.no_answer
+            found.append(Answer(span.text, span.start, span.end, score, number, score < -threshold))
+    return sorted(found, key=lambda answer: -answer.score)

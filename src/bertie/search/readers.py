@@ -1,0 +1,234 @@
+"""Readers of documents for an index: a file becomes documents, each with its place, or a reason why it is none.
+
+A new format is one row of READERS. A row of a table, a paragraph of SQuAD's JSON and an article of WikiExtractor's
+output are documents; so is any other file as a whole.
+"""
+
+import html
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie.data import formats, rows, sources
+from bertie.data.lines import InvalidRow
+from bertie.data.questions import questions
+from bertie.data.records import DroppedRecord, ReadOptions
+from bertie.data.streams import FAILURES, compression, opened
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.files import file_hash, seal
+from bertie.registry import Registry
+
+PACKAGES = "python:"
+IDS, TITLES, TEXTS = ("_id", "id", "docid"), ("title",), ("text", "passage", "context", "content", "document", "body")
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text with its place: `line` of its first character in the file, from 1; 0 where a format has no lines.
+
+    name: its id, where the file has ids. page: of a PDF, from 1.
+    """
+
+    text: str
+    name: str = ""
+    title: str = ""
+    line: int = 0
+    page: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files are read. text: column of the text; title: of the title; encoding: of plain text and tables."""
+
+    text: str = ""
+    title: str = ""
+    encoding: str = "utf-8"
+
+
+Found = Iterator[Document | DroppedRecord]
+Reader = Callable[[str, Reading], Found]
+
+
+def table(path: str, reading: Reading) -> Found:
+    """Rows of csv, tsv, jsonl, json, parquet and xlsx: a text, and a title and an id where there are columns for
+    them."""
+    for line, row in rows.records(path, rows.TableFormat(encoding=reading.encoding)):
+        if isinstance(row, InvalidRow):
+            yield DroppedRecord(row.reason, path, row.line)
+            continue
+        column = reading.text or next((name for name in TEXTS if name in row), "")
+        title = next((row[name] for name in ((reading.title,) if reading.title else TITLES) if row.get(name)), "")
+        name = next((str(row[name]) for name in IDS if row.get(name) not in (None, "")), "")
+        if not isinstance(text := row.get(column), str):
+            known = ", ".join(map(repr, row))
+            yield DroppedRecord(f"no text in column {column or 'text'!r} (name it: --text COLUMN; there are {known})",
+                                path, line)  # fmt: skip
+        elif not (text.strip() or str(title).strip()):
+            yield DroppedRecord("empty text", path, line)
+        else:
+            yield Document(text, name, str(title), line)
+
+
+def json(path: str, reading: Reading) -> Found:
+    """The paragraphs of a file in SQuAD's format, each once; otherwise the rows of a table."""
+    with opened(path) as file:
+        squad = re.search(rb'"paragraphs"\s*:', file.read(1 << 16)) is not None
+    if not squad:
+        yield from table(path, reading)
+        return
+    seen: set[str] = set()
+    for row in questions(path):
+        if isinstance(row, Example) and row.texts[1] not in seen:
+            seen.add(row.texts[1])
+            yield Document(row.texts[1])
+
+
+def text(path: str, reading: Reading) -> Found:
+    """A plain text as one document, and WikiExtractor's output as many."""
+    plain = Path(path).with_suffix("") if compression(path) else Path(path)
+    known = plain.suffix.lower().removeprefix(".") in sources.SUFFIXES
+    options = ReadOptions("" if known else "txt", encoding=reading.encoding, documents="file")
+    kind, about = sources.kind_of(path, options)
+    if kind == "jsonl":
+        yield from table(path, reading)
+        return
+    items = [item for item, _ in sources.SOURCES[kind].plan(about, options)]
+    for found in sources.read(sources.Unit(kind, items, 0), options, Counter()):
+        yield found if isinstance(found, DroppedRecord) else Document(found, line=int(kind == "txt"))
+
+
+def markdown(path: str, reading: Reading) -> Found:
+    """Markdown as it is written, so that places are those of the file. The first heading is the title."""
+    for found in text(path, reading):
+        heading = re.search(r"^#{1,6}[ \t]+(.+?)[ \t#]*$", found.text, re.M) if isinstance(found, Document) else None
+        title = heading[1].strip() if heading else ""
+        yield Document(found.text, title=title, line=1) if isinstance(found, Document) else found
+
+
+def web_page(path: str, reading: Reading) -> Found:
+    """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
+    trafilatura = _library("trafilatura", "HTML pages")
+    with opened(path) as file:
+        raw = file.read()
+    found = trafilatura.extract(raw, include_comments=False, include_tables=True, favor_recall=True)
+    title = re.search(rb"<title[^>]*>(.*?)</title>", raw, re.S | re.I)
+    if not found:
+        yield DroppedRecord("no text was found in this page", path)
+        return
+    name = html.unescape(title[1].decode("utf-8", "replace")).strip() if title else ""
+    yield Document(re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found), title=" ".join(name.split()))
+
+
+def pdf(path: str, reading: Reading) -> Found:
+    """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
+    pypdf = _library("pypdf", "PDF files")
+    empty = 0
+    with opened(path, seekable=True) as file:
+        try:
+            book = pypdf.PdfReader(file)
+            title = str(getattr(book.metadata, "title", None) or "")
+            for number, page in enumerate(book.pages, 1):
+                found = page.extract_text()
+                empty += not found.strip()
+                if found.strip():
+                    yield Document(found, title=title, page=number)
+        except FAILURES:
+            raise
+        except Exception as error:  # a damaged PDF raises anything
+            yield DroppedRecord(f"not a readable PDF ({str(error) or type(error).__name__})", path)
+            return
+    if empty:
+        yield DroppedRecord(f"{empty:,} pages without text (scanned?)", path, excerpt=None)
+
+
+def _library(name: str, what: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError(f'{what} need the package {name}. Run: pip install "bertie[documents]"') from None
+
+
+READERS: Registry[Reader] = Registry(
+    "format of documents",
+    [("text", text), ("markdown", markdown), ("table", table), ("json", json), ("html", web_page), ("pdf", pdf)],
+)
+SUFFIXES = {
+    **dict.fromkeys(("", "txt", "text", "wiki", "rst"), "text"),
+    **dict.fromkeys(("md", "markdown"), "markdown"),
+    **dict.fromkeys(("jsonl", "ndjson", "csv", "tsv", "parquet", "pq", "xlsx"), "table"),
+    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
+    "json": "json",
+    "pdf": "pdf",
+}
+
+
+def kind_of(path: str) -> str:
+    """Returns the row of READERS for a file, from its extension; "" for an unknown one, and a compressed table."""
+    plain = Path(path).with_suffix("") if compression(path) else Path(path)
+    kind = SUFFIXES.get(plain.suffix.lower().removeprefix("."), "")
+    return "" if compression(path) and kind in ("table", "json") else kind
+
+
+def expand(inputs: list[str]) -> tuple[list[str], list[str]]:
+    """Returns the files of files, folders and globs, each once and in order, and the skipped files of folders.
+
+    Raises DataError for a name that does not exist, and for a file or a folder without a known format.
+    """
+    names: dict[str, None] = {}
+    passed_over: list[str] = []
+    for given in inputs:
+        if given.startswith(PACKAGES):
+            names[given] = None
+            continue
+        if not os.path.isdir(given):
+            found, _ = sources.expand([given], ReadOptions(format="txt"))
+            if unknown := [name for name in found if not kind_of(name)]:
+                raise DataError(f"{unknown[0]} has an unknown format. Known: {', '.join(filter(None, SUFFIXES))}.")
+            names.update(dict.fromkeys(found))
+            continue
+        inside = sorted(path for path in Path(given).rglob("*") if path.is_file())
+        visible = [p for p in inside if not any(part.startswith(".") for part in p.relative_to(given).parts)]
+        known = [str(path) for path in visible if kind_of(str(path))]
+        if not known:
+            raise DataError(f"The folder {given} contains no file of a known format ({', '.join(SUFFIXES)[2:]}).")
+        names.update(dict.fromkeys(known))
+        passed_over += [str(path) for path in visible if not kind_of(str(path))]
+    return list(names), passed_over
+
+
+def content(path: str) -> str:
+    """Returns a hash of a file, or of the files of packages. Raises OSError."""
+    if not path.startswith(PACKAGES):
+        return file_hash(Path(path))
+    items = formats.modules(path.removeprefix(PACKAGES), ReadOptions())
+    return seal({str(item[0]): file_hash(Path(item[0])) for item, _ in items})
+
+
+def packages(path: str, reading: Reading) -> Found:
+    """The documentation of installed Python packages: "python:numpy,scipy". A module is a document."""
+    for item, _ in formats.modules(path.removeprefix(PACKAGES), ReadOptions()):
+        where = Path(item[0])
+        for found in formats.documentation(item, ReadOptions(), Counter()):
+            if isinstance(found, str):
+                yield Document(found, ".".join(where.relative_to(Path(item[2]).parent).with_suffix("").parts))
+
+
+def read(path: str, reading: Reading) -> Found:
+    """Yields the documents of a file, and the records that are none. A file that cannot be read is one record."""
+    try:
+        yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
+    except FAILURES as error:
+        yield DroppedRecord(f"file not read to its end: {_reason(error)}", path)
+    except DataError as error:
+        yield DroppedRecord(str(error), path)
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)

@@ -1,0 +1,231 @@
+"""The stages of a search: words and vectors, joined by reciprocal rank; then re-ranking; then an answer.
+
+    question -> words (BM25) ---+
+                                +-- fused -> reranked -> answer, or none
+             -> vectors --------+
+
+Every stage but the first is optional. Each is timed, and the ranking after each is kept.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bertie.errors import UsageError
+from bertie.infer.predict import Predictor
+from bertie.search import models
+from bertie.search.index import IndexConfig
+from bertie.search.models import Answer, Float
+from bertie.search.snippets import Snippet, snippet
+from bertie.search.store import Passage, Store
+from bertie.search.vectors import VectorFile, nearest
+
+FUSION = 60  # Cormack et al. 2009: the constant of reciprocal rank fusion
+Ranking = list[tuple[int, float]]  # (passage, score), best first
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How many passages each stage passes on: those of the first stages, of re-ranking, and those that are read."""
+
+    first: int = 100
+    rerank: int = 50
+    read: int = 3
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A found passage. score: of the last stage that ranked it; ranks: from 1, by stage."""
+
+    passage: Passage
+    score: float
+    ranks: Mapping[str, int]
+    snippet: Snippet
+    answer: Answer | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns JSON values; marks are characters of the passage."""
+        passage = self.passage
+        place = {"source": passage.source, "document": passage.number, "start": passage.start}
+        place |= {name: value for name in ("name", "title", "line", "page") if (value := getattr(passage, name))}
+        return {
+            **place,
+            "text": passage.text,
+            "score": round(self.score, 6),
+            "ranks": dict(self.ranks),
+            "snippet": [self.snippet.start, self.snippet.stop],
+            "marks": [list(mark) for mark in self.snippet.marks],
+            **({"answer": self.answer.as_json()} if self.answer else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a question.
+
+    Attributes:
+        hits: The passages, best first.
+        answer: The best answer; None where no model looked for one, or there is none.
+        read: Whether a model looked for an answer.
+        rankings: The passages after each stage.
+        seconds: The time of each stage.
+    """
+
+    question: str
+    hits: list[Hit]
+    answer: Answer | None = None
+    read: bool = False
+    rankings: Mapping[str, Ranking] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns JSON values, without the rankings."""
+        answer = {"answer": self.answer.as_json() | {"hit": self.answer.passage} if self.answer else None}
+        return {
+            "question": self.question,
+            **(answer if self.read else {}),
+            "hits": [hit.as_json() for hit in self.hits],
+            "seconds": {name: round(value, 5) for name, value in self.seconds.items()},
+        }
+
+
+class Searcher:
+    """An open index with the models of a search.
+
+    Args:
+        folder: The index.
+        embedder: The model of the index's vectors. Without it, only words are looked up.
+        ranker: A model for re-ranking.
+        reader: A model that answers questions from a passage.
+        depth: The number of passages of each stage.
+        words: Whether words are looked up; without, vectors alone.
+
+    Raises:
+        DataError: The folder is no index, or damaged.
+        UsageError: The index has no vectors, or those of another model.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        embedder: Predictor | None = None,
+        ranker: Predictor | None = None,
+        reader: Predictor | None = None,
+        depth: Depth | None = None,
+        words: bool = True,
+    ) -> None:
+        self.store = Store(Path(folder))
+        self.config = IndexConfig.of_json(self.store.get("config"))
+        self.embedder, self.ranker, self.reader = embedder, ranker, reader
+        self.depth, self.words = depth or Depth(), words
+        self._files: dict[str, VectorFile] = {}
+        if embedder is not None and not self.store.get("embedder"):
+            raise UsageError(f"{folder} has no vectors. Make them: bertie index -o {folder} --embed MODEL")
+        if not words and embedder is None:
+            raise UsageError("A search needs words, vectors or both. The index has no vectors to search alone.")
+
+    def search(self, question: str, top: int = 10, *, vector: Float | None = None) -> Found:
+        """Returns the best passages for a question. vector: that of the question, if it is known. (H,)"""
+        if not question.strip():
+            raise UsageError("The question is empty.")
+        for attempt in (1, 2):
+            try:
+                with self.store.reading():
+                    return self._search(question, top, vector)
+            except FileNotFoundError:  # a file of vectors was replaced between two reads
+                if attempt == 2:
+                    raise
+        raise AssertionError
+
+    def _search(self, question: str, top: int, vector: Float | None) -> Found:
+        seconds: dict[str, float] = {}
+        rankings: dict[str, Ranking] = {}
+        terms = self.config.terms(question)
+        if self.words:
+            with _timed(seconds, "words"):
+                rankings["words"] = self.store.matches(terms, self.depth.first)
+        if self.embedder is not None:
+            with _timed(seconds, "embed"):
+                vector = models.vectors(self.embedder, [question])[0] if vector is None else vector
+            with _timed(seconds, "vectors"):
+                found = nearest(self.files(), vector[None], self.depth.first + self._gone())[0]
+                rankings["vectors"] = self._alive(found)[: self.depth.first]
+        if len(rankings) > 1:
+            rankings["fused"] = fused([*rankings.values()])
+        order = [*rankings.values()][-1]
+        passages = {one.id: one for one in self.store.passages([i for i, _ in order[: max(top, self.depth.rerank)]])}
+        if self.ranker is not None:
+            with _timed(seconds, "rerank"):
+                order = rankings["reranked"] = self._reranked(question, order, passages)
+        ranks = {name: {i: rank for rank, (i, _) in enumerate(one, 1)} for name, one in rankings.items()}
+        chosen = [(passages[i], score) for i, score in order if i in passages][:top]
+        best: list[Answer] = []
+        if self.reader is not None:
+            with _timed(seconds, "read"):
+                best = models.answers(self.reader, question, [one.text for one, _ in chosen[: self.depth.read]])
+        own = {answer.passage: answer for answer in best if not answer.silent}
+        hits = [
+            Hit(
+                passage,
+                score,
+                {name: of[passage.id] for name, of in ranks.items() if passage.id in of},
+                snippet(passage.text, set(terms), self.config.terms, own.get(number)),
+                own.get(number),
+            )
+            for number, (passage, score) in enumerate(chosen)
+        ]
+        answer = best[0] if best and not best[0].silent else None
+        return Found(question, hits, answer, self.reader is not None, rankings, seconds)
+
+    def _reranked(self, question: str, order: Ranking, passages: Mapping[int, Passage]) -> Ranking:
+        """Returns the first passages in the order of the model, and then the others."""
+        assert self.ranker is not None
+        head = [(i, passages[i].whole) for i, _ in order[: self.depth.rerank] if i in passages]
+        scores = models.relevance(self.ranker, question, [text for _, text in head])
+        best = sorted(zip(scores, head, strict=True), key=lambda one: -one[0])
+        return [(i, score) for score, (i, _) in best] + order[self.depth.rerank :]
+
+    def files(self) -> list[VectorFile]:
+        """Returns the files of vectors that the index lists now."""
+        names = [row[0] for row in self.store.db.execute("SELECT file FROM vectors ORDER BY file")]
+        self._files = {name: self._files.get(name) or VectorFile.open(self.store.folder / name) for name in names}
+        return [*self._files.values()]
+
+    def _gone(self) -> int:
+        """Returns the number of rows of vectors whose passages were removed, at most 1,000."""
+        rows = sum(len(file.ids) for file in self._files.values())
+        return min(1000, max(0, rows - self.store.count_of_passages()))
+
+    def _alive(self, found: Sequence[tuple[int, float]]) -> Ranking:
+        known = self.store.known([i for i, _ in found]) if self._gone() else None
+        return [one for one in found if known is None or one[0] in known]
+
+    def question_vectors(self, questions: Sequence[str]) -> "list[Float | None]":
+        """Returns the vectors of many questions at once; None where there is no embedder."""
+        if self.embedder is None:
+            return [None] * len(questions)
+        return [*models.vectors(self.embedder, questions)]
+
+    def close(self) -> None:
+        """Closes the index."""
+        self.store.close()
+
+
+def fused(rankings: Sequence[Ranking]) -> Ranking:
+    """Joins rankings: the score of a passage is the sum of 1 / (60 + rank). Cormack et al. 2009."""
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        for rank, (passage, _) in enumerate(ranking, 1):
+            scores[passage] = scores.get(passage, 0.0) + 1 / (FUSION + rank)
+    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[stage] = time.perf_counter() - began

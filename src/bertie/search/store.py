@@ -1,0 +1,286 @@
+"""The store of an index: documents, passages and their terms in one SQLite database with FTS5.
+
+    INDEX/index.sqlite             settings, sources with their hashes, documents, passages, terms, rejected records
+    INDEX/vectors-<n>.safetensors  int8 vectors of passages (vectors.py); the database lists them with their hashes
+
+A change is one transaction. It includes the list of the vector files, which are complete on disk before it is
+committed. A process that is killed therefore leaves the index as it was. Readers see the last committed state while
+another process writes (SQLite's write-ahead log).
+"""
+
+import json
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from bertie.data.records import DroppedRecord
+from bertie.errors import DataError, UsageError
+from bertie.files import full_disk
+from bertie.folders import Kind
+
+DATABASE = "index.sqlite"
+FORMAT = 1
+INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors"))
+FREQUENT = 0.1  # a term in more of the passages says little, and takes most of the time
+SMALL = 20_000  # passages: below, every term is looked up
+
+_SCHEMA = """
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
+CREATE TABLE sources (name TEXT PRIMARY KEY, hash TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, source TEXT NOT NULL, number INTEGER NOT NULL, name TEXT NOT NULL,
+    title TEXT NOT NULL, page INTEGER NOT NULL, hash TEXT NOT NULL);
+CREATE INDEX documents_of_source ON documents (source);
+CREATE INDEX documents_by_hash ON documents (hash);
+CREATE TABLE passages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, start INTEGER NOT NULL, line INTEGER NOT NULL,
+    hash TEXT NOT NULL, text TEXT NOT NULL);
+CREATE INDEX passages_of_document ON passages (document);
+CREATE TABLE terms (term TEXT PRIMARY KEY, passages INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE rejected (source TEXT NOT NULL, line INTEGER NOT NULL, reason TEXT NOT NULL);
+CREATE TABLE vectors (
+    file TEXT PRIMARY KEY, hash TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL) WITHOUT ROWID;
+CREATE VIRTUAL TABLE words USING fts5 (terms, tokenize = "ascii tokenchars '_'");
+"""
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A passage and its place: characters [start, start + len(text)) of a document of a source.
+
+    line: of its beginning in the file, 0 where it has none. number: of the document in its source, from 1.
+    """
+
+    id: int
+    text: str
+    start: int
+    line: int
+    document: int
+    source: str
+    number: int
+    name: str
+    title: str
+    page: int
+
+    @property
+    def place(self) -> str:
+        """The place for people: "docs/a.md:12", "a.pdf, page 3", "corpus.jsonl:7 (doc-7)"."""
+        where = f"{self.source}:{self.line}" if self.line else self.source
+        where += f", page {self.page}" if self.page else ""
+        where += f", document {self.number}" if not (self.line or self.page or self.name) else ""
+        return where + (f" ({self.name})" if self.name else "")
+
+    @property
+    def whole(self) -> str:
+        """The text that models read: the title, unless the passage begins with it, and the passage."""
+        return joined(self.title, self.text)
+
+
+def joined(title: str, text: str) -> str:
+    """Returns a title and a text, or the text alone if it begins with the title."""
+    return f"{title}\n{text}" if title and not text.lstrip("# ").startswith(title) else text
+
+
+class Store:
+    """An open database. `writing` gives the only way to change it."""
+
+    def __init__(self, folder: Path, *, write: bool = False) -> None:
+        self.folder = folder
+        path = folder / DATABASE
+        if not write and not path.is_file():
+            raise DataError(f"{folder} is not a search index. Make one: bertie index DOCUMENTS -o {folder}")
+        try:
+            self.db = self._opened(path, write)
+            tables = self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if write and not tables:
+                with self.writing():
+                    for statement in filter(str.strip, _SCHEMA.split(";\n")):
+                        self.db.execute(statement)
+                    self.put("format", FORMAT)
+            found = self.get("format") if tables or write else FORMAT
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{path} cannot be read as a search index ({error}). Make it again.") from None
+        if not write and not tables:
+            raise DataError(f"{folder} is an index without documents: its making was interrupted. Make it again.")
+        if found != FORMAT:
+            raise DataError(f"{folder} has index format {found}, and this version reads {FORMAT}. Make it again.")
+
+    @staticmethod
+    def _opened(path: Path, write: bool) -> sqlite3.Connection:
+        if write:
+            db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = FULL")
+            return db
+        try:
+            return _reader(path, "ro")
+        except sqlite3.OperationalError:  # a folder that may not be written has no place for the log of readers
+            return _reader(path, "ro&immutable=1")
+
+    def close(self) -> None:
+        """Closes the database."""
+        self.db.close()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Context of one transaction: all changes at its end, or none. Raises Stopped when the disk is full."""
+        self.db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.db.execute("COMMIT")
+        except BaseException as error:
+            if self.db.in_transaction:
+                self.db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.OperationalError) and "full" in str(error):
+                raise full_disk(OSError(28, str(error)), self.folder) or error from None
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Context in which all reads see the same state."""
+        if self.db.in_transaction:
+            yield
+            return
+        self.db.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.db.execute("ROLLBACK")
+
+    def get(self, name: str) -> Any:
+        """Returns a setting, None where there is none."""
+        row = self.db.execute("SELECT value FROM settings WHERE name = ?", (name,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def put(self, name: str, value: Any) -> None:
+        """Stores a setting, a JSON value."""
+        self.db.execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, json.dumps(value)))
+
+    def count(self, table: str) -> int:
+        """Returns the number of rows of a table."""
+        return int(self.db.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    # Changes ----------------------------------------------------------------------------------------------------------
+
+    def add_document(self, source: str, number: int, name: str, title: str, page: int, text: str) -> int:
+        """Adds a document without passages. -> its id"""
+        row = (source, number, name, title, page, text_hash(text))
+        sql = "INSERT INTO documents (source, number, name, title, page, hash) VALUES (?, ?, ?, ?, ?, ?)"
+        return int(self.db.execute(sql, row).lastrowid or 0)
+
+    def add_passage(self, document: int, start: int, line: int, text: str, terms: Sequence[str]) -> int:
+        """Adds a passage with its terms. -> its id"""
+        row = (document, start, line, text_hash(text), text)
+        sql = "INSERT INTO passages (document, start, line, hash, text) VALUES (?, ?, ?, ?, ?)"
+        passage = int(self.db.execute(sql, row).lastrowid or 0)
+        self.db.execute("INSERT INTO words (rowid, terms) VALUES (?, ?)", (passage, " ".join(terms)))
+        return passage
+
+    def reject(self, record: DroppedRecord) -> None:
+        """Adds a record that is no document."""
+        self.db.execute("INSERT INTO rejected VALUES (?, ?, ?)", (record.where, record.line, record.reason))
+
+    def remove(self, source: str) -> Counter[str]:
+        """Removes a source with its documents and passages. -> term: number of its removed passages"""
+        own = "SELECT p.id FROM passages p JOIN documents d ON d.id = p.document WHERE d.source = ?"
+        counts: Counter[str] = Counter()
+        for (terms,) in self.db.execute(f"SELECT terms FROM words WHERE rowid IN ({own})", (source,)):
+            counts.update(set(terms.split()))
+        self.db.execute(f"DELETE FROM words WHERE rowid IN ({own})", (source,))
+        of_source = "SELECT id FROM documents WHERE source = ?"
+        self.db.execute(f"DELETE FROM passages WHERE document IN ({of_source})", (source,))
+        self.db.execute("DELETE FROM documents WHERE source = ?", (source,))
+        self.db.execute("DELETE FROM rejected WHERE source = ?", (source,))
+        self.db.execute("DELETE FROM sources WHERE name = ?", (source,))
+        return counts
+
+    def count_terms(self, more: Counter[str]) -> None:
+        """Adds to the number of passages of each term, which may be negative."""
+        sql = "INSERT INTO terms VALUES (?, ?) ON CONFLICT DO UPDATE SET passages = passages + excluded.passages"
+        self.db.executemany(sql, sorted(more.items()))
+        self.db.execute("DELETE FROM terms WHERE passages <= 0")
+
+    # Reads ------------------------------------------------------------------------------------------------------------
+
+    def matches(self, terms: Iterable[str], top: int) -> list[tuple[int, float]]:
+        """Returns (passage, BM25 score) of the best passages with any of the terms, best first.
+
+        k1 1.2, b 0.75. A term in more than a tenth of the passages of a large index is left out, unless all are so
+        frequent.
+        """
+        wanted = Counter(terms)
+        if self.count_of_passages() >= SMALL:
+            wanted = self._rare(wanted)
+        if not wanted:
+            return []
+        query = " OR ".join(f'"{term}"' for term, times in wanted.items() for _ in range(times))
+        sql = "SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
+        return [(int(passage), -float(score)) for passage, score in self.db.execute(sql, (query, top))]
+
+    def _rare(self, wanted: Counter[str]) -> Counter[str]:
+        most = FREQUENT * self.count_of_passages()
+        sql = "SELECT passages FROM terms WHERE term = ?"
+        times = {term: (self.db.execute(sql, (term,)).fetchone() or (0,))[0] for term in wanted}
+        rare = Counter({term: wanted[term] for term, count in times.items() if 0 < count <= most})
+        return rare or Counter({min(times, key=times.__getitem__): 1})
+
+    def count_of_passages(self) -> int:
+        """Returns the number of passages, as the last change counted it."""
+        return int(self.get("passages") or 0)
+
+    def passages(self, ids: Sequence[int]) -> list[Passage]:
+        """Returns passages in the order of their ids; ids without a passage are left out."""
+        sql = """SELECT p.id, p.text, p.start, p.line, d.id, d.source, d.number, d.name, d.title, d.page
+                 FROM passages p JOIN documents d ON d.id = p.document WHERE p.id = ?"""
+        found = (self.db.execute(sql, (int(passage),)).fetchone() for passage in ids)
+        return [Passage(*row) for row in found if row]
+
+    def known(self, ids: Sequence[int]) -> set[int]:
+        """Returns which of these passages exist."""
+        sql = "SELECT id FROM passages WHERE id = ?"
+        return {i for i in ids if self.db.execute(sql, (i,)).fetchone()}
+
+    def documents_by_passage(self, ids: Sequence[int]) -> dict[int, int]:
+        """Returns passage -> its document."""
+        sql = "SELECT document FROM passages WHERE id = ?"
+        return {i: int(row[0]) for i in ids if (row := self.db.execute(sql, (i,)).fetchone())}
+
+    def documents_named(self, name: str) -> list[int]:
+        """Returns the documents of a name."""
+        return [row[0] for row in self.db.execute("SELECT id FROM documents WHERE name = ?", (name,))]
+
+    def documents_of(self, text: str) -> list[int]:
+        """Returns the documents with this text."""
+        return [row[0] for row in self.db.execute("SELECT id FROM documents WHERE hash = ?", (text_hash(text),))]
+
+    def rejected(self) -> list[DroppedRecord]:
+        """Returns the records that could not be read."""
+        sql = "SELECT reason, source, line FROM rejected ORDER BY source, line"
+        return [DroppedRecord(reason, source, line) for reason, source, line in self.db.execute(sql)]
+
+
+def _reader(path: Path, mode: str) -> sqlite3.Connection:
+    where = f"{path.resolve().as_uri()}?mode={mode}"
+    db = sqlite3.connect(where, uri=True, timeout=60, isolation_level=None, check_same_thread=False)
+    db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return db
+
+
+def text_hash(text: str) -> str:
+    """Returns xxh3-128 of a text as 32 hex digits."""
+    return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))
+
+
+def check_fts5() -> None:
+    """Raises UsageError where this Python's SQLite has no full-text search."""
+    with sqlite3.connect(":memory:") as db:
+        if not db.execute("SELECT 1 FROM pragma_compile_options WHERE compile_options = 'ENABLE_FTS5'").fetchone():
+            raise UsageError(
+                f"The SQLite {sqlite3.sqlite_version} of this Python has no FTS5. Use a Python whose SQLite has it."
+            )

@@ -1,0 +1,87 @@
+"""Terms of the lexical index: what must be equal in a question and in a passage.
+
+    "The cats sat"  -> the cat sat       words, lower case, with the English Snowball stemmer
+    "학교에서"       -> 학교 교에 에서       pairs of neighboring syllables, as of Chinese and Japanese characters
+
+Pairs need no dictionary. On KorQuAD they find far more than words do, since Korean particles are part of the word
+(docs/search.md has the numbers). Kiwi adds morphemes.
+"""
+
+import re
+import threading
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any, Literal
+
+from bertie.text.sentences import load_kiwi
+
+English = Literal["stems", "words"]
+Korean = Literal["pairs", "kiwi", "words"]
+
+_PAIRED = "가-힣ㄱ-ㆎ぀-ヿ㐀-䶿一-鿿"  # scripts whose words have no spaces, or carry particles
+_TOKEN = re.compile(rf"([{_PAIRED}]+)|([^\W{_PAIRED}]+)")
+_WORD = re.compile(r"\w+")
+_CONTENT = ("N", "V", "M", "X", "S")  # of Kiwi's tags: no particles, endings and punctuation
+_PUNCTUATION = ("SF", "SP", "SS", "SE", "SO", "SW", "SB")
+
+
+@dataclass(frozen=True)
+class Terms:
+    """A function from text to terms. Its two settings are stored in the index, and a question is cut like a passage.
+
+    Attributes:
+        english: stems, or words as they are.
+        korean: pairs of syllables; kiwi: pairs and morphemes (needs the extra [ko]); words: separated by spaces.
+
+    Raises UsageError for kiwi when kiwipiepy is not installed.
+    """
+
+    english: English = "stems"
+    korean: Korean = "pairs"
+
+    def __post_init__(self) -> None:
+        if self.korean == "kiwi":
+            load_kiwi()
+
+    def __call__(self, text: str) -> list[str]:
+        """Returns the terms of a text in order, with repetitions."""
+        text = unicodedata.normalize("NFKC", text).casefold()
+        if self.korean == "words":
+            return [self._word(word) for word in _WORD.findall(text)]
+        found = [term for match in _TOKEN.finditer(text) for term in self._cut(match)]
+        return found + list(_morphemes(text)) if self.korean == "kiwi" else found
+
+    def _cut(self, match: re.Match[str]) -> list[str]:
+        run: str | None = match[1]
+        if run is None:
+            return [self._word(match[2])]
+        return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
+
+    def _word(self, word: str) -> str:
+        return stem(word) if self.english == "stems" and word.isascii() else word
+
+
+def _morphemes(text: str) -> Iterator[str]:
+    """Yields the forms of nouns, verbs and other words with content."""
+    for token in load_kiwi().tokenize(text):
+        if token.tag.startswith(_CONTENT) and not token.tag.startswith(_PUNCTUATION) and _TOKEN.fullmatch(token.form):
+            yield token.form
+
+
+@lru_cache(1 << 18)
+def stem(word: str) -> str:
+    """Returns the English stem of a word in lower case. Porter's second algorithm, snowballstem.org."""
+    with _LOCK:
+        return str(_stemmer().stemWord(word))
+
+
+_LOCK = threading.Lock()  # a stemmer has state
+
+
+@cache
+def _stemmer() -> Any:
+    import snowballstemmer
+
+    return snowballstemmer.stemmer("english")

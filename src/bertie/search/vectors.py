@@ -1,0 +1,105 @@
+"""Vectors of passages: int8 rows with one scale each, in files that are only ever added, searched exactly.
+
+    score(question, passage) = scale of the row x (int8 row . float32 question)
+
+A file has at most ROWS rows, and the numbers of their passages. The rows of removed passages stay until all passages
+of a file are gone; results that have no passage any more are skipped. Files are memory-mapped, so several processes
+share one copy.
+
+N rows of a file · H numbers of a vector · Q questions
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.errors import DataError
+from bertie.files import atomic_write, file_hash
+
+ROWS = 1 << 17
+BLOCK = 1 << 13  # rows computed at once: their float32 copy stays in the cache
+
+Float = NDArray[np.float32]
+Int = NDArray[np.int64]
+
+
+def quantized(vectors_NH: Float) -> tuple[NDArray[np.int8], Float]:
+    """Returns int8 rows and their scales (N,): the largest number of a row becomes 127."""
+    scale_N = np.abs(vectors_NH).max(-1, initial=0) / np.float32(127)
+    rows_NH = np.rint(vectors_NH / np.maximum(scale_N, 1e-12)[:, None]).astype(np.int8)
+    return rows_NH, scale_N.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """One file of vectors, memory-mapped. ids (N,): the passages; rows (N, H) int8; scale (N,)."""
+
+    ids: Int
+    rows: NDArray[np.int8]
+    scale: Float
+
+    @classmethod
+    def open(cls, path: Path) -> "VectorFile":
+        """Opens a file. Raises DataError when it is damaged, FileNotFoundError when it is gone."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                facts: dict[str, Any] = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise DataError(f"{path} is damaged ({error}). Make the index again.") from None
+        if set(facts) != {"ids", "rows", "scale"}:
+            raise DataError(f"{path} is not a file of vectors. Make the index again.")
+        return cls(**{name: _mapped(path, name) for name in facts})
+
+
+def _mapped(path: Path, name: str) -> NDArray[Any]:
+    """Returns a tensor of a safetensors file without reading it."""
+    import json
+
+    kinds = {"I64": np.int64, "I8": np.int8, "F32": np.float32}
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        head = json.loads(file.read(size))[name]
+    start, kind = 8 + size + head["data_offsets"][0], kinds[head["dtype"]]
+    if 0 in head["shape"]:
+        return np.zeros(head["shape"], kind)
+    return np.memmap(path, kind, "r", offset=start, shape=tuple(head["shape"]))
+
+
+def write(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
+    """Writes a file of vectors, complete on disk when this returns. -> its hash"""
+    from safetensors.numpy import save
+
+    rows_NH, scale_N = quantized(vectors_NH)
+    with atomic_write(path) as file:
+        file.write(save({"ids": np.array(ids, np.int64), "rows": rows_NH, "scale": scale_N}))
+    return file_hash(path)
+
+
+def nearest(files: Iterable[VectorFile], questions_QH: Float, top: int) -> list[list[tuple[int, float]]]:
+    """Returns, for each question, (passage, score) of the rows with the highest products, best first."""
+    best: list[list[tuple[int, float]]] = [[] for _ in questions_QH]
+    for file in files:
+        scores_QN = products(file, questions_QH)
+        for found, scores_N in zip(best, scores_QN, strict=True):
+            count = min(top, len(scores_N))
+            chosen = np.argpartition(-scores_N, count - 1)[:count] if count else np.zeros(0, np.int64)
+            found += zip(file.ids[chosen].tolist(), scores_N[chosen].tolist(), strict=True)
+    return [sorted(found, key=lambda one: (-one[1], one[0]))[:top] for found in best]
+
+
+def products(file: VectorFile, questions_QH: Float) -> Float:
+    """Returns the product of each question with each row. (Q, N)"""
+    parts = [questions_QH @ block.astype(np.float32).T for block in _blocks(file.rows)]
+    scores_QN: Float = np.concatenate([np.zeros((len(questions_QH), 0), np.float32), *parts], 1)
+    return scores_QN * file.scale
+
+
+def _blocks(rows_NH: NDArray[np.int8]) -> Iterator[NDArray[np.int8]]:
+    for start in range(0, len(rows_NH), BLOCK):
+        yield rows_NH[start : start + BLOCK]

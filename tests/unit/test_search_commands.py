@@ -1,0 +1,129 @@
+"""`bertie index`, `bertie search` and `bertie evaluate INDEX`, as a user types them; and the metrics of retrieval."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertie.metrics.retrieval import NAMES, of_ranking
+from bertie.search import models
+from bertie.search.evaluate import evaluate
+from bertie.search.questions import read
+from bertie.search.searcher import Searcher
+
+CORPUS = [
+    {"_id": "a", "title": "Nile", "text": "The river Nile flows north to the sea."},
+    {"_id": "b", "title": "Rhine", "text": "The Rhine flows through Basel. Basel is in Switzerland."},
+    {"_id": "c", "title": "Moon", "text": "The moon pulls the water of the sea."},
+]
+
+
+def name_of(text: str) -> str:
+    return next(row["_id"] for row in CORPUS if row["text"] in text)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    Path("corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in CORPUS) + "broken\n")
+    return tmp_path
+
+
+def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) -> None:
+    code, out, err = bertie("index", "corpus.jsonl", "-o", "index")
+    assert code == 0
+    assert "3 new documents, 3 passages" in out
+    assert "1 records could not be read" in err
+    code, out, _ = bertie("search", "index", "where does the Rhine flow?", "-n", "1")
+    assert (code, out.splitlines()[0]) == (0, "1. corpus.jsonl:2 (b)  Rhine")
+    assert "flows through Basel" in out
+    _, out, _ = bertie("search", "index", "moon", "--json")
+    (hit,) = json.loads(out)["hits"]
+    assert (hit["name"], [hit["text"][slice(*mark)] for mark in hit["marks"]]) == ("c", ["moon"])
+    _, out, _ = bertie("index", "corpus.jsonl", "-o", "index")
+    assert "1 unchanged" in out
+    _, out, _ = bertie("index", "-o", "index", "--check")
+    assert "not read: corpus.jsonl:4: not JSON" in out
+    assert "No damage found." in out
+    _, out, _ = bertie("index", "corpus.jsonl", "-o", "index", "--remove")
+    assert "1 removed" in out
+    _, out, _ = bertie("search", "index", "moon")
+    assert "No passage contains a word" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("index", "corpus.jsonl"), 2, "Pass -o INDEX"),
+        (("index", "missing", "-o", "index"), 3, "does not exist"),
+        (("index", "-o", "index"), 2, "No documents"),
+        (("index", "corpus.jsonl", "-o", "index", "--korean", "syllables"), 2, "Unknown value 'syllables'"),
+        (("index", "corpus.jsonl", "-o", "index", "--text", "body"), 3, "no text in column 'body'"),
+        (("search", "missing", "moon"), 3, "is not a search index"),
+        (("search", "ready", ""), 2, "empty"),
+        (("search", "ready", "moon", "--no-words"), 2, "has no vectors"),
+        (("search", "ready", "moon", "--embed", "corpus.jsonl"), 2, "has no vectors"),
+        (("index", "corpus.jsonl", "-o", "ready", "--size", "50"), 2, "other settings (size)"),
+        (("evaluate", "ready", "--questions", "none.json"), 3, "does not exist"),
+        (("evaluate", "ready", "--questions", "bare.jsonl"), 3, "no question with a document"),
+        (("evaluate", "ready", "--questions", "others.jsonl"), 3, "No question has a document in this index"),
+    ],
+)
+def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[str], code: int, told: str) -> None:
+    assert bertie("index", "corpus.jsonl", "-o", "ready")[0] == 0
+    Path("bare.jsonl").write_text('{"question": "x"}\n')
+    Path("others.jsonl").write_text('{"question": "x", "relevant": ["z"]}\n')
+    found = bertie(*words)
+    assert (found[0], told in " ".join(found[2].split())) == (code, True), found
+    assert not (corpus / "index" / "index.sqlite").exists() or code == 3
+
+
+def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bertie("index", "corpus.jsonl", "-o", "index")
+    asked = {"1": "Rhine river flows", "2": "pulls the water", "3": "x"}
+    Path("q.jsonl").write_text("".join(json.dumps({"_id": i, "text": text}) + "\n" for i, text in asked.items()))
+    Path("qrels.tsv").write_text("query-id\tcorpus-id\tscore\n1\tb\t2\n1\tc\t1\n2\tc\t1\n")
+    _, out, _ = bertie("evaluate", "index", "--questions", "q.jsonl", "--qrels", "qrels.tsv", "--json")
+    words = json.loads(out)["stages"]["words"]
+    assert words["mrr@10"] == 1
+    assert words["recall@100"] == pytest.approx((0.5 + 1) / 2)
+    scores = {"a": 1.0, "b": 0.0, "c": 2.0}
+    monkeypatch.setattr(models, "relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
+    searcher = Searcher("index", ranker=object())  # type: ignore[arg-type]
+    found = evaluate(searcher, read("q.jsonl", "qrels.tsv"))
+    assert found["questions"] == 2
+    assert found["stages"]["reranked"]["mrr@10"] == pytest.approx((1 / 2 + 1) / 2), "the Nile is above the Rhine"
+    assert found["stages"]["reranked"]["against_words"]["mrr@10"]["difference"] == pytest.approx(-1 / 4)
+
+
+def test_questions_in_every_format(tmp_path: Path) -> None:
+    qa = {"id": "1", "question": "q", "answers": [{"text": "C", "answer_start": 0}]}
+    (tmp_path / "a.json").write_text(json.dumps({"data": [{"paragraphs": [{"context": "C1", "qas": [qa]}]}]}))
+    (tmp_path / "b.jsonl").write_text(json.dumps({**qa, "context": "C1"}) + "\n")
+    (tmp_path / "c.jsonl").write_text('{"query": "q", "relevant": {"d": 2}, "answers": ["C"]}\n')
+    (one,), (other,), (third,) = (read(tmp_path / name) for name in ("a.json", "b.jsonl", "c.jsonl"))
+    assert one == other
+    assert (one.context, one.answers) == ("C1", ("C",))
+    assert (third.relevant, third.answers) == ({"d": 2.0}, ("C",))
+
+
+def test_metrics_equal_those_of_ir_measures() -> None:
+    ir_measures = pytest.importorskip("ir_measures")
+    from ir_measures import RR, R, nDCG
+
+    rng = np.random.default_rng(0)
+    judged, runs, mine = list[Any](), list[Any](), list[tuple[float, ...]]()
+    for question in range(40):
+        grades = {
+            f"d{i}": int(grade) for i, grade in enumerate(rng.choice([0, 0, 0, 1, 2, 4], 150)) if rng.random() < 0.3
+        }
+        order = [f"d{i}" for i in rng.permutation(150)[: rng.integers(1, 140)]]
+        judged += [ir_measures.Qrel(str(question), name, grade) for name, grade in grades.items()]
+        runs += [ir_measures.ScoredDoc(str(question), name, 1000.0 - rank) for rank, name in enumerate(order)]
+        mine.append(of_ranking([grades.get(name, 0) for name in order], [*grades.values()]))
+    expected = ir_measures.calc_aggregate([RR @ 10, nDCG @ 10, R @ 1, R @ 10, R @ 100], judged, runs)
+    for name, value in zip(NAMES, np.mean(mine, 0), strict=True):
+        measure = {"mrr": RR, "ndcg": nDCG, "recall": R}[name.partition("@")[0]] @ int(name.partition("@")[2])
+        assert value == pytest.approx(expected[measure], abs=1e-9), name

@@ -1,0 +1,141 @@
+"""Passages cover a document and stay small; readers give documents with places, or reasons."""
+
+import json
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertie.data.records import DroppedRecord
+from bertie.errors import DataError
+from bertie.search.passages import OVERLAP, passages
+from bertie.search.readers import Document, Reading, expand, read
+from bertie.search.snippets import snippet
+from bertie.search.terms import Terms
+
+WORDS = st.lists(
+    st.sampled_from(["a", "word", "끝이다.", "end.", "End?", "\n", "\n\n", " \n \n", "U.S.", "Dr."]), max_size=120
+)
+
+
+@given(WORDS, st.integers(16, 40))
+def test_passages_cover_the_text_and_have_at_most_their_size(words: list[str], size: int) -> None:
+    text = " ".join(words)
+    found = list(passages(text, size))
+    covered = set[int]()
+    for start, stop in found:
+        assert text[start:stop] == text[start:stop].strip() != ""
+        assert len(text[start:stop].split()) <= size
+        covered.update(range(start, stop))
+    assert all(place in covered for place, character in enumerate(text) if not character.isspace())
+    assert [start for start, _ in found] == sorted(start for start, _ in found)
+    assert [stop for _, stop in found] == sorted({stop for _, stop in found}), "each passage has something new"
+
+
+def test_paragraphs_stay_whole_and_parts_share_a_sentence() -> None:
+    heading, short = "A heading", "One two three."
+    long = " ".join(f"This sentence has number {i}." for i in range(30))
+    text = f"{short}\n\n{short}\n\n{heading}\n\n{long}"
+    found = [text[start:stop] for start, stop in passages(text, 45)]
+    assert found[0].startswith(f"{short}\n\n{short}\n\n{heading}\n\nThis sentence")
+    for one, other in pairwise(found):
+        shared = re.findall(r"This sentence has number \d+\.", one)[-1]
+        assert other.startswith(shared)
+        assert len(shared.split()) <= OVERLAP
+
+
+def test_terms_are_stems_and_pairs() -> None:
+    cut = Terms()
+    assert cut("The RESUMED runs, don't") == ["the", "resum", "run", "don", "t"]
+    assert cut("학교에서 3분 A형 한") == ["학교", "교에", "에서", "3", "분", "a", "형", "한"]
+    assert cut("한국") == cut("\u1112\u1161\u11ab\u1100\u116e\u11a8"), "composed and decomposed"
+    assert cut("東京") == ["東京"]
+    assert Terms("words", "words")("Runs 학교에서") == ["runs", "학교에서"]
+
+
+def test_terms_with_morphemes() -> None:
+    pytest.importorskip("kiwipiepy")
+    assert {"학교", "교에", "가"} <= set(Terms(korean="kiwi")("학교에 갔다"))
+
+
+def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
+    asked = [{"question": "q", "answers": []}]
+    files = {
+        "corpus.jsonl": '{"_id": "d1", "title": "T", "text": "One."}\nbad\n{"_id": "d2", "text": ""}\n{"other": "x"}\n',
+        "table.csv": "id,title,text\n7,Seven,Hello\n",
+        "wiki_00": '<doc id="1" title="A">\nA\n\nText of A.\n</doc>\n<doc id="2" title="B">\nB\n\nText of B.\n</doc>\n',
+        "a.md": "\n# Head #\n\nBody.\n",
+        "squad.json": json.dumps({"data": [{"paragraphs": [{"context": "C1", "qas": asked}] * 2}]}),
+        "korean.txt": "안녕하세요".encode("cp949"),
+    }
+    found = {}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        found[name] = list(read(str(tmp_path / name), Reading()))
+    good, bad = found["corpus.jsonl"][0], found["corpus.jsonl"][1:]
+    assert good == Document("One.", "d1", "T", 1)
+    assert [(one.line, isinstance(one, DroppedRecord)) for one in bad] == [(2, True), (3, True), (4, True)]
+    assert found["table.csv"] == [Document("Hello", "7", "Seven", 2)]
+    assert [one.text.strip() for one in found["wiki_00"]] == ["Text of A.", "Text of B."]
+    assert found["a.md"][0].title == "Head"
+    assert [one.text for one in found["squad.json"]] == ["C1"]
+    assert "CP949" in found["korean.txt"][0].reason
+    names, passed_over = expand([str(tmp_path)])
+    assert len(names) == len(files)
+    assert not passed_over
+    (tmp_path / "x.exe").touch()
+    assert expand([str(tmp_path)])[1] == [str(tmp_path / "x.exe")]
+    with pytest.raises(DataError, match="unknown format"):
+        expand([str(tmp_path / "x.exe")])
+    with pytest.raises(DataError, match="does not exist"):
+        expand([str(tmp_path / "missing")])
+
+
+def test_a_web_page_gives_its_main_text(tmp_path: Path) -> None:
+    pytest.importorskip("trafilatura")
+    body = "".join(
+        f"<p>The tide number {i} rises in the harbor, as it does on every day of the year.</p>" for i in range(8)
+    )
+    head = "<html><head><title>Tides &amp; moon</title></head><body><nav>Home</nav>"
+    page = f"{head}<article>{body}</article></body></html>"
+    (tmp_path / "a.html").write_text(page)
+    (tmp_path / "empty.html").write_text("<html></html>")
+    (found,) = read(str(tmp_path / "a.html"), Reading())
+    assert found.title == "Tides & moon"
+    assert "The tide number 7 rises" in found.text
+    assert isinstance(next(read(str(tmp_path / "empty.html"), Reading())), DroppedRecord)
+
+
+def test_a_pdf_gives_its_pages(tmp_path: Path) -> None:
+    pytest.importorskip("pypdf")
+    text = b"BT /F1 12 Tf 20 50 Td (Tides rise twice.) Tj ET"
+    parts = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        b"<< /Type /Pages /Kids [3 0 R 4 0 R] /Count 2 >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] >>",
+        b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 100] /Contents 5 0 R"
+        b" /Resources << /Font << /F1 << /Type /Font /Subtype /Type1 /BaseFont /Helvetica >> >> >> >>",
+        b"<< /Length %d >>\nstream\n%b\nendstream" % (len(text), text),
+    ]
+    book, places = b"%PDF-1.4\n", []
+    for i, part in enumerate(parts, 1):
+        places.append(len(book))
+        book += b"%d 0 obj\n%b\nendobj\n" % (i, part)
+    table = b"".join(b"%010d 00000 n \n" % place for place in places)
+    end = b"xref\n0 6\n0000000000 65535 f \n%btrailer << /Root 1 0 R /Size 6 >>\nstartxref\n%d\n%%%%EOF"
+    (tmp_path / "a.pdf").write_bytes(book + end % (table, len(book)))
+    (tmp_path / "bad.pdf").write_bytes(b"%PDF-1.4 nothing")
+    page, blank = read(str(tmp_path / "a.pdf"), Reading())
+    assert (page.text.strip(), page.page) == ("Tides rise twice.", 2)
+    assert "1 pages without text" in blank.reason
+    assert "not a readable PDF" in next(read(str(tmp_path / "bad.pdf"), Reading())).reason
+
+
+def test_a_snippet_is_the_best_sentence_with_its_words_marked() -> None:
+    text = "Nothing here. " * 30 + "The ferry leaves at noon. Nothing again."
+    found = snippet(text, {"ferri", "noon"}, Terms())
+    assert text[found.start : found.stop] == "The ferry leaves at noon."
+    assert [text[slice(*mark)] for mark in found.marks] == ["ferry", "noon"]
