@@ -8,14 +8,14 @@ SPINS = "GOMP_SPINCOUNT"
 CHOSEN = (SPINS, "OMP_WAIT_POLICY")  # the variables of libgomp: a value of the user has precedence
 BRIEF = "1000"  # libgomp's own is 300,000
 LOAD = Path("/proc/loadavg")
-LOOKS, BETWEEN_S = 3, 0.004  # at the threads that run now: a job of a moment is no neighbour
+LOOKS, BETWEEN_S = 3, 0.004  # at the threads that run now: a job of a moment is no neighbor
 
 
 def spin_briefly() -> None:
     """Lets waiting threads sleep soon if other programs are busy, unless the user has chosen how they wait.
 
     Spinning is the fastest way to wait on a free machine. Next to a busy program, a spinning thread takes the processor
-    from the very thread it waits for. `bertie bench neighbour` measures both, docs/LOG.md has the numbers.
+    from the very thread it waits for. `bertie bench neighbor` measures both, docs/LOG.md has the numbers.
     """
     if not any(name in os.environ for name in CHOSEN) and busy():
         os.environ[SPINS] = BRIEF

@@ -1,4 +1,4 @@
-"""Attention: the fused kernel = the formula; packed = padded; a sequence is blind to its neighbours."""
+"""Attention: the fused kernel = the formula; packed = padded; a sequence is blind to its neighbors."""
 
 import math
 

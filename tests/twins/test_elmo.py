@@ -163,7 +163,7 @@ def test_no_state_has_seen_what_it_predicts() -> None:
     assert same.tolist() == [[True, False], [True, False], [False, False], [False, True]]
 
 
-def test_loss_is_that_of_every_neighbour() -> None:
+def test_loss_is_that_of_every_neighbor() -> None:
     objective = build({"bilm": {}})
     model = small(objective.heads)
     model.encoder.spell(map(str, range(50)))

@@ -83,7 +83,7 @@ def test_sizes() -> None:
     }
 
 
-def test_a_text_does_not_see_its_neighbours() -> None:
+def test_a_text_does_not_see_its_neighbors() -> None:
     config = families.config("ModernBERT-base", vocab_size=99, hidden_size=32, num_attention_heads=4)
     model = families.build(config.replace(num_hidden_layers=4, pad_token_id=0, local_attention=4), variant="modernbert")
     batch = parity.inputs(model.config, lengths=(40, 7))

@@ -85,7 +85,7 @@ def test_fewer_bits_stay_near(precision, target):
     assert cosines.min() > 0.998
 
 
-def test_a_text_does_not_depend_on_its_neighbours():
+def test_a_text_does_not_depend_on_its_neighbors():
     model = families.build("bert-tiny", vocab_size=300).eval()
     spread(model)
     read, engine = ids(300), NativeEngine(model, "int8")

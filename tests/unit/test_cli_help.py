@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 from rich.text import Text
+from typer.testing import CliRunner
 
 import bertie.cli
 from bertie.cli import commands
@@ -50,6 +51,15 @@ def test_the_examples_of_help_are_command_lines(name: str):
     assert name.split() in named
     for words, example in zip(named, examples, strict=True):  # raises for an unknown option or a missing argument
         COMMANDS[" ".join(words)].make_context(name, example[len(words) :])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_80_columns_are_enough_for_every_name(name: str):
+    shown = CliRunner().invoke(app, [*name.split(), "--help"], terminal_width=80, env={"COLUMNS": "80"}).output
+    for parameter in COMMANDS[name].params:
+        for option in (*parameter.opts, *parameter.secondary_opts):
+            assert not option.startswith("--") or re.search(rf"{option}(?![\w-])", shown), option
+    assert "…" not in shown
 
 
 def test_of_many_choices_an_error_lists_those_that_are_alike():

@@ -24,6 +24,17 @@ def test_seeds_are_summed_up_with_students_interval():
         over_seeds([])
 
 
+def test_an_interval_ends_where_the_metric_ends():
+    near_one = [0.97, 1.0, 0.99]
+    assert over_seeds(near_one).high > 1
+    assert over_seeds(near_one, "accuracy").high == 1
+    assert over_seeds([0.01, 0.0, 0.03], "macro_f1").low == 0
+    assert over_seeds([-0.2, 0.1, -0.1], "spearman").low == over_seeds([-0.2, 0.1, -0.1]).low > -1
+    assert over_seeds([-0.9, 0.5, -1.0], "mcc").low == -1
+    assert over_seeds([0.1, 3.0], "mlm_loss").low == 0
+    assert over_seeds([0.1, 3.0], "mlm_loss").high == over_seeds([0.1, 3.0]).high
+
+
 def right_or_wrong(a: np.ndarray, b: np.ndarray, seed: int = 0) -> PairedDifference:
     """Two models compared by accuracy. a, b (E,): whether each was right."""
     return paired_metrics(

@@ -63,8 +63,8 @@ def random_ids(count: int, seed: int = 0) -> Ids:
     rng = np.random.default_rng(seed)
     lengths = rng.integers(2, 40, size=count)
     total = int(lengths.sum())
-    places = np.flatnonzero(rng.random(total) < 0.1)
-    return Ids(rng.integers(5, 40, size=total), rng.integers(0, 2, size=total), lengths, places)
+    positions = np.flatnonzero(rng.random(total) < 0.1)
+    return Ids(rng.integers(5, 40, size=total), rng.integers(0, 2, size=total), lengths, positions)
 
 
 def test_arrays_are_those_of_each_sequence_alone(model):
@@ -82,7 +82,7 @@ def test_arrays_are_those_of_each_sequence_alone(model):
             heads = model(tokens, token_type_ids=types)
             output = model.encoder(tokens, types, output_hidden_states=True)
         hidden = output.last_hidden_state[0]
-        own = ids.places[(ids.places >= start) & (ids.places < end)] - start
+        own = ids.positions[(ids.positions >= start) & (ids.positions < end)] - start
         plain = {
             "sequence": heads["sequence"][0],
             "token": heads["token"][0],
@@ -98,11 +98,11 @@ def test_arrays_are_those_of_each_sequence_alone(model):
         }
         for name in NAMES:
             rows = engine.facts.outputs[name]
-            part = {"token": slice(start, end), "sequence": number, "place": slice(at, at + len(own))}[rows]
+            part = {"token": slice(start, end), "sequence": number, "position": slice(at, at + len(own))}[rows]
             # sums of other shapes: values are below 100, so a few hundred roundings of 6e-8 of that
             np.testing.assert_allclose(found[name][part], plain[name].numpy(), atol=2e-4, rtol=2e-4, err_msg=name)
         at += len(own)
-    assert at == len(ids.places) > 10
+    assert at == len(ids.positions) > 10
 
 
 def test_no_batch_costs_more_than_its_budget_and_none_is_lost(model):
@@ -127,8 +127,8 @@ def test_sequences_are_taken_with_their_places():
     ids = Ids(np.arange(10), np.zeros(10, np.int64), np.array([3, 2, 5]), np.array([1, 3, 4, 9]), {"x": np.arange(10)})
     taken = ids.take(np.array([2, 0]))
     assert taken.input_ids.tolist() == [5, 6, 7, 8, 9, 0, 1, 2]
-    assert taken.places.tolist() == [4, 6]
-    assert taken.input_ids[taken.places].tolist() == [9, 1]
+    assert taken.positions.tolist() == [4, 6]
+    assert taken.input_ids[taken.positions].tolist() == [9, 1]
     assert taken.extra["x"].tolist() == taken.input_ids.tolist()
 
 

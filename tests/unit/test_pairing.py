@@ -356,7 +356,7 @@ def test_a_plan_that_cannot_be_kept_lives_in_memory(tmp_path, monkeypatch):
 # Sentence order
 
 
-def test_order_pairs_are_neighbours_of_one_document_swapped_by_a_fair_coin():
+def test_order_pairs_are_neighbors_of_one_document_swapped_by_a_fair_coin():
     sentences = random_corpus(800, seed=4)
     plan = SentenceOrderPairs().plan(sentences, max_length=128, seed=key(1))
     a, a_stop, b, b_stop, swapped = ranges_of(plan)

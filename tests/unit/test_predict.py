@@ -98,7 +98,7 @@ def close(first: dict, second: dict) -> bool:
 # Python -------------------------------------------------------------------------------------------------------------
 
 
-def test_predictions_come_in_order_and_do_not_depend_on_their_neighbours(model, monkeypatch):
+def test_predictions_come_in_order_and_do_not_depend_on_their_neighbors(model, monkeypatch):
     monkeypatch.setattr(module, "CHUNK", 7)
     many = texts(40)
     together = bertie.predict(model, many)

@@ -19,15 +19,15 @@ from bertie.serve.remote import BatchFailed, WorkerDied
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
-ROWS = {"cls": "sequence", "hidden": "token", "mlm": "place"}
+ROWS = {"cls": "sequence", "hidden": "token", "mlm": "position"}
 
 
 def some_ids(lengths, seed=0) -> Ids:
     rng = np.random.default_rng(seed)
     total = sum(lengths)
-    places = np.flatnonzero(rng.random(total) < 0.3)
+    positions = np.flatnonzero(rng.random(total) < 0.3)
     extra = {"last": rng.integers(0, 3, total)}
-    return Ids(rng.integers(0, 50, total), np.zeros(total, np.int64), np.array(lengths), places, extra)
+    return Ids(rng.integers(0, 50, total), np.zeros(total, np.int64), np.array(lengths), positions, extra)
 
 
 def echoed(ids: Ids) -> dict:
@@ -35,7 +35,7 @@ def echoed(ids: Ids) -> dict:
     return {
         "cls": ids.input_ids[ids.starts[:-1]].astype(np.float32)[:, None],
         "hidden": np.stack([ids.input_ids, ids.extra.get("last", ids.input_ids)], 1).astype(np.float32),
-        "mlm": ids.input_ids[ids.places].astype(np.float32)[:, None],
+        "mlm": ids.input_ids[ids.positions].astype(np.float32)[:, None],
     }
 
 
@@ -178,7 +178,7 @@ def test_batches_on_the_wire_come_out_as_they_went_in():
     header, arrays = wire.unpacked(message[8 : 8 + header_size], message[8 + header_size :])
     found = wire.ids_of(arrays)
     assert header == {"outputs": ["cls"]}
-    for name in ("input_ids", "token_type_ids", "lengths", "places"):
+    for name in ("input_ids", "token_type_ids", "lengths", "positions"):
         np.testing.assert_array_equal(getattr(found, name), getattr(ids, name))
     np.testing.assert_array_equal(found.extra["last"], ids.extra["last"])
     with pytest.raises(ValueError, match="not sent"):

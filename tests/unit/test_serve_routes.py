@@ -202,7 +202,7 @@ def test_truncation_is_never_silent(server):
     assert np.abs(np.array(left) - right).max() > 1e-4
 
 
-def test_neighbours_change_nothing(server):
+def test_neighbors_change_nothing(server):
     texts = [" ".join("abcdefgh"[i % 8] for i in range(n)) for n in (1, 40, 3, 17, 29, 2)]
     together = server.ok("/embed", {"inputs": texts})
     for text, vector in zip(texts, together, strict=True):

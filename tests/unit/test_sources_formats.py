@@ -237,7 +237,7 @@ def test_units_of_any_size_give_the_records_of_the_whole(tmp_path_factory, kind,
         records.UNIT, records.READ = before
 
 
-def test_a_line_beyond_the_limit_is_dropped_and_its_neighbours_stay(tmp_path, monkeypatch):
+def test_a_line_beyond_the_limit_is_dropped_and_its_neighbors_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "LIMIT", 1000)
     monkeypatch.setattr(records, "READ", 300)
     long = "x" * 5000

@@ -183,6 +183,17 @@ def test_ids_of_special_tokens_follow_a_trimmed_vocabulary(tmp_path: Path) -> No
     assert families.load(tmp_path)[0].config.eos_token_id == new.special_id("eos")
 
 
+def test_a_bert_with_more_words_needs_no_key_of_ours(tmp_path: Path) -> None:
+    """Its separator has the tokenizer's id, 3, which a config.json of BERT has no key for, and no layer reads."""
+    tokenizer = tokenizer_of("wordpiece", tmp_path)
+    for change in (extend(tokenizer, DOMAIN), trim(tokenizer, TEXTS)):
+        changed = with_vocabulary(model_of(tokenizer), change)
+        families.save(changed, tmp_path / "changed")
+        saved = json.loads((tmp_path / "changed" / "config.json").read_text())
+        assert saved["model_type"] == "bert"
+        assert "bertie" not in saved
+
+
 def test_transformers_opens_an_extended_and_a_trimmed_tokenizer(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     for kind in KINDS:

@@ -77,7 +77,11 @@ def test_unknown_columns_are_one_clear_error(tmp_path):
     path = write(tmp_path, "a.csv", "review,stars\nx,5\n")
     with pytest.raises(DataError, match=r"no text column was recognized among 'review', 'stars'.*--text"):
         read(path)
-    with pytest.raises(DataError, match=r"no label column.*--label"):
+    with pytest.raises(DataError, match=r"not a header.*for example --columns label,text\."):
+        read(path)
+    with pytest.raises(DataError, match=r"not a header.*for example --columns text\."):
+        read(path, TableFormat(labelled=False))
+    with pytest.raises(DataError, match=r"no label column.*--label COLUMN, for example --label stars\."):
         read(path, TableFormat(text=("review",)))
     with pytest.raises(DataError, match=r"no column 'star'. Did you mean 'stars'"):
         read(path, TableFormat(text=("review",), label="star"))

@@ -282,6 +282,10 @@ def test_other_broken_folders(tmp_path):
     (vocabulary_folder(tmp_path / "d", PIECES) / "vocab.txt").write_bytes(b"\xff\xfe[PAD]")
     with pytest.raises(DataError, match="not UTF-8"):
         Tokenizer.load(tmp_path / "d")
+    build().save(tmp_path / "empty")
+    (tmp_path / "empty" / "vocab.txt").write_bytes(b"\n")
+    with pytest.raises(DataError, match=r"vocab.txt is empty. Copy it again .* or delete it"):
+        Tokenizer.load(tmp_path / "empty")
     build().save(tmp_path / "e")
     vocabulary_folder(tmp_path / "e", [*PIECES[:10], "dog", *PIECES[11:]])
     with pytest.raises(DataError, match=r"disagree: 'dog' is on line 11 .* is missing"):

@@ -249,7 +249,7 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[
                 "rates": [round(rate, 1) for rate in cell.rates],
                 "peak_memory_bytes": cell.peak_memory_bytes,
                 "metric": prepared.examples.metrics[0],
-                "quality": over_seeds(qualities).as_json(),
+                "quality": over_seeds(qualities, prepared.examples.metrics[0]).as_json(),
                 "qualities": qualities,
                 "times_quicker_than": {
                     peer.name: dict(zip(("median", "low", "high"), harness.ratios(cell, peer), strict=True))

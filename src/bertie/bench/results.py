@@ -192,7 +192,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
         "hyper": f"{row.epochs:g} epochs, learning rate {row.lr:g}, batch {row.batch_size}, {length}",
         **{
             side: {
-                **over_seeds([one["quality"] for one in runs]).as_json(),
+                **over_seeds([one["quality"] for one in runs], first["metric"]).as_json(),
                 "processor_seconds": sum(one["processor_seconds"] for one in runs) / len(runs),
             }
             for side, runs in sides.items()
@@ -202,7 +202,7 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float] | None:
-    """The difference of two means with Welch's 95 % interval; None where a side has one run, or no spread."""
+    """The difference of two means with Welch's 95% interval; None where a side has one run, or no spread."""
     if min(len(ours), len(theirs)) < 2 or np.var(ours) + np.var(theirs) == 0:
         return None
     found = stats.ttest_ind(ours, theirs, equal_var=False).confidence_interval(0.95)

@@ -14,7 +14,7 @@ import typer.core
 
 from bertie import console
 
-# The order of --help: along the straight line from text to predictions, then what serves it.
+# The order in --help: from text to predictions, then the tools around it.
 ORDER = (
     *(
         "sample",
@@ -36,11 +36,37 @@ ORDER = (
 )
 
 
+def _with_complete_names(format_help: Any) -> Any:
+    """Returns a function that prints the help of a command: typer shortens long names of options on 80 columns."""
+
+    def complete(ctx: Any, formatter: Any) -> None:
+        from rich.table import Table
+        from rich.text import Text
+        from typer import rich_utils
+
+        class OptionsTable(Table):
+            def add_row(self, *cells: Any, **kwargs: Any) -> None:
+                if len(cells) > 5:  # options; of a switch, --no-NAME goes below --NAME and not into a column of its own
+                    *first, name, short, off, off_short, kind, text = cells
+                    names = (Text("\n").join(filter(None, pair)) for pair in ((name, off), (short, off_short)))
+                    cells = (*first, *names, kind, text)
+                super().add_row(*cells, **kwargs)
+                for column in self.columns[:-1]:
+                    column.no_wrap = True  # only the description is wrapped
+
+        rich_utils.Table = OptionsTable  # type: ignore[attr-defined]
+        rich_utils.RANGE_STRING = "\n[{}]"
+        format_help(ctx, formatter)
+
+    return complete
+
+
 class _Group(typer.core.TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         found = super().get_command(ctx, cmd_name)
         for command in filter(None, (found, *getattr(found, "commands", {}).values())):
             command.help = re.sub(r"(?<=\S)\n(?=\S)", " ", command.help or "")  # rich wraps paragraphs, not lines
+            command.format_help = _with_complete_names(command.format_help)
         return found
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -108,7 +134,7 @@ Json = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="First delete what Bertie wrote to the output before.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder to write.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, print the plan, write nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; do not start.")]
 Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the folder of a checkpoint.")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="Settings of the run: key=value ...")]
 ConfigFile = Annotated[

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="Append one JSON line per result to this file.")]
-bench = typer.Typer(help="Benchmark Bertie against other libraries on this machine.", no_args_is_help=True)
+bench = typer.Typer(help="Benchmark Bertie on this machine, next to other libraries.", no_args_is_help=True)
 app.add_typer(bench, name="bench")
 
 
@@ -37,7 +37,7 @@ def pretrain(
     r"""Benchmark masked-LM training against the transformers Trainer.
 
     The runners alternate. The table shows tokens per second without padding, model FLOPs utilization and peak memory.
-    The utilization is relative to matrix products measured in the same run. Needs the peers: pip install
+    The utilization is relative to matrix products measured in the same run. Needs the other libraries: pip install
     'bertie\[dev]'.
 
     [bold]Examples[/]
@@ -157,27 +157,31 @@ def lengths(
 
 @bench.command("infer")
 def infer(
-    model: Annotated[Path | None, typer.Option(help="Model folder. Left out: the one of bertie[published].")] = None,
+    model: Annotated[Path | None, typer.Option(help=r"Model folder. Default: the model of bertie\[published].")] = None,
     input: Annotated[
-        str, typer.Option(help="Files or a folder that bertie corpus reads; texts are taken from its documents.")
+        str,
+        typer.Option(
+            show_default=False,
+            help="Source of the texts: files or a folder that bertie corpus reads. Default: the documentation of "
+            "torch, numpy and sklearn.",
+        ),
     ] = "python:torch,numpy,sklearn",
-    texts: Annotated[int, typer.Option(min=20, help="Texts of 3 to 300 tokens.")] = 1000,
-    threads: Annotated[int | None, typer.Option(min=1, help="Cores of every runner. Default: all.")] = None,
+    texts: Annotated[int, typer.Option(min=20, help="Number of texts, each of 3 to 300 tokens.")] = 1000,
+    threads: Annotated[int | None, typer.Option(min=1, help="Number of cores per runner. Default: all.")] = None,
     rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 5,
     only: Annotated[str, typer.Option(help="Runners, comma-separated. Default: all that are installed.")] = "",
-    memory: Annotated[bool, typer.Option(help="Measure start-up and memory too, each in its own process.")] = True,
-    keep: Annotated[
-        Path | None, typer.Option(help="Folder for what runners make of the model; a second run uses it again.")
-    ] = None,
+    memory: Annotated[bool, typer.Option(help="Also measure start-up and memory, each in its own process.")] = True,
+    keep: Annotated[Path | None, typer.Option(help="Folder for converted models, which a second run reuses.")] = None,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Vectors on a CPU: Bertie's engines beside CTranslate2, ONNX Runtime, OpenVINO and transformers.
+    r"""Benchmark text vectors on a CPU against other inference engines.
 
-    Real tokens per second, cosine to float32, milliseconds for one text, start-up, peak memory. Peers that are not
-    installed are left out: pip install 'bertie\[peers]'.
+    The table compares Bertie's engines with CTranslate2, ONNX Runtime, OpenVINO and transformers. It shows tokens per
+    second without padding, the cosine similarity to float32, milliseconds for one text, start-up time and peak memory.
+    Engines that are not installed are skipped. To install them: pip install 'bertie\[peers]'.
 
     [bold]Examples[/]
 
@@ -195,7 +199,7 @@ def infer(
 
     folder = model or program.published()
     if not (folder / "config.json").is_file():
-        raise DataError(f"{folder} is no model folder: it holds no config.json.")
+        raise DataError(f"{folder} is not a model folder: it has no config.json. Pass --model FOLDER.")
     tokenizer = Tokenizer.load(folder)
     names = program.runners(tables.names(only))
     found = program.texts_of(corpus.documents_of(input, 64), lambda text: list(tokenizer.encode(text).ids), texts)

@@ -30,10 +30,11 @@ def serve(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    r"""Measure requests per second, latency, memory and cold start of a server, compared with FastAPI.
+    r"""Benchmark a server against a plain FastAPI server.
 
-    The load is open: requests arrive at random moments, whether or not earlier ones were answered. The rate is the
-    highest one with a 99th percentile of at most 100 ms. Needs the peers: pip install 'bertie\[dev]'.
+    The table shows requests per second, latency, memory and cold start. The load is open: requests arrive at random
+    moments, whether or not earlier ones were answered. The rate is the highest one with a 99th percentile of at most
+    100 ms. Needs the other libraries: pip install 'bertie\[dev]'.
 
     [bold]Examples[/]
 

@@ -33,7 +33,7 @@ def corpus(
     r"""Benchmark bertie corpus against datasets.map.
 
     Both programs do the same steps from raw text to token ids on disk and must produce the same ids. The table shows
-    MB/s. Needs the peer: pip install 'bertie\[dev]'.
+    MB/s. Needs datasets: pip install 'bertie\[dev]'.
 
     [bold]Examples[/]
 
@@ -64,7 +64,7 @@ def tokenizer(
 ) -> None:
     r"""Benchmark bulk tokenization against tokenizers and transformers.
 
-    All engines turn sentences into ids and must produce the same ids. The table shows MB/s. Needs the peers:
+    All engines turn sentences into ids and must produce the same ids. The table shows MB/s. Needs the other libraries:
     pip install 'bertie\[dev]'. The fast engine needs pip install 'bertie\[fast]'.
 
     [bold]Examples[/]

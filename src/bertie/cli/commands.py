@@ -6,7 +6,7 @@ import sys
 from bertie import console
 from bertie.cli import (  # noqa: F401 (imported for what they register)
     bench,
-    bench_neighbour,
+    bench_neighbor,
     bench_serve,
     bench_text,
     compress,

@@ -27,17 +27,16 @@ UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 class LimitOptions:
     """What a search for a smaller model must keep."""
 
-    max_drop: Annotated[float, typer.Option("--max-drop", min=0, help="With --data: largest loss of the metric.")] = (
+    max_drop: Annotated[float, typer.Option("--max-drop", min=0, help="With --data: maximum loss of the metric.")] = (
         0.01
     )
-    size: Annotated[str, typer.Option("--size", help="With --data: largest size of the weights, for example 16MB.")] = (
+    size: Annotated[str, typer.Option("--size", help="With --data: maximum size of the weights, for example 16MB.")] = (
         ""
     )
-    speed: Annotated[
-        str, typer.Option("--speed", help="With --data: smallest speed compared with the model, for example 4x.")
-    ] = ""
+    speed: Annotated[str, typer.Option("--speed", help="With --data: minimum speedup, for example 4x.")] = ""
     minutes: Annotated[
-        float | None, typer.Option("--minutes", min=0, help="With --data: no further model is started after this time.")
+        float | None,
+        typer.Option("--minutes", min=0, help="With --data: minutes after which no further model is tried."),
     ] = None
 
 
@@ -52,9 +51,7 @@ def compress(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
         Path | None,
-        typer.Option(
-            "--texts", help="File of representative texts, one per line, to calibrate on and to measure with."
-        ),
+        typer.Option("--texts", help="File of representative texts, one per line, for calibration and measurement."),
     ] = None,
     layers: Annotated[int | None, typer.Option("--layers", min=1, help="Number of layers to keep.")] = None,
     heads: Annotated[
@@ -71,20 +68,22 @@ def compress(
         typer.Option("--int8/--no-int8", help="Quantize to int8. Default: only if no other option removes something."),
     ] = None,
     train: Annotated[
-        Path | None, typer.Option("--train", help="Labeled examples, to find what matters and to train a student on.")
+        Path | None,
+        typer.Option(
+            "--train", help="Labeled examples, to rank layers, heads and neurons by importance, and to train a student."
+        ),
     ] = None,
     distil: Annotated[
         bool,
         typer.Option(
             "--distil",
-            help="Train the smaller model on the answers of the model, for the texts of --train and --texts.",
+            help="Train the smaller model on the predictions of the large one (distillation), for the texts of --train "
+            "and --texts.",
         ),
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(
-            "--data", help="Labeled examples to measure with. Several smaller models are tried, and the best is kept."
-        ),
+        typer.Option("--data", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
     ] = None,
     limits: LimitOptions = LIMITS,
     epochs: Annotated[float, typer.Option("--epochs", help="With --distil or --data: epochs of training.")] = 3.0,
@@ -96,11 +95,12 @@ def compress(
     ] = False,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a model smaller and faster: int8 weights, fewer layers, heads, neurons or vocabulary entries.
+    """Make a model smaller and faster.
 
-    Writes a model folder that every Bertie command opens. Half of the texts or less are used to calibrate int8 weights.
-    The other texts measure how close the vectors are to those of the float model. With --data, several smaller models
-    are made and measured, and the fastest within the limits is written. A model that misses the threshold is not.
+    Writes a model folder that every Bertie command opens, with int8 weights or with fewer layers, heads, neurons or
+    vocabulary entries. Up to half of the texts calibrate int8 weights. The others measure how close the vectors are to
+    those of the float model. With --data, several smaller models are made and measured, and the fastest model within
+    the limits is written. A model that misses the quality threshold is not written.
 
     [bold]Examples[/]
 

@@ -9,18 +9,13 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
 
-EXAMPLES = """Examples:\n
-[bold]bertie convert downloads/bert-base -o models/bert-base-bf16 --precision bfloat16[/]\n
-[bold]bertie convert downloads/old-model -o models/new --unsafe[/]   (from pytorch_model.bin)\n
-[bold]bertie convert models/large -o models/large-sharded --shard-size 2000[/]"""
 
-
-@app.command(epilog=EXAMPLES)
+@app.command()
 def convert(
     ctx: typer.Context,
     folder: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
-    precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16. Default: as stored.")] = "float32",
+    precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     shard_size: Annotated[
         int | None, typer.Option(min=1, help="Maximum MB per weights file. Default: one file.")
     ] = None,
@@ -32,9 +27,17 @@ def convert(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Rewrite a model folder with current names of weights.
+    """Rewrite a model folder with the current weight names.
 
     The tokenizer and the model card are kept.
+
+    [bold]Examples[/]
+
+      bertie convert downloads/bert-base -o models/bert-base-bf16 --precision bfloat16
+
+      bertie convert downloads/old-model -o models/new --unsafe
+
+      bertie convert models/large -o models/large-sharded --shard-size 2000
     """
     from dataclasses import asdict
 

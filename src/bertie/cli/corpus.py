@@ -12,21 +12,8 @@ from bertie.cli.options import Flag, OptionValues, configured
 if TYPE_CHECKING:
     from bertie.data.corpus import CorpusConfig
 
-_EXAMPLES = """Examples:
 
-[bold]bertie corpus articles/ extra.jsonl.zst -o corpora/mine[/]
-
-[bold]bertie corpus 'wiki/**/wiki_*' -o corpora/wiki --tokenizer tokenizers/wiki[/]
-
-[bold]bertie corpus python:numpy,scipy -o corpora/docs[/]
-
-[bold]bertie corpus articles/ -o corpora/clean --decontaminate sst2 --decontaminate questions.tsv --data-dir glue[/]
-
-[bold]bertie corpus corpora/wiki --show[/]
-"""
-
-
-@app.command(epilog=_EXAMPLES)
+@app.command()
 @configured(
     "bertie.runs.corpora:CorpusRecipe",
     format="format",
@@ -46,7 +33,7 @@ def corpus(
     inputs: Annotated[
         list[str],
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Files, folders or globs of txt, jsonl, csv, tsv, parquet or WikiExtractor output, also "
             "compressed (.gz .zst .xz .bz2); - is standard input; python:PACKAGE,... is the "
             "documentation of installed packages.",
@@ -71,6 +58,18 @@ def corpus(
 
     Writes shards with checksums, a card, and a list of the unreadable records. The same command resumes an interrupted
     build.
+
+    [bold]Examples[/]
+
+      bertie corpus articles/ extra.jsonl.zst -o corpora/mine
+
+      bertie corpus 'wiki/**/wiki_*' -o corpora/wiki --tokenizer tokenizers/wiki
+
+      bertie corpus python:numpy,scipy -o corpora/docs
+
+      bertie corpus articles/ -o corpora/clean --decontaminate sst2 --decontaminate questions.tsv --data-dir glue
+
+      bertie corpus corpora/wiki --show
     """
     from bertie.data import card
     from bertie.data import corpus as making

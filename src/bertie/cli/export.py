@@ -25,7 +25,7 @@ def export(
         Path | None,
         typer.Option(
             "--texts",
-            help="File of representative texts, one per line, to compare on. Default: Python's documentation.",
+            help="File of representative texts, one per line, for the comparison. Default: Python's documentation.",
         ),
     ] = None,
     force: Annotated[
@@ -36,10 +36,11 @@ def export(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Write a model as an ONNX graph, which needs neither Bertie nor torch.
+    """Export a model as an ONNX graph.
 
-    The graph runs on 200 texts beside the model. It is written only if it gives the same answers, and numbers within
-    0.0001. The folder has the names and the layout of optimum, sentence-transformers and Transformers.js.
+    The graph runs without Bertie and without torch. Before it is written, the graph and the model predict 200 texts:
+    their predictions must be equal, and their numbers must agree within 0.0001. The folder has the file names and the
+    layout of optimum, sentence-transformers and Transformers.js.
 
     [bold]Examples[/]
 

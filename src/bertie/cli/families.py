@@ -10,13 +10,8 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 from bertie.cli.info import list_presets
 from bertie.report.values import count
 
-EXAMPLES = """Examples:\n
-[bold]bertie families[/]\n
-[bold]bertie families electra[/]\n
-[bold]bertie families --json[/]"""
 
-
-@app.command(epilog=EXAMPLES)
+@app.command()
 def families(
     name: Annotated[str | None, typer.Argument(help="Family to describe in detail.")] = None,
     quiet: Quiet = False,
@@ -26,6 +21,14 @@ def families(
     """List supported model architectures, or describe one.
 
     The description has the source, heads, tokenizer and presets.
+
+    [bold]Examples[/]
+
+      bertie families
+
+      bertie families electra
+
+      bertie families --json
     """
     rows = describe()
     if name is not None:

@@ -50,19 +50,19 @@ class PredictorOptions:
 class EmbeddingOptions:
     """How a model reads texts and makes one vector of each, and where it runs."""
 
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Name of a prompt that the model's folder has.")] = None
-    prefix: Annotated[str | None, typer.Option("--prefix", help="Text before every text: 'query: '.")] = None
+    prompt: Annotated[str | None, typer.Option("--prompt", help="Name of a prompt in the model folder.")] = None
+    prefix: Annotated[str | None, typer.Option("--prefix", help="Text to put before every input: 'query: '.")] = None
     pooling: Annotated[
         str | None,
         typer.Option(
             "--pooling",
-            help="mean, cls, max, mean_sqrt_len, weighted_mean, last; several by commas. Left out: as trained.",
+            help="mean, cls, max, mean_sqrt_len, weighted_mean, last, or several by commas. Default: as trained.",
         ),
     ] = None
     truncate_dim: Annotated[
-        int | None, typer.Option("--truncate-dim", min=1, help="Keep so many of a vector's first numbers.")
+        int | None, typer.Option("--truncate-dim", min=1, help="Number of dimensions to keep, from the first.")
     ] = None
-    normalize: Annotated[bool, typer.Option("--normalize", help="Make every vector of length one.")] = False
+    normalize: Annotated[bool, typer.Option("--normalize", help="Scale every vector to length 1.")] = False
     max_length: tables.MaxLength = None
     precision: tables.Precision = "fp32"
     engine: tables.Engine = "auto"

@@ -22,7 +22,7 @@ vocabulary = typer.Typer(help="Extend or trim the vocabulary of a model.", no_ar
 app.add_typer(vocabulary, name="vocabulary")
 
 
-@app.command(epilog="Example: [bold]bertie grow models/base -o models/deeper --layers 24 --how stack[/]")
+@app.command()
 def grow(
     ctx: typer.Context,
     folder: Folder,
@@ -41,6 +41,10 @@ def grow(
     """Add layers, width or positions to a model.
 
     Continue to train the new model afterwards.
+
+    [bold]Example[/]
+
+      bertie grow models/base -o models/deeper --layers 24 --how stack
     """
     from bertie.models.surgery import deeper, with_positions
     from bertie.models.widen import wider
@@ -60,9 +64,7 @@ def grow(
     _make(ctx, folder, out, overwrite, grown)
 
 
-@app.command(
-    epilog="Example: [bold]bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert[/]"
-)
+@app.command()
 def shrink(
     ctx: typer.Context,
     folder: Folder,
@@ -77,6 +79,10 @@ def shrink(
     """Initialize a smaller student model from a model's layers.
 
     Train the student by distillation from the model.
+
+    [bold]Example[/]
+
+      bertie shrink models/base -o models/student --layers 0,2,4,7,9,11 --family distilbert
     """
     from bertie.families import VARIANTS
     from bertie.models.surgery import take_layers
@@ -96,7 +102,7 @@ def shrink(
     _make(ctx, folder, out, overwrite, shrunk)
 
 
-@vocabulary.command(epilog="Example: [bold]bertie vocabulary extend models/base words.txt -o models/medical[/]")
+@vocabulary.command()
 def extend(
     ctx: typer.Context,
     folder: Folder,
@@ -110,6 +116,10 @@ def extend(
     """Add words to the vocabulary of a model.
 
     The embedding of a new word is the mean of the embeddings of its former tokens.
+
+    [bold]Example[/]
+
+      bertie vocabulary extend models/base words.txt -o models/medical
     """
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize
@@ -124,7 +134,7 @@ def extend(
     _make(ctx, folder, out, overwrite, extended)
 
 
-@vocabulary.command(epilog="Example: [bold]bertie vocabulary trim models/multilingual korean.txt -o models/korean[/]")
+@vocabulary.command()
 def trim(
     ctx: typer.Context,
     folder: Folder,
@@ -138,6 +148,10 @@ def trim(
     """Keep only the tokens that occur in some texts, and the special tokens.
 
     The model's output for these texts does not change.
+
+    [bold]Example[/]
+
+      bertie vocabulary trim models/multilingual korean.txt -o models/korean
     """
     from bertie.models.surgery import with_vocabulary
     from bertie.text import resize

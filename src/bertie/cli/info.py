@@ -10,15 +10,11 @@ from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
 from bertie.errors import UsageError
 
-EXAMPLES = """Examples:\n
-[bold]bertie info --presets[/]\n
-[bold]bertie info bert-base[/]\n
-[bold]bertie info runs/wiki/model --length 512[/]"""
 SIZES = 10  # fields of EncoderConfig that are always shown; of the others, those in which a model is not plain BERT
 MASKED = 0.15  # share of positions BERT's pre-training predicts, and T5's decoder about writes
 
 
-@app.command(epilog=EXAMPLES)
+@app.command()
 def info(
     model: Annotated[
         str | None, typer.Argument(help="Preset, or folder of a model, run or checkpoint.", callback=tables.resolved)
@@ -29,7 +25,16 @@ def info(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Show a model's architecture, parameters, memory, operations and tokenizer."""
+    """Show a model's architecture, parameters, memory, operations and tokenizer.
+
+    [bold]Examples[/]
+
+      bertie info --presets
+
+      bertie info bert-base
+
+      bertie info runs/wiki/model --length 512
+    """
     if presets == (model is not None):
         raise UsageError("No model given. Name a model folder or a preset, or pass --presets for a list.")
     facts = list_presets() if model is None else describe(model, length)

@@ -12,7 +12,7 @@ from bertie.cli.app import Json, Quiet, Verbose, app, emit
 SAID = {
     "follows": "follows: the second text follows the first",
     "random": "random: the second text does not follow the first",
-    "in_order": "in order: the texts stand in their original order",
+    "in_order": "in order: the texts are in their original order",
     "swapped": "swapped: the texts are in reverse order",
 }
 
@@ -29,10 +29,11 @@ def next_sentence(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Judge whether one text follows another, and print the probability.
+    """Predict whether one text follows another.
 
-    Models pre-trained with next-sentence prediction (NSP) judge whether the second text follows the first. Models
-    pre-trained with sentence order prediction (SOP) judge whether the two texts are in order.
+    Prints the prediction and its probability. Models trained with next-sentence prediction (NSP) predict whether the
+    second text follows the first. Models pre-trained with sentence order prediction (SOP) predict whether the two
+    texts are in order.
 
     [bold]Examples[/]
 

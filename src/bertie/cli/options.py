@@ -115,10 +115,11 @@ def _option(name: str, flag: Flag, setting: Setting) -> Any:
         declared = f"{declared}/--no-{declared.removeprefix('--')}"
     default = {True: "yes", False: "no"}.get(setting.default, setting.default) if base == "bool" else setting.default
     if isinstance(default, tuple):
-        default = ", ".join(map(str, default))
-    choices = "|".join(ast.literal_eval(f"({base[8:-1]},)")) if base.startswith("Literal[") else None
-    shown = setting.help + (f" Default: {default}." if default not in (None, "") else "")
-    return Annotated[kind, typer.Option(declared, metavar=flag.metavar or choices, help=shown.replace("[", r"\["))]
+        default = ", ".join("the current folder" if one == "." else str(one) for one in default)
+    choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if base.startswith("Literal[") else ""
+    shown = setting.help + (f" One of {choices}." if choices else "")
+    shown += f" Default: {default}." if default not in (None, "") else ""
+    return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown.replace("[", r"\["))]
 
 
 def _value(flag: Flag, value: Any) -> Any:

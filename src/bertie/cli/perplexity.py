@@ -23,12 +23,12 @@ def perplexity(
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="Number of texts to read, from the first.")
-    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of texts to read.")] = None,
     max_length: Annotated[
         int | None,
-        typer.Option("--max-length", min=3, help="Longer texts are skipped. Default: the model's maximum length."),
+        typer.Option(
+            "--max-length", min=3, help="Maximum tokens per text; longer texts are skipped. Default: that of the model."
+        ),
     ] = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",

@@ -45,12 +45,14 @@ def predict(
     max_length: tables.MaxLength = None,
     too_long: tables.TooLong = None,
     candidates: Annotated[
-        str, typer.Option("--candidates", help="Labels to choose from, by commas, that the model was never trained on.")
+        str, typer.Option("--candidates", help="Comma-separated labels for zero-shot classification.")
     ] = "",
     hypothesis: Annotated[
-        str | None, typer.Option("--hypothesis", help="What a candidate claims: 'This text is about {}.'")
+        str | None, typer.Option("--hypothesis", help="Hypothesis for a candidate: 'This text is about {}.'")
     ] = None,
-    multi: Annotated[bool, typer.Option("--multi", help="Any number of the candidates may hold.")] = False,
+    multi: Annotated[
+        bool, typer.Option("--multi", help="Judge each candidate separately, so that several can apply.")
+    ] = False,
     precision: tables.Precision = "fp32",
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
@@ -89,7 +91,7 @@ def predict(
     form = tables.form(kind, only_answers, excel, output_encoding)
     if candidates or hypothesis or multi:
         if too_long:
-            raise UsageError("With --candidates long texts are cut: leave --too-long out.")
+            raise UsageError("--too-long has no effect with --candidates, which truncates long texts. Omit --too-long.")
         runner, tokenizer = tables.opened(model, precision, device, engine)
         predictor = choose_from(
             runner, tables.names(candidates), tokenizer, hypothesis=hypothesis, multi=multi, max_length=max_length

@@ -30,8 +30,8 @@ def results(
 ) -> None:
     r"""Fine-tune on published data sets with Bertie and with the transformers Trainer.
 
-    Writes the table of results over several seeds. The same command resumes an interrupted one. Needs the peers:
-    pip install 'bertie\[dev]'.
+    Writes the table of results over several seeds. The same command resumes an interrupted one. Needs the other
+    libraries: pip install 'bertie\[dev]'.
 
     [bold]Example[/]
 

@@ -91,7 +91,7 @@ def export_checkpoint(
 
 @app.command()
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN ...", help="Run folders, finished or in progress.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, finished or in progress.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
     overwrite: Overwrite = False,
     json_: Json = False,

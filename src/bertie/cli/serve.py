@@ -23,21 +23,26 @@ class LimitOptions:
     """What requests may take."""
 
     max_concurrent: Annotated[
-        int, typer.Option("--max-concurrent", min=1, help="Texts in progress; more are refused with 429.")
+        int, typer.Option("--max-concurrent", min=1, help="Maximum texts in progress; further requests get status 429.")
     ] = 512
     max_batch_tokens: Annotated[
-        int | None, typer.Option("--max-batch-tokens", min=1, help="Tokens per batch. Default: by device.")
+        int | None,
+        typer.Option("--max-batch-tokens", min=1, help="Maximum tokens per batch. Default: depends on the device."),
     ] = None
     max_queued_tokens: Annotated[
-        int, typer.Option("--max-queued-tokens", min=1, help="Tokens in progress per model.")
+        int, typer.Option("--max-queued-tokens", min=1, help="Maximum tokens in progress per model.")
     ] = 65_536
-    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Bytes per request.")] = 2_000_000
+    max_body_bytes: Annotated[int, typer.Option("--max-body-bytes", min=1, help="Maximum bytes per request.")] = (
+        2_000_000
+    )
     max_held_bytes: Annotated[
-        int, typer.Option("--max-held-bytes", min=1, help="Bytes of requests and large answers held at once.")
+        int, typer.Option("--max-held-bytes", min=1, help="Maximum memory in bytes for requests and large responses.")
     ] = 256_000_000
-    request_s: Annotated[float, typer.Option("--request-seconds", min=0.1, help="Time limit per request.")] = 60.0
+    request_s: Annotated[
+        float, typer.Option("--request-seconds", min=0.1, help="Time limit per request, in seconds.")
+    ] = 60.0
     drain_s: Annotated[
-        float, typer.Option("--drain-seconds", min=0.0, help="Time to finish requests after SIGTERM.")
+        float, typer.Option("--drain-seconds", min=0.0, help="Seconds to finish requests after SIGTERM.")
     ] = 30.0
 
 
@@ -49,16 +54,19 @@ def serve(
     ],
     limits: LimitOptions,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")] = 3000,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 selects a free port.")] = 3000,
     key_file: Annotated[
-        Path | None, typer.Option("--key-file", help=f"File of API keys, one a line. Default: the variable {KEY}.")
+        Path | None, typer.Option("--key-file", help=f"File of API keys, one per line. Default: the key in {KEY}.")
     ] = None,
     no_key: Annotated[bool, typer.Option("--no-key", help="Allow other machines to connect without a key.")] = False,
     allow_host: Annotated[
         list[str] | None, typer.Option("--allow-host", help="Accepted name in the Host header; can be repeated.")
     ] = None,
     too_long: Annotated[
-        str | None, typer.Option("--too-long", help="Longer texts: truncate, window or error. Default: as trained.")
+        str | None,
+        typer.Option(
+            "--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."
+        ),
     ] = None,
     replicas: Annotated[int, typer.Option("--replicas", min=1, help="Worker processes per model.")] = 1,
     threads: Annotated[
@@ -67,9 +75,9 @@ def serve(
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     engine: tables.Engine = "auto",
-    access_log: Annotated[bool, typer.Option("--access-log/--no-access-log", help="Log one line per request.")] = True,
+    no_access_log: Annotated[bool, typer.Option("--no-access-log", help="Do not log a line per request.")] = False,
 ) -> None:
-    r"""Serve models over HTTP, with a page to try them in a browser.
+    r"""Serve models over HTTP, with a page for the browser.
 
     Each model runs in its own process. Clients of Text Embeddings Inference, OpenAI's embeddings, Cohere's rerank and
     Hugging Face's pipelines work unchanged. The log goes to standard error as JSON lines, without texts of requests.
@@ -106,7 +114,7 @@ def serve(
         too_long=too_long,  # type: ignore[arg-type]
         **asdict(limits),
         replicas=replicas,
-        access_log=access_log and console.verbosity.level >= 0,
+        access_log=not no_access_log and console.verbosity.level >= 0,
         worker=WorkerSettings("", precision, device, engine, threads),
     )
 
@@ -128,5 +136,5 @@ def keys_of(path: Path | None) -> tuple[str, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--key-file {path} cannot be read: {error}.") from None
     if not lines:
-        raise UsageError(f"--key-file {path} holds no key. Write one key on each line.")
+        raise UsageError(f"--key-file {path} contains no key. Write one key per line.")
     return tuple(lines)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
 
 
-TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one a line); - is stdin.")]
+TextFile = Annotated[str, typer.Argument(help="Texts: csv, tsv, xlsx, jsonl, parquet, txt (one per line); - is stdin.")]
 TextColumns = Annotated[
     list[str] | None,
     typer.Option("--text", help="Column of the text; pass it twice for a pair. Default: recognized by name."),
@@ -32,13 +32,15 @@ Format = Annotated[
     str, typer.Option("--format", help="csv, tsv, xlsx, jsonl, parquet or lines. Default: inferred from the file.")
 ]
 OnlyAnswers = Annotated[
-    bool, typer.Option("--only-answers", help="Omit the input columns: write only line, id and prediction.")
+    bool, typer.Option("--only-answers", help="Omit the input columns: write only line, id and result.")
 ]
 Excel = Annotated[bool, typer.Option("--excel", help="Write .csv or .tsv for Excel: UTF-8 with a byte order mark.")]
 OutputEncoding = Annotated[str, typer.Option("--output-encoding", help="Text encoding of the output: utf-8, cp949 ...")]
 DataSet = Annotated[str, typer.Option("--data", help="Published data set: sst2, mrpc, nsmc ... (with --data-dir).")]
 DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with the published files of --data.")]
-MaxLength = Annotated[int | None, typer.Option("--max-length", help="Tokens per text. Default: as in training.")]
+MaxLength = Annotated[
+    int | None, typer.Option("--max-length", help="Maximum tokens per text. Default: as in training.")
+]
 TooLong = Annotated[
     str | None,
     typer.Option("--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."),

@@ -21,7 +21,7 @@ Sources = Annotated[
 Folder = Annotated[Path, typer.Argument(help="Folder with tokenizer.json or vocab.txt.")]
 
 
-@group.command(epilog="Example: [bold]bertie tokenizer train corpora/wiki -o tokenizers/wiki --size 30522[/]")
+@group.command()
 def train(
     ctx: typer.Context,
     sources: Sources,
@@ -62,6 +62,10 @@ def train(
     """Train a tokenizer on a corpus.
 
     Writes a folder with tokenizer.json and vocab.txt.
+
+    [bold]Example[/]
+
+      bertie tokenizer train corpora/wiki -o tokenizers/wiki --size 30522
     """
     from bertie import families
     from bertie.folders import made_once
@@ -101,7 +105,7 @@ def train(
         console.show(f"{out}: {facts['vocab_size']:,} tokens; {facts['trained_by']}")
 
 
-@group.command(epilog="Example: [bold]bertie tokenizer report tokenizers/wiki ratings.txt --json[/]")
+@group.command()
 def report(
     folder: Folder,
     sources: Sources,
@@ -114,6 +118,10 @@ def report(
     """Measure a tokenizer on a text.
 
     Shows, by script: tokens per word (fertility), unknown words, character coverage, and the round-trip rate.
+
+    [bold]Example[/]
+
+      bertie tokenizer report tokenizers/wiki ratings.txt --json
     """
     from itertools import islice
 
@@ -131,7 +139,7 @@ def report(
         console.show(found.table())
 
 
-@group.command(epilog='Example: [bold]bertie tokenizer encode tokenizers/wiki "Unbelievable!"[/]')
+@group.command()
 def encode(
     folder: Folder,
     text: Annotated[str, typer.Argument(help="Text, or - for the lines of standard input.")] = "-",
@@ -140,7 +148,12 @@ def encode(
     verbose: Verbose = False,
     json: Json = False,
 ) -> None:
-    """Show the tokens of a text, with their ids and characters."""
+    """Show the tokens of a text, with their ids and characters.
+
+    [bold]Example[/]
+
+      bertie tokenizer encode tokenizers/wiki "Unbelievable!"
+    """
     from bertie.data.lines import InvalidRow, decoded
     from bertie.text.tokenizer import Tokenizer
 
@@ -152,15 +165,15 @@ def encode(
             continue
         encoding = tokenizer.encode(line, pair)
         parts = [(pair if sequence else line) or "" for sequence in encoding.sequence_ids]
-        places = zip(encoding.tokens, encoding.ids, encoding.offsets, parts, strict=True)
-        rows = [(token, i, start, end, part[start:end]) for token, i, (start, end), part in places]
+        columns = zip(encoding.tokens, encoding.ids, encoding.offsets, parts, strict=True)
+        rows = [(token, i, start, end, part[start:end]) for token, i, (start, end), part in columns]
         if console.verbosity.json:
-            emit([dict(zip(("piece", "id", "start", "end", "text"), row, strict=True)) for row in rows])
+            emit([dict(zip(("token", "id", "start", "end", "text"), row, strict=True)) for row in rows])
             continue
         from rich.table import Table
         from rich.text import Text
 
-        table = Table("piece", "id", "characters", "text")
+        table = Table("token", "id", "characters", "text")
         for token, i, start, end, written in rows:
             table.add_row(Text(token), str(i), f"{start}-{end}", Text(written))
         console.show(table)

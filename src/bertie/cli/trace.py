@@ -15,12 +15,10 @@ if TYPE_CHECKING:
 
 @app.command()
 def trace(
-    text: Annotated[str, typer.Argument(help="A sentence.")],
+    text: Annotated[str, typer.Argument(help="Text to trace.")],
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model", "-m", help="Folder of a pre-trained model or run. Default: untrained, made on the spot."
-        ),
+        typer.Option("--model", "-m", help="Folder of a pre-trained model or run. Default: an untrained model."),
     ] = None,
     seed: Annotated[
         int, typer.Option("--seed", help="Seed of the masks, and of the weights of an untrained model.")
@@ -29,11 +27,11 @@ def trace(
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show each step of a text through a model, with the shape of every array.
+    """Trace a text through a model, with the shape of every array.
 
     The steps are the tokenizer, masking, embeddings, each layer, the vocabulary head and the loss. The page "BERT in
     the code" explains them. Without --model, Bertie makes a bert-tiny with random weights and a vocabulary of the
-    text and of the sample reviews: its shapes are real, its guesses are not.
+    text and of the sample reviews. The shapes are those of a trained model, but the predictions are random.
 
     [bold]Examples[/]
 

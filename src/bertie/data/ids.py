@@ -19,14 +19,14 @@ NOWHERE = np.zeros(0, np.int64)
 class Ids:
     """B sequences, including special tokens. input_ids, token_type_ids (T,) int64: without padding; lengths (B,).
 
-    places (N,): the positions for a head over the vocabulary, as ascending rows of T. extra: arrays of T rows that a
+    positions (N,): the positions for a head over the vocabulary, as ascending rows of T. extra: arrays of T rows that a
     head reads in addition to the tokens, by name.
     """
 
     input_ids: Int
     token_type_ids: Int
     lengths: Int
-    places: Int = field(default_factory=lambda: NOWHERE)
+    positions: Int = field(default_factory=lambda: NOWHERE)
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -43,19 +43,19 @@ class Ids:
 
     def asked(self, sequences: Int) -> Int:
         """Returns the rows of N of some sequences, in the given order."""
-        first, end = np.searchsorted(self.places, (self.starts[sequences], self.starts[sequences + 1]))
+        first, end = np.searchsorted(self.positions, (self.starts[sequences], self.starts[sequences + 1]))
         return ranges(first, end)
 
     def take(self, sequences: Int) -> "Ids":
         """Returns some of the sequences, in the given order."""
         tokens, asked, lengths = self.tokens(sequences), self.asked(sequences), self.lengths[sequences]
-        counts = np.diff(np.searchsorted(self.places, self.starts))[sequences]
+        counts = np.diff(np.searchsorted(self.positions, self.starts))[sequences]
         moved = np.repeat(np.cumsum(lengths) - lengths - self.starts[sequences], counts)
         return Ids(
             self.input_ids[tokens],
             self.token_type_ids[tokens],
             lengths,
-            self.places[asked] + moved,
+            self.positions[asked] + moved,
             {name: array[tokens] for name, array in self.extra.items()},
         )
 

@@ -195,13 +195,15 @@ def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Colum
     if not text:
         raise DataError(
             f"{where}: no text column was recognized among {', '.join(map(repr, names))}. Pass --text COLUMN "
-            "(twice for a pair). If the first line is an example, pass the column names: columns=[label, "
-            "text]."
+            "(twice for a pair). If the first line is not a header, pass the column names, for example "
+            f"--columns {'label,text' if format.labelled else 'text'}."
         )
     label = format.label or next((name for name in LABELS if name in names), None)
     if format.labelled and label is None:
+        others = [name for name in names if name not in text]
         raise DataError(
-            f"{where}: no label column was recognized among {', '.join(map(repr, names))}. Pass --label COLUMN."
+            f"{where}: no label column was recognized among {', '.join(map(repr, names))}. "
+            + (f"Pass --label COLUMN, for example --label {others[-1]}." if others else "Add a column of labels.")
         )
     return Columns(text, label if format.labelled else None)
 

@@ -19,7 +19,7 @@ from typing import Any
 from bertie.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.demo.masked import MASK, read_lines
 from bertie.demo.settings import STARTS
-from bertie.evaluate.compare import SeedSummary, over_seeds
+from bertie.evaluate.compare import over_seeds
 from bertie.files import read_json
 from bertie.report.charts import Line, bar_chart, interval_chart, line_chart, smooth
 from bertie.report.page import Html, Report, StatCard, bars
@@ -64,18 +64,17 @@ def page(run: Path) -> Report:
 def _tiles(found: Accuracies, task: Mapping[str, Any], total: str, stages: Mapping[str, Any]) -> list[StatCard]:
     tiles = []
     for start, values in found.items():
-        tiles.append(
-            StatCard(f"accuracy, {STARTS[start]}", number(over_seeds(values).mean), _interval(over_seeds(values)))
-        )
+        tiles.append(StatCard(f"accuracy, {STARTS[start]}", number(over_seeds(values).mean), _interval(values)))
     if task.get("bag_of_words"):
-        seeds = over_seeds(task["bag_of_words"])
-        tiles.append(StatCard(f"accuracy, {BAG}", number(seeds.mean), _interval(seeds)))
+        values = task["bag_of_words"]
+        tiles.append(StatCard(f"accuracy, {BAG}", number(over_seeds(values).mean), _interval(values)))
     facts = stages["pre-training"]["facts"]
     tiles.append(StatCard("tokens read", count(facts["tokens"]), f"{facts['tokens_per_s']:,.0f} per second"))
     return [*tiles, StatCard("total time", total, f"from {count(stages['corpus']['facts']['words'])} words of text")]
 
 
-def _interval(seeds: SeedSummary) -> str:
+def _interval(accuracies: Sequence[float]) -> str:
+    seeds = over_seeds(accuracies, "accuracy")
     if seeds.low is None or seeds.high is None:
         return "one seed"
     return f"95% interval {interval(seeds.low, seeds.high)}, {seeds.runs} seeds"
@@ -85,7 +84,8 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
     rows = {STARTS[start]: values for start, values in found.items()}
     if task.get("bag_of_words"):
         rows[BAG] = task["bag_of_words"]
-    groups = {name: (values, over_seeds(values).low, over_seeds(values).high) for name, values in rows.items()}
+    seeds = {name: over_seeds(values, "accuracy") for name, values in rows.items()}
+    groups = {name: (values, seeds[name].low, seeds[name].high) for name, values in rows.items()}
     chart = interval_chart(
         groups, x_label="test accuracy", colours=(1, 2, 5), reference=("chance", 1 / len(task["labels"]))
     )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import Example, InvalidRow, TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.metrics.base import Counts, Float, Scores, Sums
+from bertie.metrics.base import Counts, Float, Scores, Sums, metric_range
 from bertie.metrics.confusion import Confusion, ListedConfusion
 from bertie.metrics.resample import resampled, summed
 from bertie.tasks import Prediction, Task, name_of
@@ -44,8 +44,11 @@ class SeedSummary:
         return asdict(self)
 
 
-def over_seeds(values: Sequence[float]) -> SeedSummary:
-    """Summarizes one metric over seeds. Raises ValueError for no values."""
+def over_seeds(values: Sequence[float], metric: str = "") -> SeedSummary:
+    """Summarizes one metric over seeds. Raises ValueError for no values.
+
+    metric: its name, so that the interval stays in the range of the metric. "": a difference, which has no range.
+    """
     if not values:
         raise ValueError("no runs to summarize")
     mean = float(np.mean(values))
@@ -55,7 +58,8 @@ def over_seeds(values: Sequence[float]) -> SeedSummary:
     from scipy import stats
 
     half = float(stats.t.ppf(0.975, len(values) - 1)) * sd / len(values) ** 0.5
-    return SeedSummary(len(values), mean, sd, mean - half, mean + half)
+    lowest, highest = metric_range(metric)
+    return SeedSummary(len(values), mean, sd, max(lowest, mean - half), min(highest, mean + half))
 
 
 @dataclass(frozen=True)

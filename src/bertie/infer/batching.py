@@ -19,7 +19,7 @@ from bertie.data.ids import Ids, Int, token_budget
 from bertie.infer.engine import Array, Engine
 from bertie.models.facts import BATCH_TOKENS
 
-CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbours of like length
+CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbors of like length
 TOKENS = BATCH_TOKENS
 
 T = TypeVar("T")
@@ -43,10 +43,10 @@ def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int | N
     """
     found: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
     rows = {name: engine.facts.outputs[name] for name in outputs}
-    whole = {"token": len(ids.input_ids), "sequence": len(ids), "place": len(ids.places)}
+    whole = {"token": len(ids.input_ids), "sequence": len(ids), "position": len(ids.positions)}
     for sequences in batches(ids.lengths, max_tokens=max_tokens or engine.facts.batch_tokens):
         arrays = engine.run(ids.take(sequences), outputs)
-        at = {"token": ids.tokens, "sequence": lambda chosen: chosen, "place": ids.asked}
+        at = {"token": ids.tokens, "sequence": lambda chosen: chosen, "position": ids.asked}
         for name, array in arrays.items():
             if not found[name].size:
                 found[name] = np.zeros((whole[rows[name]], *array.shape[1:]), np.float32)

@@ -57,14 +57,14 @@ class Masked:
                 f"Pass only the part around {mask}."
             )
         ids = np.array(encoding.ids, np.int64)
-        places_N = np.flatnonzero(ids == tokenizer.mask_id)
-        if not len(places_N):
+        positions_N = np.flatnonzero(ids == tokenizer.mask_id)
+        if not len(positions_N):
             raise DataError(
                 f"The text has no {mask}. Write {mask} where a token should be predicted: 'The {mask} sat.'"
             )
         types = np.array(encoding.type_ids, np.int64)
-        spots = tuple(encoding.offsets[place] for place in places_N.tolist())
-        return cls(text, Ids(ids, types, np.array([len(ids)]), places_N), spots)
+        spots = tuple(encoding.offsets[position] for position in positions_N.tolist())
+        return cls(text, Ids(ids, types, np.array([len(ids)]), positions_N), spots)
 
     def proposals(self, logits_NV: Array, tokenizer: Tokenizer, *, top: int) -> list[list[MaskPrediction]]:
         """The most probable tokens for each mask, best first."""

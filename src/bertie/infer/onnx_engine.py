@@ -107,7 +107,7 @@ class OnnxEngine:
 
     def _at_once(self, ids: Ids, outputs: Sequence[str]) -> int:
         """Returns how many sequences run at once. Vocabulary logits of every token take much memory."""
-        wide = [self.facts.heads[name] for name in outputs if self.facts.outputs[name] == "place"]
+        wide = [self.facts.heads[name] for name in outputs if self.facts.outputs[name] == "position"]
         longest = int(ids.lengths.max(initial=1))
         return max(1, NUMBERS // (longest * max(wide))) if wide else max(1, len(ids))
 
@@ -138,7 +138,7 @@ class OnnxEngine:
         if rows == "sequence":
             return array[:, 0] if self._choices else array
         tokens = array[_mask(ids)]
-        return tokens[ids.places] if rows == "place" else tokens
+        return tokens[ids.positions] if rows == "position" else tokens
 
 
 def graph_of(path: Path) -> Path | None:

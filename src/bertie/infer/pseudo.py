@@ -95,7 +95,7 @@ class _Row(NamedTuple):
 
     ids: Int
     types: Int
-    place: int
+    position: int
 
 
 @dataclass
@@ -115,19 +115,19 @@ class _Tally:
         special = tokenizer.special_ids - {unknown}
         for text in texts:
             encoding = tokenizer.encode(text)
-            places = [i for i, token in enumerate(encoding.ids) if token not in special]
-            if not places or len(encoding.ids) > longest:
+            positions = [i for i, token in enumerate(encoding.ids) if token not in special]
+            if not positions or len(encoding.ids) > longest:
                 self.left_out += 1
                 continue
-            for place in places:
-                if encoding.ids[place] == unknown:
+            for position in positions:
+                if encoding.ids[position] == unknown:
                     self.unknown += 1
-                    self.unknown_bytes += len(text[slice(*encoding.offsets[place])].encode("utf-8", "replace"))
-            self.tokens += len(places)
+                    self.unknown_bytes += len(text[slice(*encoding.offsets[position])].encode("utf-8", "replace"))
+            self.tokens += len(positions)
             self.words += len(text.split())
             self.texts += 1
             ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids, np.int64)
-            yield from (_Row(ids, types, place) for place in places)
+            yield from (_Row(ids, types, position) for position in positions)
 
 
 def _batches(rows: Iterable[_Row], most: int) -> Iterator[list[_Row]]:
@@ -147,11 +147,11 @@ def _batches(rows: Iterable[_Row], most: int) -> Iterator[list[_Row]]:
 def _score(engine: Engine, rows: list[_Row], mask_id: int) -> float:
     """Returns the sum of -log p, in nats, of the masked tokens."""
     lengths = np.array([len(row.ids) for row in rows])
-    places = np.cumsum(lengths) - lengths + [row.place for row in rows]
+    positions = np.cumsum(lengths) - lengths + [row.position for row in rows]
     ids = np.concatenate([row.ids for row in rows])
-    targets_N = ids[places]
-    ids[places] = mask_id
-    batch = Ids(ids, np.concatenate([row.types for row in rows]), lengths, places)
+    targets_N = ids[positions]
+    ids[positions] = mask_id
+    batch = Ids(ids, np.concatenate([row.types for row in rows]), lengths, positions)
     logits_NV = engine.run(batch, ("mlm",))["mlm"]
     highest_N = logits_NV.max(-1)
     mass_N = np.exp(logits_NV - highest_N[:, None]).sum(-1, dtype=np.float64)

@@ -55,8 +55,8 @@ class TorchEngine:
             return output.hidden_states[layer]
         head = dict(self.model.heads).get(name)
         if isinstance(head, VocabularyHead):
-            places = torch.from_numpy(ids.places).to(output.last_hidden_state.device)
-            found = head.logits(output.last_hidden_state[places], self.model.word_embeddings)
+            positions = torch.from_numpy(ids.positions).to(output.last_hidden_state.device)
+            found = head.logits(output.last_hidden_state[positions], self.model.word_embeddings)
         elif head is not None:
             found = self.model.logits(name, with_last_pieces(output, batch.labels[LAST]) if ids.extra else output)
         else:

@@ -162,10 +162,12 @@ def _tokenized(tokenizer: Tokenizer, encoding: Encoding, text: str) -> Step:
 def _masked(tokenizer: Tokenizer, plain: Batch, batch: Batch) -> Step:
     """What became of each predicted token: masked, another token at random, or as it was (80, 10, 10 of 100)."""
     rows = []
-    for place, target in zip(batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist(), strict=True):
-        now = int(batch.input_ids.flatten()[place])
+    for position, target in zip(
+        batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist(), strict=True
+    ):
+        now = int(batch.input_ids.flatten()[position])
         fate = "masked" if now == tokenizer.mask_id else "unchanged" if now == target else "random"
-        row = {"position": place, "token": tokenizer.id_to_token(target), "becomes": tokenizer.id_to_token(now)}
+        row = {"position": position, "token": tokenizer.id_to_token(target), "becomes": tokenizer.id_to_token(now)}
         rows.append({**row, "case": fate})
     arrays = (_array("input_ids", "B S", batch.input_ids), _array("mlm_positions", "M", batch.labels["mlm_positions"]))
     return Step("masking", "bertie.objectives.mlm:MaskedLM.corrupt", arrays, tuple(rows))
@@ -173,11 +175,11 @@ def _masked(tokenizer: Tokenizer, plain: Batch, batch: Batch) -> Step:
 
 def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: Batch) -> Step:
     """The parts whose sum is normalized; values: of the first predicted token."""
-    place = int(batch.labels["mlm_positions"][0])
+    position = int(batch.labels["mlm_positions"][0])
     found = {name: part for name, part in parts.items() if name in ("word", "position", "segment", "norm")}
     assert output.hidden_states is not None
     found["embeddings"] = output.hidden_states[0]
-    rows = ({"part": name, "numbers": _numbers(part.flatten(0, -2)[place])} for name, part in found.items()
+    rows = ({"part": name, "numbers": _numbers(part.flatten(0, -2)[position])} for name, part in found.items()
             if part.shape[:2] == batch.input_ids.shape)  # fmt: skip
     arrays = (_array(name, "B S H" if name == "embeddings" else "B S E", part) for name, part in found.items())
     return Step("embeddings", "bertie.nn.embeddings:Embeddings.forward", tuple(arrays), tuple(rows))
@@ -185,13 +187,13 @@ def _embedded(parts: dict[str, Tensor], output: EncoderOutput, batch: Batch) -> 
 
 def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: Batch) -> Iterator[Step]:
     """Each layer; values: which token the first predicted one attends to most, on average over heads."""
-    place, ids = int(batch.labels["mlm_positions"][0]), batch.input_ids[0]
+    position, ids = int(batch.labels["mlm_positions"][0]), batch.input_ids[0]
     assert output.hidden_states is not None
     assert output.attentions is not None
     for i, (probs, hidden) in enumerate(zip(output.attentions, output.hidden_states[1:], strict=True), 1):
-        row: dict[str, Any] = {"numbers": _numbers(hidden[0, place])}
+        row: dict[str, Any] = {"numbers": _numbers(hidden[0, position])}
         if probs.shape[-1] == len(ids):  # not where each token attends to a window
-            mean_S = probs[0].mean(0)[place]
+            mean_S = probs[0].mean(0)[position]
             most = int(mean_S.argmax())
             row = {"attends to": tokenizer.id_to_token(int(ids[most])), "at": most, "by": float(mean_S[most]), **row}
         arrays = (_array("attention", "B N S S", probs), _array("hidden", "B S H", hidden))
@@ -202,10 +204,12 @@ def _guessed(tokenizer: Tokenizer, logits_MV: Tensor, batch: Batch) -> Step:
     """The most probable tokens at each predicted position, and the probability of what stood there."""
     probability_MV = logits_MV.float().softmax(-1).cpu().numpy()
     rows = []
-    for target, place, row in zip(
+    for target, position, row in zip(
         batch.labels["mlm_targets"].tolist(), batch.labels["mlm_positions"].tolist(), probability_MV, strict=True
     ):
         best = [tokenizer.id_to_token(int(i)) for i in np.argsort(-row, kind="stable")[:BEST]]
-        rows.append({"position": place, "token": tokenizer.id_to_token(target), "p": float(row[target]), "best": best})
+        rows.append(
+            {"position": position, "token": tokenizer.id_to_token(target), "p": float(row[target]), "best": best}
+        )
     arrays = (_array("logits", "M V", logits_MV),)
     return Step("head", "bertie.models.heads.vocabulary:MaskedLMHead.parts", arrays, tuple(rows))

@@ -1,5 +1,6 @@
 """The interface of scores: they count a stream of predictions, and compute one report."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
@@ -68,6 +69,13 @@ def wilson(right: float, total: float) -> tuple[float, float]:
     middle, half = p + z * z / (2 * total), z * (p * (1 - p) / total + z * z / (4 * total * total)) ** 0.5
     scale = 1 + z * z / total
     return (middle - half) / scale, (middle + half) / scale
+
+
+def metric_range(metric: str) -> tuple[float, float]:
+    """Returns the lowest and the highest value that a metric can have; infinite for losses."""
+    if metric in ("mse", "") or metric.endswith("loss"):
+        return (0.0 if metric else -math.inf), math.inf
+    return (-1.0 if metric in ("pearson", "spearman", "mcc") else 0.0), 1.0
 
 
 def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:

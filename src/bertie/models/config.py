@@ -74,7 +74,7 @@ class EncoderConfig:
     # embeddings
     embedding_size: int | None = None  # None: hidden_size; smaller: factorized embeddings (ALBERT, ELECTRA)
     project_embeddings: bool = False  # even where embedding_size is hidden_size (ALBERT)
-    trigram_embeddings: bool = False  # a token's vector is made from its neighbours' too; positions are not narrow
+    trigram_embeddings: bool = False  # a token's vector is made from its neighbors' too; positions are not narrow
     rescale_embeddings: bool = False  # token vectors by the root of hidden_size
     embedding_norm: bool = True
     embedding_dropout: float | None = None  # None: hidden_dropout_prob

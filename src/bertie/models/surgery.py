@@ -71,10 +71,10 @@ def with_vocabulary(model: Model, resized: Resized) -> Model:
         found = resized.tokenizer.special_id(key.removesuffix("_token_id"))
         return moved.get(old, old) if found is None else found
 
+    said_of = model.variant.keys if model.variant else ()  # other ids are not in config.json, and nothing reads them
     keys = ("pad_token_id", "sep_token_id", "eos_token_id", "decoder_start_token_id")
-    ids = {key: now(key, old) for key in keys if (old := getattr(config, key)) is not None}
-    pad = ids["pad_token_id"]
-    if config.position_offset and pad != config.pad_token_id:
+    ids = {key: now(key, old) for key in keys if key in said_of and (old := getattr(config, key)) is not None}
+    if config.position_offset and ids["pad_token_id"] != config.pad_token_id:
         raise UsageError(
             "The id of the pad token would change, and positions are counted from it. Keep all ids up to the pad token."
         )

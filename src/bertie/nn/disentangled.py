@@ -111,7 +111,7 @@ def shifted(by_distance: Tensor, length: int) -> Tensor:
 
 
 class ConvolvedLayer(Layer):
-    """A layer beside a convolution over neighbouring tokens, whose sum is normalized (DeBERTa v2's first layer)."""
+    """A layer beside a convolution over neighboring tokens, whose sum is normalized (DeBERTa v2's first layer)."""
 
     def __init__(self, *sizes: int, kernel_size: int, conv_act: str, **options: Any) -> None:
         super().__init__(*sizes, **options)

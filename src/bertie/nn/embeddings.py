@@ -54,7 +54,7 @@ class Embeddings(nn.Module):
         """input_ids, token_type_ids (...), position_ids that broadcast to them, int64 -> (..., hidden_size) float32"""
         summed = self.word(input_ids) if self.scale == 1 else self.word(input_ids) * self.scale
         if self.trigram:
-            summed = self._project(with_neighbours(summed, layout))
+            summed = self._project(with_neighbors(summed, layout))
         if self.position is not None:
             summed = summed + self.position(position_ids)
         if self.sinusoidal:
@@ -72,7 +72,7 @@ class Embeddings(nn.Module):
         return x if self.projection is None else F.linear(x, self.projection.weight, self.projection.bias)
 
 
-def with_neighbours(x: Tensor, layout: Layout) -> Tensor:
+def with_neighbors(x: Tensor, layout: Layout) -> Tensor:
     """Concatenates each token's vector with the next and the previous one; zeros at the ends. (..., E) -> (..., 3 E)
 
     Padding counts as the end, so that a sequence in a batch gives the same result as alone.

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from bertie.errors import BertieError
 from bertie.files import read_json, user_cache, write_json
 
-SIZE = 256  # of the product: it fits into a core's second cache, so that a busy neighbour's memory is no matter
+SIZE = 256  # of the product: it fits into a core's second cache, so that a busy neighbor's memory is no matter
 REPEATS, ENOUGH_S = 20, 0.1  # the best of so many, or of as many as fit into the time where bfloat16 is emulated
 DTYPES = torch.float32, torch.bfloat16
 WORTHWHILE = 1.25  # times as fast: below, the casts around a product cost what it gains

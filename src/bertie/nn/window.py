@@ -195,7 +195,7 @@ def window_attention(
         x = F.pad(x, (0, 0, 0, chunks * w * dilation - length))
         return x.reshape(*x.shape[:2], chunks * w, dilation, -1).movedim(3, 1).flatten(0, 1)
 
-    def windows(x: Tensor) -> Tensor:  # (B', N, C * w, D) -> (B' * C, N, 3 w, D): a chunk with both its neighbours
+    def windows(x: Tensor) -> Tensor:  # (B', N, C * w, D) -> (B' * C, N, 3 w, D): a chunk with both its neighbors
         x = F.pad(x, (0, 0, w, w)).unfold(-2, 3 * w, w).movedim(-3, 1)
         return x.flatten(0, 1).mT
 

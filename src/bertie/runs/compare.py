@@ -98,7 +98,7 @@ class RunComparison:
             "run": self.name,
             "seeds": len(self.folders),
             "settings": {key: flat.get(key) for key in differing},
-            "figures": {name: over_seeds(values).as_json() for name, values in self.finals.items()},
+            "figures": {name: over_seeds(values, name).as_json() for name, values in self.finals.items()},
             "minus_first": {name: one.as_json() for name, one in self.minus(first).items()} if self != first else {},
             "fresh": self.fresh,
             "cost": self.cost,

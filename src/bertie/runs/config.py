@@ -86,7 +86,7 @@ class FinetuneConfig(Config):
     train_file: str = ""
     """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
-    """Labeled examples to evaluate on. Default: a tenth of train_file, equal for all seeds."""
+    """Labeled examples to evaluate on. Default: a tenth of the training examples, the same for all seeds."""
     text: tuple[str, ...] = ()
     """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""
@@ -96,9 +96,9 @@ class FinetuneConfig(Config):
     encoding: str = "utf-8"
     """Text encoding of the files: utf-8 (with or without a byte order mark), cp949 ..."""
     data: str = ""
-    """Published data set, instead of train_file: sst2, nsmc ... Its files must be as published."""
+    """Published data set, instead of a training file: sst2, nsmc ... Its files must be as published."""
     data_dir: str = ""
-    """Folder of the files of `data`."""
+    """Folder with the files of the published data set."""
     max_length: int = Field(128, ge=8)
     """Tokens per example, including [CLS] and [SEP]. Source: google-research/bert, run_classifier.py."""
     too_long: Literal["truncate", "window", "error"] | None = None

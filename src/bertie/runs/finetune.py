@@ -95,7 +95,9 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
     summed = {
         "metrics": metrics,
         "seeds": {str(seed): {name: result["dev"][name] for name in metrics} for seed, result in results.items()},
-        "over_seeds": {name: over_seeds([r["dev"][name] for r in results.values()]).as_json() for name in metrics},
+        "over_seeds": {
+            name: over_seeds([r["dev"][name] for r in results.values()], name).as_json() for name in metrics
+        },
         "degenerate": {str(seed): r["dev"]["all_given"] for seed, r in results.items() if r["dev"].get("all_given")},
         "undefined": first["dev"].get("undefined", {}),  # all are measured on the same examples
     }

@@ -61,7 +61,9 @@ class Job:
                 self.found[name] = array
                 continue
             kind = self.rows[name]
-            size = {"token": len(self.ids.input_ids), "sequence": len(self.ids), "place": len(self.ids.places)}[kind]
+            size = {"token": len(self.ids.input_ids), "sequence": len(self.ids), "position": len(self.ids.positions)}[
+                kind
+            ]
             into = self.found.setdefault(name, np.zeros((size, *array.shape[1:]), array.dtype))
             into[_rows(self.ids, kind, sequences)] = array
         self.left -= len(sequences)
@@ -249,21 +251,21 @@ def joined(parts: Sequence[Part]) -> Ids:
         np.concatenate([ids.input_ids for ids in taken]),
         np.concatenate([ids.token_type_ids for ids in taken]),
         np.concatenate([ids.lengths for ids in taken]),
-        np.concatenate([ids.places + begin for ids, begin in zip(taken, begins, strict=True)]),
+        np.concatenate([ids.positions + begin for ids, begin in zip(taken, begins, strict=True)]),
         {name: np.concatenate([ids.extra[name] for ids in taken]) for name in taken[0].extra},
     )
 
 
 def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Give each job its rows of a batch's arrays."""
-    at = dict.fromkeys(("token", "sequence", "place"), 0)
+    at = dict.fromkeys(("token", "sequence", "position"), 0)
     for job, numbers in parts:
         whole = len(numbers) == len(job.ids)
         ids = job.ids
         counts = {
             "token": len(ids.input_ids) if whole else int(ids.lengths[numbers].sum()),
             "sequence": len(numbers),
-            "place": len(ids.places) if whole else len(ids.asked(numbers)),
+            "position": len(ids.positions) if whole else len(ids.asked(numbers)),
         }
         own = {
             name: array[at[job.rows[name]] : at[job.rows[name]] + counts[job.rows[name]]]
@@ -274,7 +276,7 @@ def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _rows(ids: Ids, kind: str, sequences: Int) -> Int:
-    return {"token": ids.tokens, "place": ids.asked}[kind](sequences) if kind != "sequence" else sequences
+    return {"token": ids.tokens, "position": ids.asked}[kind](sequences) if kind != "sequence" else sequences
 
 
 def _fail(job: Job, reason: str) -> None:

@@ -26,8 +26,8 @@ def check_charsmap(data: bytes) -> None:
             raise ValueError("its charsmap points beyond its end")
         bases = np.unique(bases[~seen[bases]])
         seen[bases] = True
-        places = bases[:, None] ^ BYTES
-        reached = places[labels[places] == BYTES]
+        positions = bases[:, None] ^ BYTES
+        reached = positions[labels[positions] == BYTES]
         bases = reached ^ offsets[reached]
         ends = bases[units[reached] >> 8 & 1 == 1]
         if len(ends) and (ends.max() >= len(units) or not _begin(units[ends] & (1 << 31) - 1, replacements)):

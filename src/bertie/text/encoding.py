@@ -52,13 +52,13 @@ class Tokens:
 def framed(parts: Sequence[Tokens], frame: Frame, token: Callable[[int], str], overflow: int = 0) -> Encoding:
     """Returns the tokens of one text or two with special tokens; `token` returns the text of an id."""
     special = [[token(i) for i in gap] for gap in frame.gaps]
-    places = [[(0, 0)] * len(gap) for gap in frame.gaps]
+    positions = [[(0, 0)] * len(gap) for gap in frame.gaps]
     none: list[list[int | None]] = [[None] * len(gap) for gap in frame.gaps]
     return Encoding(
         ids=frame.ids([part.ids for part in parts]),
         type_ids=frame.types([len(part.ids) for part in parts]),
         tokens=frame.around(special, [part.tokens for part in parts]),
-        offsets=frame.around(places, [part.offsets for part in parts]),
+        offsets=frame.around(positions, [part.offsets for part in parts]),
         word_ids=frame.around(none, [part.word_ids for part in parts]),
         sequence_ids=frame.around(none, [[number] * len(part.ids) for number, part in enumerate(parts)]),
         overflow=overflow,

@@ -36,6 +36,10 @@ def read_vocabulary(path: Path) -> dict[str, int]:
             f"{path} has {pieces:,} lines, more than the maximum of {MAX_PIECES:,} for a "
             "vocabulary. Check that it is the right file."
         )
+    if not text.strip():
+        raise DataError(
+            f"{path} is empty. Copy it again from its source, or delete it if the folder has a tokenizer.json."
+        )
     lines = text.replace("\r\n", "\n").split("\n")
     if lines[-1] == "":
         lines.pop()

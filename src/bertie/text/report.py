@@ -138,9 +138,9 @@ def _words(text: str, encoding: Encoding) -> Iterator[tuple[str, list[int]]]:
     """Yields each word with the ids of its tokens."""
     for word, group in groupby(range(1, len(encoding) - 1), key=lambda position: encoding.word_ids[position]):
         if word is not None:
-            places = list(group)
-            start, end = encoding.offsets[places[0]][0], encoding.offsets[places[-1]][1]
-            yield text[start:end], encoding.ids[places[0] : places[-1] + 1]
+            positions = list(group)
+            start, end = encoding.offsets[positions[0]][0], encoding.offsets[positions[-1]][1]
+            yield text[start:end], encoding.ids[positions[0] : positions[-1] + 1]
 
 
 def _count(result: TokenizerReport, word: str, ids: list[int], unk_id: int) -> None:

@@ -133,8 +133,8 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
 def _varint(data: bytes, at: int) -> tuple[int, int]:
     """Returns the number at a position, seven bits per byte and the lowest first, and the position after it."""
     value = 0
-    for place, byte in enumerate(data[at : at + 10]):
-        value |= (byte & 127) << 7 * place
+    for position, byte in enumerate(data[at : at + 10]):
+        value |= (byte & 127) << 7 * position
         if byte < 128:
-            return value, at + place + 1
+            return value, at + position + 1
     raise ValueError(f"byte {at:,} is not the start of a number")

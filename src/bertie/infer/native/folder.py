@@ -3,7 +3,7 @@
     config.json -> EncoderConfig -> public names of the weights -> NativeEncoder; the head in NumPy
 
 What is not read here is left to torch, which opens every folder and says what is wrong with one: `opened` then gives
-None. T tokens · B sequences · N places · H hidden size · L outputs · V vocabulary
+None. T tokens · B sequences · N positions · H hidden size · L outputs · V vocabulary
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -186,8 +186,8 @@ class FolderEngine:
         if name in POOLED:
             if name == "max":
                 return np.asarray(np.maximum.reduceat(hidden, ids.starts[:-1]), np.float32)
-            place = np.arange(len(hidden)) - np.repeat(ids.starts[:-1], ids.lengths) + 1
-            weighted = hidden * place[:, None] if name == "weighted_mean" else hidden
+            position = np.arange(len(hidden)) - np.repeat(ids.starts[:-1], ids.lengths) + 1
+            weighted = hidden * position[:, None] if name == "weighted_mean" else hidden
             whole = ids.lengths * (ids.lengths + 1) / 2 if name == "weighted_mean" else ids.lengths
             divisor = np.sqrt(whole) if name == "mean_sqrt_len" else whole
             return np.asarray(np.add.reduceat(weighted, ids.starts[:-1]) / divisor[:, None], np.float32)
@@ -195,8 +195,8 @@ class FolderEngine:
             assert self.pooler is not None, "the model has no pooler"
             return self.pooler(first)
         head = self.heads[name]
-        if head.rows == "place":
-            return head.run(hidden[ids.places])
+        if head.rows == "position":
+            return head.run(hidden[ids.positions])
         return head.run(hidden if head.rows == "token" else first)
 
 
@@ -356,7 +356,7 @@ def _on_masks(config: EncoderConfig, stored: Stored, pooler: Vectors | None, wei
         logits: Array = x @ weights.word.T + bias
         return logits
 
-    return Head("place", len(weights.word), run)
+    return Head("position", len(weights.word), run)
 
 
 HEADS = {"sequence": _on_sequence, "pair": _on_pairs, "token": _on_tokens, "span": _on_spans, "mlm": _on_masks}

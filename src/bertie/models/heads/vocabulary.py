@@ -41,7 +41,7 @@ class VocabularyHead(Head):
     only."""
 
     needs = Needs(word_embeddings=True)
-    rows = "place"
+    rows = "position"
     vocabulary: Mapping[str, int] = {"bias": 0}
     axes: Mapping[str, Axes] | None = None
 

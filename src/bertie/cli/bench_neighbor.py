@@ -1,4 +1,4 @@
-"""`bertie bench neighbour`: training alone and next to a busy program."""
+"""`bertie bench neighbor`: training alone and next to a busy program."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,38 +12,42 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-@bench.command("neighbour")
-def neighbour(
+@bench.command("neighbor")
+def neighbor(
     spins: Annotated[
-        str, typer.Option(help="Values of GOMP_SPINCOUNT, comma-separated; default: of libgomp; bertie: chosen.")
+        str,
+        typer.Option(
+            help="Values of GOMP_SPINCOUNT, comma-separated; `default` is that of libgomp, `bertie` that of Bertie."
+        ),
     ] = "default,bertie,0,1000,10000,100000",
-    rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every value.")] = 3,
+    rounds: Annotated[int, typer.Option(min=2, help="Measured rounds per value.")] = 3,
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
-    """Training alone and beside a busy program, by how long waiting threads spin.
+    """Benchmark training next to a busy program.
 
-    The busy program has one thread for each core. Shares are of the first value's speed alone. Linux.
+    The table shows the speed alone and next to a program with one thread per core, for several times that waiting
+    threads spin. Shares are relative to the speed of the first value alone. Needs Linux.
 
     [bold]Examples[/]
 
-      bertie bench neighbour
+      bertie bench neighbor
 
-      bertie bench neighbour --spins default,10000 --rounds 5 -o neighbour.jsonl
+      bertie bench neighbor --spins default,10000 --rounds 5 -o neighbor.jsonl
     """
-    from bertie.bench import neighbour as program
+    from bertie.bench import neighbor as program
     from bertie.errors import UsageError
 
     counts = [name.strip() for name in spins.split(",") if name.strip()]
     if not counts or not all(count in (program.DEFAULT, program.OURS) or count.isdigit() for count in counts):
         raise UsageError(f"--spins {spins!r} is not a list of whole numbers, like default,10000.")
     rows = program.measure(counts, rounds=rounds)
-    tell(rows, partial(_neighbour_table, rows), output)
+    tell(rows, partial(_neighbor_table, rows), output)
 
 
-def _neighbour_table(rows: list[dict[str, Any]]) -> "Table":
+def _neighbor_table(rows: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
     table = Table("spins", title="bert-tiny, masked-LM training: tokens/s and their share", box=None)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from bertie import threads
-from bertie.bench import neighbour
+from bertie.bench import neighbor
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_part_of_the_machine_tells_nothing(running, monkeypatch, tmp_path):
 
 
 def test_it_is_chosen_before_torch_is_there():
-    program = "import sys; from bertie.bench import neighbour; from bertie.cli import commands; "
+    program = "import sys; from bertie.bench import neighbor; from bertie.cli import commands; "
     program += "commands.spin_briefly = lambda: print('torch' in sys.modules); commands.app = lambda: None; "
     program += "commands.main()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -80,8 +80,8 @@ def test_it_is_chosen_before_torch_is_there():
 
 def test_shares_are_of_the_first_value_alone_round_by_round(bertie, monkeypatch, tmp_path):
     tokens = iter([100.0, 40.0, 90.0, 50.0, 200.0, 60.0, 200.0, 110.0])
-    monkeypatch.setattr(neighbour, "_trained", lambda count, where, repeats: (next(tokens), 1.0))
-    out = bertie.good("bench", "neighbour", "--spins", "default,10", "--rounds", "2", "-o", tmp_path / "rows.jsonl")
+    monkeypatch.setattr(neighbor, "_trained", lambda count, where, repeats: (next(tokens), 1.0))
+    out = bertie.good("bench", "neighbor", "--spins", "default,10", "--rounds", "2", "-o", tmp_path / "rows.jsonl")
     first, second = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     assert (first["spins"], second["spins"]) == ("default", "10")
     assert first["beside"]["share"] == pytest.approx({"median": 0.35, "low": 0.3, "high": 0.4})
@@ -89,16 +89,16 @@ def test_shares_are_of_the_first_value_alone_round_by_round(bertie, monkeypatch,
     assert "95% (90% to 100%)" in " ".join(out.split())
 
 
-def test_a_neighbour_is_there_and_goes(monkeypatch):
-    monkeypatch.setattr(neighbour, "BUSY", "import time; time.sleep(60)")
+def test_a_neighbor_is_there_and_goes(monkeypatch):
+    monkeypatch.setattr(neighbor, "BUSY", "import time; time.sleep(60)")
     started = []
     real = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: started.append(real(*a, **k)) or started[-1])
-    with neighbour._neighbour(2):
+    with neighbor._neighbor(2):
         assert [process.poll() for process in started] == [None, None]
     assert all(process.poll() is not None for process in started)
 
 
 def test_what_is_no_count_is_named(bertie):
-    code, _, err = bertie("bench", "neighbour", "--spins", "many")
+    code, _, err = bertie("bench", "neighbor", "--spins", "many")
     assert (code, "list of whole numbers" in " ".join(err.split())) == (2, True)

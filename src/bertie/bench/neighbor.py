@@ -1,6 +1,6 @@
-"""A busy neighbour: training alone, and beside a program with as many threads, by how long waiting threads spin.
+"""A busy neighbor: training alone, and beside a program with as many threads, by how long waiting threads spin.
 
-    bertie bench neighbour
+    bertie bench neighbor
 
 A parallel loop ends when its last thread ends. Until then the others spin, and sleep when they have looked often enough
 (GOMP_SPINCOUNT of libgomp, on which PyTorch's loops run on Linux). Spinning takes the processor that the last thread
@@ -27,7 +27,7 @@ from bertie.threads import CHOSEN, SPINS, spin_briefly
 DEFAULT, OURS = "default", "bertie"  # libgomp's own count; what Bertie chooses (threads.py)
 COUNTS = (DEFAULT, OURS, "0", "1000", "10000", "100000")
 WHERE = ("alone", "beside")
-BUSY = "while True: pass"  # a thread of the neighbour
+BUSY = "while True: pass"  # a thread of the neighbor
 
 
 def measure(counts: Sequence[str] = COUNTS, *, rounds: int = 3, repeats: int = 2) -> list[dict[str, Any]]:
@@ -42,7 +42,7 @@ def measure(counts: Sequence[str] = COUNTS, *, rounds: int = 3, repeats: int = 2
     base, machine = cells[f"{counts[0]} alone"], harness.machine()
     rows = []
     for count in counts:
-        row: dict[str, Any] = {"bench": "neighbour", "spins": count}
+        row: dict[str, Any] = {"bench": "neighbor", "spins": count}
         for where in WHERE:
             cell = cells[f"{count} {where}"]
             share = dict(zip(("median", "low", "high"), harness.ratios(cell, base), strict=True))
@@ -56,7 +56,7 @@ def _trained(count: str, where: str, repeats: int) -> tuple[float, float]:
     environment = {name: value for name, value in os.environ.items() if name not in CHOSEN}
     environment |= {SPINS: count} if count.isdigit() else {}
     command = [sys.executable, "-m", __name__, str(repeats), *([OURS] * (count == OURS))]
-    with _neighbour(cores() if where == "beside" else 0):
+    with _neighbor(cores() if where == "beside" else 0):
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise BertieError(f"The measurement with {SPINS}={count} failed:\n{done.stderr[-2000:]}")
@@ -65,7 +65,7 @@ def _trained(count: str, where: str, repeats: int) -> tuple[float, float]:
 
 
 @contextmanager
-def _neighbour(threads: int) -> Iterator[None]:
+def _neighbor(threads: int) -> Iterator[None]:
     """A busy program with so many threads, at this process's priority."""
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(threads)]
     try:
