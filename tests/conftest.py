@@ -11,9 +11,9 @@ from bertie import console
 if TYPE_CHECKING:
     from toys import CommandLine
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with shall not look for anything elsewhere
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # the libraries we compare with must not look for anything elsewhere
 # Models of the tests are too small to gain from threads, which wait for each other many times over on a busy machine:
-# some took 40 times as long. Set before torch is imported, and inherited by commands; another number given stands.
+# some took 40 times as long. Set before torch is imported, and inherited by commands; another given number is kept.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Machines are shared and slow at times; a test never fails for that. The same examples every run.
@@ -22,8 +22,8 @@ settings.load_profile("bertie")
 
 
 @pytest.fixture(autouse=True)
-def _usual_chatter(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every test starts with the usual chatter, also after a command line of another test with --quiet or --json."""
+def _usual_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test starts with the usual messages, also after a command line of another test with --quiet or --json."""
     monkeypatch.setattr(console, "verbosity", console.Verbosity())
 
 

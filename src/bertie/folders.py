@@ -1,9 +1,9 @@
 """Output folders: one process at a time, nothing of another's replaced, whole or absent.
 
-    new_folder     of a command that writes once (tokenizer train, convert, grow, RUN/model): written beside under a
+    new_folder     of a command that writes once (tokenizer train, convert, grow, RUN/model): written next to it under a
                    temporary name with its checksums.json, renamed when whole
     made_once      the same, and nothing to do where the same command has made the folder of the same inputs before
-    held           of a command that goes on where it was stopped (pretrain, finetune, tune, corpus): locked, and swept
+    held           of a command that can be resumed (pretrain, finetune, tune, corpus): locked, and swept
                    of what a killed process left
 
 `--overwrite` replaces what Bertie wrote, which the `Kind` of a folder and its checksums.json tell; where anything else
@@ -23,7 +23,7 @@ from bertie import checksums, console
 from bertie.errors import DataError, UsageError
 from bertie.files import LOCK, is_leftover, sync_folder
 
-SHOWN = 5  # files that stand in the way, named in an error
+SHOWN = 5  # unknown files that an error lists
 
 
 @dataclass(frozen=True)

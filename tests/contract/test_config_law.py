@@ -92,7 +92,7 @@ def of(often: set[str]) -> list[Any]:
 
 
 def values(config: EncoderConfig, name: str) -> list[Any]:
-    """What a field is set to: the other of two, or what stands above."""
+    """What a field is set to: the other of two, or the value above."""
     return OTHER.get(name) or [True, False]
 
 

@@ -123,7 +123,7 @@ def test_hostile_configs_are_refused(variant: Variant, tmp_path: Path) -> None:
     good = json.loads((tmp_path / "config.json").read_text())
     for field, key in variant.keys.items():
         switch = isinstance(variant.base.get(field), bool)
-        usual = field in ("position_buckets", "max_relative_positions")  # there -1 stands for what is usual
+        usual = field in ("position_buckets", "max_relative_positions")  # there, -1 means the default
         for value in (-(2**62) if usual else -1, 2**62, "x", [1], {}, 1e999, *(() if switch else (True,))):
             (tmp_path / "config.json").write_text(json.dumps({**good, key: value}))
             with pytest.raises(BertieError):  # and nothing else, whatever the key

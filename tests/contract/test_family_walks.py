@@ -38,7 +38,7 @@ TEXTS = ("the red cat sees the river.", "an unseen word: naïve café 3.14!", "�
 
 @dataclass(frozen=True)
 class Walk:
-    """A family's way: preset, what makes it small, its objective, a second task beside labels of texts."""
+    """A family's way: preset, what makes it small, its objective, a second task in addition to text classification."""
 
     preset: str
     second: str

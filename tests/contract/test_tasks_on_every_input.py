@@ -128,7 +128,7 @@ def test_no_rows_are_no_answers(models, name):
 
 
 def test_a_context_with_a_line_separator_is_one_question(models, cli, tmp_path):
-    """U+2028 and U+0085 stand inside texts; they end no line of a file."""
+    """U+2028 and U+0085 occur inside texts. They do not end a line of a file."""
     context = "ab\u2028cd\u0085ef\x0bgh\x1cij"
     path = tmp_path / "rows.jsonl"
     rows = [{"id": "one", "question": "ab", "context": context}, {"id": "two", "question": "cd", "context": "ef"}]

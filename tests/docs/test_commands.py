@@ -25,7 +25,7 @@ _END = re.compile(r"\s+[<|#]|;|\s+\(or|\s{3,}(?=\S)")
 
 
 def command_lines(page: str) -> Iterator[str]:
-    """What follows `bertie` in the blocks of a page, lines that go on put together."""
+    """What follows `bertie` in the blocks of a page, with continued lines joined."""
     for fenced, indented in _CODE.findall((ROOT / page).read_text(encoding="utf-8")):
         for line in _COMMAND.findall(re.sub(r"\\\n\s*", "", fenced or indented)):
             yield _END.split(line.replace(" ... ", " "))[0].strip()

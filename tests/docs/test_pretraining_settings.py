@@ -25,7 +25,7 @@ def sections(kind: type[Config]) -> list[type[Config]]:
 
 
 def explained() -> set[str]:
-    """What stands in the first column, and what of a row's text is set as code: the keys of a list's items."""
+    """The first column, and the code in a row's text: the keys of a list's items."""
     return {name for row in ROWS for name in re.findall(r"`([a-z_.]+)`", row)}
 
 

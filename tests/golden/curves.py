@@ -3,7 +3,7 @@
 A path and its reference implementation may change together. These files do not:
 
     python tests/golden/curves.py            say how far each run is from its file
-    python tests/golden/curves.py --write    write them anew, where a change of numbers is meant; the commit says why
+    python tests/golden/curves.py --write    write new curves after an intended change of numbers; the commit says why
 
 A run is 50 steps of `fit` in float32 on one thread: two layers of 16, dropout, warm-up, clipping. One file a run holds
 each part's mean loss of every 10 steps.

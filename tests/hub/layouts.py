@@ -197,7 +197,7 @@ def distilbert(folder: Path, kind: str = "DistilBertModel", **options: Any) -> A
 
 
 def wrapped_in(folder: Path, outer: str) -> None:
-    """Put a name before those of the weights; what their library can open stays in a folder beside, `peer`."""
+    """Put a name before those of the weights; what their library can open stays in the folder `peer`."""
     shutil.copytree(folder, folder / "peer")
     rewritten(folder, lambda state: {f"{outer}{name}": x for name, x in state.items()})
 

@@ -2,7 +2,7 @@
 //
 //     native_driver KIND H I E HEADS LAYERS ACTIVATION LENGTH LENGTH ...      KIND: 0 float32, 1 bf16, 2 int8
 //
-// For what a Python process cannot do: sanitizers, and processors that an emulator stands for. Every array is allocated
+// For what a Python process cannot do: sanitizers, and emulated processors. Every array is allocated
 // at its exact size, so that a sanitizer sees each element read beyond it.
 #include "encoder.cpp"
 

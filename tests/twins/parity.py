@@ -23,7 +23,7 @@ from bertie.nn.layout import Packed
 # A sum of n numbers is off by some eps * sqrt(n): 1e-6 and 2e-15 for the longest ones here, which a badly conditioned
 # layer makes a hundred times larger. What is compared with float64 allows no mistake in a formula to hide.
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
-FLOAT32 = 1e-3  # float32 beside float64: enough for rounding that three random layers have made a thousand times larger
+FLOAT32 = 1e-3  # float32 compared with float64: three random layers make rounding a thousand times larger
 LENGTHS = (11, 3, 8, 1)
 LOGITS = {  # our head -> where `transformers` puts its logits, in one class or another
     "mlm": ("prediction_logits", "logits"),
@@ -81,7 +81,7 @@ def check(
     with torch.no_grad():
         for parameter in theirs.parameters():  # their biases are 0 and their norms 1, which would hide a mix-up
             parameter.add_(torch.randn_like(parameter) * 0.1)
-        for module in theirs.modules():  # what stands at padding is zero, as they begin with and keep
+        for module in theirs.modules():  # the values at padding are zero, as at initialization
             if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
                 module.weight[module.padding_idx] = 0
     theirs.save_pretrained(folder / "theirs")
@@ -170,7 +170,7 @@ def _same_logits_and_gradients(ours: Model, theirs: Any, batch: Mapping[str, Ten
 
 
 def _real(x: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-    """Of what stands at tokens, those that are not padding."""
+    """The values at tokens, without padding."""
     return x[batch["attention_mask"].bool()] if x.shape[:2] == batch["input_ids"].shape else x
 
 

@@ -23,7 +23,7 @@ def gradients(micro_batch_size, world=1, passes=0):
 
 
 def gradients_of_the_mean():
-    """The plain twin: the mean loss of one batch, as one would write it."""
+    """The reference implementation: the mean loss of one batch."""
     model = nano_model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     source = NanoSource(batch_size=BATCH)
     (batch,) = source.batches(3)

@@ -178,7 +178,7 @@ def test_blocks_are_a_mask_that_counts(causal: bool, training: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["full", "window", "windows", "relative", "shared"])
 def test_reading_on_is_reading_at_once(kind: str) -> None:
-    """With a cache, in two parts, behind prompts of several lengths."""
+    """With a cache, in two parts, after prompts of several lengths."""
     model = encoder(**KINDS[kind], causal=True).double()
     ids, lengths = torch.randint(5, 60, (3, 14)), torch.tensor([9, 4, 1])
     prompt = torch.arange(9)[None] < lengths[:, None]

@@ -23,7 +23,7 @@ TINY: dict[str, Any] = {
     "max_position_embeddings": 64,
     "block_size": 2,
     "num_random_blocks": 1,
-    "sep_token_id": 3,  # not in the text: `transformers` lets no answer stand before it
+    "sep_token_id": 3,  # not in the text: in `transformers`, no answer may precede it
 }
 SPARSE = (22, 9, 16, 1)  # longer than 14 tokens, (5 + 2) blocks, and a multiple of the block
 
@@ -102,8 +102,8 @@ def test_blocks_are_full_attention_with_a_block_mask(blocks: int, b: int, num_ra
         (context * weights).sum().backward()
         real = mask_BS[:, None, :, None]
         results.append([context * real, probs * real, qkv.grad])
-    for twin, fast in zip(*results, strict=True):
-        parity.close(fast, twin, "block-sparse")
+    for reference, fast in zip(*results, strict=True):
+        parity.close(fast, reference, "block-sparse")
 
 
 @pytest.mark.parametrize(

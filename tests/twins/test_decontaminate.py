@@ -1,4 +1,4 @@
-"""Decontamination, beside a search for the words themselves."""
+"""Decontamination, compared with a search for the words themselves."""
 
 import json
 import random
@@ -24,7 +24,7 @@ def plain(text):
 
 
 def shared(text, example):
-    """Whether they share a run of 13 words, or the example is of 8 to 12 and stands whole in the text."""
+    """Whether they share a run of 13 words, or the example is of 8 to 12 and occurs in the text."""
     words, wanted = plain(text), plain(example)
     length = min(13, len(wanted))
     runs = {tuple(wanted[i : i + length]) for i in range(len(wanted) - length + 1)} if length >= 8 else set()

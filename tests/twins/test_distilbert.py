@@ -75,7 +75,7 @@ def test_published_names() -> None:
 
 
 def test_dropout_stands_where_the_release_has_it() -> None:
-    """Behind the feed-forward network and the embeddings, not behind what attention gives."""
+    """After the feed-forward network and the embeddings, not after attention."""
     config = families.config("distilbert-base-uncased", vocab_size=99, hidden_size=32, num_attention_heads=4)
     config = config.replace(num_hidden_layers=1, hidden_dropout_prob=0.5, attention_probs_dropout_prob=0.0)
     layer = families.build(config, variant="distilbert").encoder.layers[0]

@@ -1,4 +1,4 @@
-"""DistilBERT's losses beside the formulas of its release (distillation/distiller.py), on all logits at once."""
+"""DistilBERT's losses, compared with the formulas of its release (distillation/distiller.py), on all logits at once."""
 
 import numpy as np
 import pytest

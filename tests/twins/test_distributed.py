@@ -1,4 +1,4 @@
-"""Several ranks train what one trains; when one is killed the others stop, and any number of them can go on."""
+"""Several ranks train the same model as one. When one is killed the others stop, and any number of ranks can resume."""
 
 import shutil
 import signal

@@ -1,4 +1,4 @@
-"""Model folders in the native engine without torch, beside torch's answers; and which engine is chosen."""
+"""Model folders in the native engine without torch, compared with torch; and which engine is chosen."""
 
 import json
 import shutil
@@ -93,13 +93,13 @@ def test_int8_and_who_computes(tmp_path, monkeypatch):
     assert gate.cosines(found[0].run(ids(), ["mean"])["mean"], exact).min() > 0.99
     assert quick.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
     assert quick.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
-    quicker = {"torch fp32": 1.0, "torch bf16": 1.0, "native fp32": 2.0}
+    faster = {"torch fp32": 1.0, "torch bf16": 1.0, "native fp32": 2.0}
     slower = {"torch fp32": 3.0, "torch bf16": 9.0, "native fp32": 2.0}
-    for kept, native in ((None, False), (slower, False), (quicker, True)):
+    for kept, native in ((None, False), (slower, False), (faster, True)):
         monkeypatch.setattr(rates, "known", lambda kept=kept: kept)
         assert (quick.without_torch(folder, "fp32", "cpu", "auto") is not None) == native
     before = load(folder)
-    for kept, kind in ((slower, TorchEngine), (quicker, NativeEngine)):
+    for kept, kind in ((slower, TorchEngine), (faster, NativeEngine)):
         monkeypatch.setattr(choose, "rates", lambda kept=kept: kept)
         assert type(choose.engine_of(before, "auto")) is kind
         assert choose.quickest(before, "auto") == (torch.bfloat16 if kept is slower else torch.float32)

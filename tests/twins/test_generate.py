@@ -50,7 +50,7 @@ def prompts() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def same(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    """Token for token; what fills up behind the end of a text aside: theirs fills with the end where pad is 0."""
+    """Token for token; except for the padding after the end of a text: theirs fills with the end where pad is 0."""
     length = max(ours.shape[1], theirs.shape[1])
     a, b = (torch.nn.functional.pad(x, (0, length - x.shape[1])) for x in (ours, theirs))
     a, b = (x.masked_fill((x == 1).cumsum(1) > 0, 1) for x in (a, b))

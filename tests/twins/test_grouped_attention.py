@@ -1,4 +1,4 @@
-"""Attention by groups of like length is attention: values, gradients and dropout are those of the formula."""
+"""Attention by groups of similar length is attention: values, gradients and dropout are those of the formula."""
 
 import pytest
 import torch
@@ -18,14 +18,14 @@ RAGGED, EQUAL = [13, 70, 32, 5, 64, 1, 33], [32, 32, 32]
 
 
 def by_formula(qkv: Tensor, layout: Packed, *, scaled: bool = True) -> Tensor:
-    """The plain twin, on the rectangle of the longest sequence."""
+    """The reference implementation, on the padded batch."""
     bias = attention_bias(layout, qkv.dtype)
     q, k, v = split_heads(layout.rectangle(qkv), 3, HEADS)
     return layout.flat(formula(q, k, v, bias, scaled=scaled)[0].transpose(1, 2).flatten(2))
 
 
 def batch(lengths: list[int], dtype: torch.dtype = torch.float64) -> tuple[Packed, Tensor, Tensor]:
-    """A layout with rows behind the last token, the projections of its tokens, and a gradient that comes back."""
+    """A layout with rows after the last token, the projections of its tokens, and a gradient that comes back."""
     layout = Packed.from_lengths(torch.tensor(lengths))
     layout = Packed(layout.cu_seqlens, layout.max_seqlen, num_rows=layout.num_tokens + 3)
     torch.manual_seed(1)

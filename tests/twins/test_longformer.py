@@ -64,7 +64,7 @@ def test_windows_are_full_attention_with_a_band_mask(radius: int, dilation: int,
     hidden = torch.randn(3, 21, 16, requires_grad=True)
     weights = torch.randn(int(real.sum()), 16)
 
-    def twin() -> Tensor:
+    def reference() -> Tensor:
         local, of_global = (
             linear(hidden).view(3, 21, 3, 4, 4).permute(2, 0, 3, 1, 4) for linear in (module.qkv, module.qkv_global)
         )
@@ -74,7 +74,7 @@ def test_windows_are_full_attention_with_a_band_mask(radius: int, dilation: int,
         return module.output(context.transpose(1, 2).flatten(2))
 
     results = []
-    for run in (lambda: module(hidden, layout, window_mask(layout, is_global))[0], twin):
+    for run in (lambda: module(hidden, layout, window_mask(layout, is_global))[0], reference):
         module.zero_grad()
         hidden.grad = None
         out = run()[real]

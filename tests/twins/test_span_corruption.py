@@ -1,4 +1,4 @@
-"""Span corruption beside the published algorithm, one sequence at a time, and its loss beside `transformers`'."""
+"""Span corruption compared with the published algorithm for one sequence, and its loss with `transformers`."""
 
 from pathlib import Path
 

@@ -124,7 +124,7 @@ def test_a_whole_folder_opens_as_an_encoder(tmp_path: Path) -> None:
     ],
 )
 def test_heads_that_label(architecture: str, head: str, tmp_path: Path) -> None:
-    """The decoder reads the text the encoder has read; its last token, </s>, stands for the sequence."""
+    """The decoder reads the text the encoder has read; its last token, </s>, represents the sequence."""
     theirs = theirs_of(architecture, tmp_path / "theirs", num_labels=2 if head == "span" else 3)
     ours, report = families.load(tmp_path / "theirs")
     assert not report.fresh + report.unused
@@ -161,7 +161,7 @@ class Inputs:
 
 
 def test_a_task_finds_the_decoder_it_needs(tmp_path: Path) -> None:
-    """A classifier on T5 stands on the decoder, which comes from the file; a tagger does without."""
+    """A classifier on T5 reads the decoder, which comes from the file; a tagger does without."""
     sizes = {"hidden_size": 32, "num_attention_heads": 4, "attention_head_size": 8, "intermediate_size": 48}
     writes = lambda config: {name: HEADS[name](config, 0) for name in ("decoder", "lm")}  # noqa: E731
     families.build("t5-small", heads=writes, **sizes, vocab_size=99, num_hidden_layers=2).save_pretrained(tmp_path)

@@ -64,7 +64,7 @@ def test_published_vocabularies(name, tmp_path):
     guessed = tmp_path / "guessed"
     guessed.mkdir()
     shutil.copy(tmp_path / "vocab.txt", guessed)
-    assert Tokenizer.load(guessed).fingerprint == ours.fingerprint  # casing told by the vocabulary alone
+    assert Tokenizer.load(guessed).fingerprint == ours.fingerprint  # casing inferred from the vocabulary alone
     ours.save(tmp_path / "saved")
     assert_same(ours, transformers.AutoTokenizer.from_pretrained(tmp_path / "saved"), SENTENCES)
     transformers.AutoTokenizer.from_pretrained(tmp_path / "saved").save_pretrained(tmp_path / "theirs")

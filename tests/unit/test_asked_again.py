@@ -96,7 +96,7 @@ def test_the_same_inputs_under_another_name(home: Path) -> None:
 
 def test_a_result_that_was_changed_is_not_called_finished(home: Path) -> None:
     run("convert model")
-    Path("out/mine.txt").write_text("a note beside it is no change")
+    Path("out/mine.txt").write_text("a note next to it is no change")
     assert run("convert model")[0] == 0
     change("out")
     code, _, error = run("convert model")

@@ -84,7 +84,7 @@ def settings(model: Path, file: Path, *, train: dict = {}, **values) -> Finetune
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Models of this size are quicker in one thread."""
+    """Models of this size are faster in one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -17,7 +17,7 @@ from bertie.cli import commands
 from bertie.cli.app import app
 from bertie.errors import nearest
 
-# What may stand around an example: another program before a pipe, a file after it, a remark.
+# What may surround an example: another program before a pipe, a file after it, a remark.
 _EXAMPLE = re.compile(r"(?:^|\| |-m |Examples?: )bertie (.*?)(?:\s+[<|(].*)?$", re.MULTILINE)
 
 

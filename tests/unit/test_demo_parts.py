@@ -30,7 +30,7 @@ def test_names_that_tell_are_hidden_and_prose_is_not():
         Module("torch", "torch.tensor", (Passage("torch.tensor.number", ("A tensor.",)),)),
     ]
     telling = libraries.telling_words(modules)
-    assert "tensor" in telling, "it names something in torch alone, and stands there alone"
+    assert "tensor" in telling, "it names something in torch only, and is the only one"
     assert "tensors" in telling
     assert "number" not in telling, "it names something in torch alone, but other libraries say it too"
     assert "bees" not in telling, "it names nothing"

@@ -41,7 +41,7 @@ def scored(examples: list[Example], seed: int, gain: float = 0.0) -> list[Predic
 
 
 def test_random_scores_are_worth_chance_on_held_out_passages():
-    """Torn questions had few wrong passages left, so that random scores looked like 0.86."""
+    """Split questions had few wrong passages left, so that random scores looked like 0.86."""
     train, dev = hold_out(passages(), by=RankTask.stratify_by, group=RankTask.group)
     asked = {example.texts[0] for example in dev}
     assert not asked & {example.texts[0] for example in train}

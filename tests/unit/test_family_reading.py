@@ -78,7 +78,7 @@ def test_pretraining_has_the_familys_special_tokens(tokenizer: Tokenizer, pairs:
     assert not batch.token_type_ids.any()
     assert "</s>" in readable(batch, objective, tokenizer)
     longest = int(batch.layout.lengths.max())
-    assert longest > 40  # the room is used
+    assert longest > 40  # the space is used
 
 
 @pytest.mark.parametrize("texts", [(LINES[0],), (LINES[0], LINES[1]), (LINES[0] * 5, LINES[1] * 7), (LINES[2] * 9,)])
@@ -104,7 +104,7 @@ def test_a_mask_of_another_name_is_filled(tokenizer: Tokenizer) -> None:
     with torch.no_grad():
         model.heads["mlm"].bias[tokenizer.token_to_id("s")] = 200.0
     (best, *_), = Predictor(model).fill_mask("the cat <mask>at", top=2)  # fmt: skip
-    assert best.text == "the cats" + "at"  # a piece that goes on with the word before it
+    assert best.text == "the cats" + "at"  # a token that continues the word before it
     with pytest.raises(DataError, match="<mask>"):
         Predictor(model).fill_mask("the [MASK] sat")
 
@@ -117,7 +117,7 @@ def test_a_tokenizer_without_a_mask_cannot_mask(tmp_path: Path) -> None:
 
 
 def test_a_folder_as_published_opens_with_its_tokenizer(tmp_path: Path) -> None:
-    """vocab.json and merges.txt beside the weights, no tokenizer.json."""
+    """vocab.json and merges.txt next to the weights, no tokenizer.json."""
     import bertie
     from bertie.cli.info import describe
 

@@ -122,7 +122,7 @@ def test_a_model_of_one_answer_has_a_banner_at_the_top(model, train, tmp_path):
     assert "predicts one label for every example" in html
     assert "<dd>1e-09</dd>" in html
     assert not re.search(r"<th[^>]*></th>", html)
-    assert "train.tsv:" in html  # where a wrong answer stands
+    assert "train.tsv:" in html  # the line of a wrong answer
 
 
 def test_several_seeds_have_a_page_that_leads_to_theirs(run, model, train, tmp_path):

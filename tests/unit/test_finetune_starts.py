@@ -1,4 +1,4 @@
-"""Where a fine-tuning run starts and goes on: heads that are kept or fresh, the best weights so far, moved files."""
+"""How a fine-tuning run starts and is resumed: heads that are kept or fresh, the best weights so far, moved files."""
 
 import json
 import random

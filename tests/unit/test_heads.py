@@ -107,7 +107,7 @@ def causal(preset: str, name: str) -> Model:
 @pytest.mark.parametrize("name", ["sequence", "pair", "choice"])
 @pytest.mark.parametrize("preset", CAUSAL)
 def test_what_a_left_to_right_model_says_of_a_text_depends_on_all_of_it(preset, name, training):
-    """On each token, packed or padded; on nothing behind it."""
+    """On each token, packed or padded; on nothing after it."""
     if not any(name in heads for heads in families.family(preset).architectures.values()):
         pytest.skip("a head that the family does not have")
     model = causal(preset, name).train(training)

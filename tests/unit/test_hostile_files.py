@@ -42,7 +42,7 @@ def test_only_regular_files_are_opened(name: str, tmp_path: Path) -> None:
 def test_a_file_beyond_its_bound_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     with open(path, "wb") as file:
-        file.truncate(1 << 40)  # takes no room on the disk
+        file.truncate(1 << 40)  # takes no space on the disk
     for read in READERS.values():
         with pytest.raises(BertieError, match=r"has 1,099,511,627,776 bytes, more than the maximum of"):
             read(path)

@@ -1,4 +1,4 @@
-"""Who may import whom (docs/architecture.md): a room imports rooms above it in that list, never beside or below."""
+"""Import directions (docs/architecture.md): a package imports packages on earlier lines of that list only."""
 
 import ast
 import re
@@ -10,17 +10,17 @@ SOURCE = Path(__file__).parents[2] / "src" / "bertie"
 TORCHLESS = ("config", "count", "flat", "head_config", "kinds")  # of models/
 PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
 
-# The page's own list: a line a floor, rooms divided by commas or bars, a remark in brackets.
-FLOORS = [
-    {room.strip() for room in re.split(r"[,|]", rooms)}
-    for rooms in re.findall(r"^\d  ([^(\n]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+# The page's list: one line per level, packages divided by commas or bars, a remark in brackets.
+LEVELS = [
+    {package.strip() for package in re.split(r"[,|]", packages)}
+    for packages in re.findall(r"^\d  ([^(\n]+)", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
 ]
-FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(LEVELS) for package in packages}
 
 
-def imported_rooms(path: Path) -> list[tuple[int, str]]:
-    """Every room of bertie that a file imports anywhere, also inside functions, with the line."""
-    rooms = []
+def imported_packages(path: Path) -> list[tuple[int, str]]:
+    """Every package of bertie that a file imports anywhere, also inside functions, with the line."""
+    packages = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.Import):
@@ -28,30 +28,30 @@ def imported_rooms(path: Path) -> list[tuple[int, str]]:
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import; write bertie.…"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
-        rooms += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("bertie.")]
-    return rooms
+        packages += [(node.lineno, name.split(".")[1]) for name in names if name.startswith("bertie.")]
+    return packages
 
 
-def test_the_page_lists_the_rooms_there_are():
+def test_the_page_lists_every_package():
     folders = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     files = {path.stem for path in SOURCE.glob("*.py") if not path.stem.startswith("__")}
-    assert set(FLOOR) == folders | files
+    assert set(LEVEL) == folders | files
     described = set(re.findall(r"^\| `(\w+)/` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE))
     assert described == folders
 
 
-def test_every_import_points_to_a_room_above():
+def test_every_import_points_to_an_earlier_level():
     wrong = []
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
-        room = parts[0]
+        package = parts[0]
         if parts == ("__init__",) or parts == ("__main__",):
-            continue  # the front door may reach every room
-        assert room in FLOOR, f"{path}: room {room!r} has no floor"
-        for line, target in imported_rooms(path):
-            same_floor_zero = FLOOR[room] == 0 == FLOOR.get(target)
-            if target != room and not same_floor_zero and FLOOR.get(target, 99) >= FLOOR[room]:
-                wrong.append(f"{path}:{line}: {room} imports {target}")
+            continue  # the package itself may import everything
+        assert package in LEVEL, f"{path}: package {package!r} has no level"
+        for line, target in imported_packages(path):
+            both_zero = LEVEL[package] == 0 == LEVEL.get(target)
+            if target != package and not both_zero and LEVEL.get(target, 99) >= LEVEL[package]:
+                wrong.append(f"{path}:{line}: {package} imports {target}")
     assert not wrong, "\n".join(wrong)
 
 

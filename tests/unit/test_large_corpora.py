@@ -22,7 +22,7 @@ TOKENS = SENTENCE * SENTENCES
 
 @pytest.fixture
 def folder(tmp_path):
-    """Four shards of 655 million tokens each: real bounds, and sparse files of 2.6 GB that take no room on the disk."""
+    """Four shards of 655 million tokens each: real bounds, and sparse files of 2.6 GB, which need no space."""
     rows, each = [], SENTENCES // 4
     for number in range(4):
         name = f"shard-{number:05d}"

@@ -1,4 +1,4 @@
-"""What the machine is quicker in is measured, kept, and decides what `auto` comes to."""
+"""The faster precision of the machine is measured, stored, and chosen by `auto`."""
 
 import json
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_a_cache_folder_that_cannot_be_written_is_no_matter(processors: Path, mo
 def test_a_run_says_what_it_computes_in_and_stays_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A run that is resumed goes on as it began, also where the machine would now choose otherwise."""
+    """A resumed run keeps its precision, also where the machine would now choose another."""
     monkeypatch.setattr(console, "verbosity", console.Verbosity())
     used = []
     for rates, steps in ((FAST, 2), (SLOW, 4)):

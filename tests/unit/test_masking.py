@@ -1,4 +1,4 @@
-"""Masking of a whole batch at once, beside the plain loop over its sequences; and the published shares."""
+"""Masking of a whole batch, compared with a loop over its sequences; and the published shares."""
 
 from dataclasses import replace
 
@@ -126,7 +126,7 @@ def test_spans_are_four_words_long_on_average():
 
 
 def test_words_of_vocabularies_that_mark_ends():
-    """ "ing</w>" ends a word; what stands before it, unmarked, is of the same word."""
+    """ "ing</w>" ends a word; unmarked tokens before it are of the same word."""
     ends = np.isin(np.arange(SIZE), np.arange(20, SIZE))
     vocabulary = replace(VOCABULARY, continues=np.zeros(SIZE, bool), ends=ends)
     batch = ragged([[8, 9, 30, 31, 10, 32, 11, 12, 13, 33] * 4] * 30)

@@ -1,4 +1,4 @@
-"""What counts as a word, by the pieces alone, is what stands between two spaces of the text, for every vocabulary."""
+"""Words found from the tokens alone are the words between spaces of the text, for every vocabulary."""
 
 from collections.abc import Iterator
 

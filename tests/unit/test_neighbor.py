@@ -1,4 +1,4 @@
-"""How long threads spin: short next to a busy program, chosen before torch is there; measured alone and beside."""
+"""How long threads spin: short next to a busy program, chosen before torch is there; measured alone and next to it."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def running(monkeypatch, tmp_path):
         ((1, 1, 1, 1), None, False),  # this program alone
         ((3, 3, 3, 3), None, True),  # two threads of others, and four of its own on four processors
         ((3, 1, 3, 3), None, False),  # they were a job of a moment
-        ((3, 3, 3, 3), "2", False),  # there is room for all
+        ((3, 3, 3, 3), "2", False),  # there are cores for all
         ((4, 4, 4, 4), "2", True),
     ],
 )

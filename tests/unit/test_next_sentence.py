@@ -1,4 +1,4 @@
-"""`bertie next-sentence`: the head on pairs, beside `transformers`."""
+"""`bertie next-sentence`: the head on pairs, compared with `transformers`."""
 
 import json
 import shutil

@@ -49,7 +49,7 @@ def test_nothing_in_the_source_speaks_to_the_network():
 
 @pytest.fixture
 def unplugged(monkeypatch):
-    """Whoever looks for another machine is told that there is none, and noted."""
+    """Every attempt to connect to another machine fails and is recorded."""
     tried = []
 
     def refuse(*arguments, **options):

@@ -93,7 +93,7 @@ def test_rankings_against_scikit_learn_and_by_hand():
     assert report["mrr@10"] == pytest.approx(np.mean([r if r >= 0.1 else 0 for r in reciprocals]))
     assert report["questions"] == len(precisions)
     assert report["questions_without_answer"] == 20 - len(precisions)
-    tied = Ranking()  # a right passage that ties with a wrong one stands behind it
+    tied = Ranking()  # a right passage that ties with a wrong one comes after it
     tied.add([("q", True), ("q", False)], [0.5, 0.5])
     assert tied.compute()["mrr"] == 0.5
 

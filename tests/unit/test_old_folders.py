@@ -1,4 +1,4 @@
-"""Folders of version 0.1.0 are looked over, used and gone on with. Their layout is made of today's, file by file."""
+"""Folders of version 0.1.0 are verified, used and resumed. Their layout is made of today's, file by file."""
 
 import json
 import shutil

@@ -142,7 +142,9 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
 def test_leftovers_of_killed_writes_are_swept(tmp_path):
     run = fill(tmp_path / "run", "run.yaml", ".results.json.123.tmp", ".model.tmp/config.json", ".checkpoint-5.tmp/x")
     with held(run, RUN):
-        assert tree(run) == {"run.yaml", ".lock", ".checkpoint-5.tmp/x"}, "a torn checkpoint is told of, then swept"
+        assert tree(run) == {"run.yaml", ".lock", ".checkpoint-5.tmp/x"}, (
+            "a partially written checkpoint is reported, then removed"
+        )
 
 
 def test_inside_a_run_strangers_are_taken_over(tmp_path):

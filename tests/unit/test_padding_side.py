@@ -1,4 +1,4 @@
-"""Padding stands behind the tokens: a batch padded on the left would be read from its padding, and is refused."""
+"""Padding follows the tokens. A batch that is padded on the left is refused."""
 
 import pytest
 import torch

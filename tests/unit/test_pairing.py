@@ -1,4 +1,4 @@
-"""Instances from sentence lengths: the release's algorithm beside ours, and what the corrected one promises."""
+"""Instances from sentence lengths: the release's algorithm compared with ours, and properties of the corrected one."""
 
 import errno
 import random
@@ -39,7 +39,7 @@ def documents_of(sentences, tokens):
     return sentences.document_of(np.searchsorted(sentences.stops, tokens, side="right"))
 
 
-# The release's algorithm, as it stands in create_pretraining_data.py, on lists of tokens.
+# The release's algorithm, as in create_pretraining_data.py, on lists of tokens.
 
 
 class ReleaseRandom:

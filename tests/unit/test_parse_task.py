@@ -146,7 +146,7 @@ def test_words_that_were_not_read_and_relations_never_learnt_are_errors() -> Non
 
 
 def test_products_are_the_biaffine_form() -> None:
-    """arc_scores and relation_scores beside the same sums written out word by word."""
+    """arc_scores and relation_scores compared with the same sums word by word."""
     labels = 3
     dependents, heads = torch.randn(2, 4, 2 * SPACE + labels * (1 + 2 * RANK))
     arcs, relations = arc_scores(dependents, heads), relation_scores(dependents, heads)
@@ -185,7 +185,13 @@ def test_a_sentence_that_does_not_fit_teaches_what_is_there(folder: Path) -> Non
     example = spaced(["a", "b", "c", "d"], [(2, "x"), (0, "x"), (4, "x"), (2, "x")], 1)
     encoded = task.encode([example], tokenizer, max_length=5, too_long="truncate")  # [CLS] a b c [SEP]
     assert encoded.too_long.tolist() == [0]
-    assert task.targets([example], encoded).token["weighs"].tolist() == [0, 1, 1, 0, 0]  # c hangs on d, which is cut
+    assert task.targets([example], encoded).token["weighs"].tolist() == [
+        0,
+        1,
+        1,
+        0,
+        0,
+    ]  # the head of c is d, which is truncated
     (answer,) = task.decode(torch.zeros(5, 2 * SPACE + 1 + 2 * RANK).numpy(), encoded, [example])
     assert answer.label[3] == (None, None)
     assert answer.as_json()["words"][3]["head"] is None

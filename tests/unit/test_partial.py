@@ -1,4 +1,4 @@
-"""Lower layers that stay, upper ones that start anew, rates that fall from layer to layer."""
+"""Frozen lower layers, reinitialized upper layers, learning rates that fall from layer to layer."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Who sees whom in the permutation language model, beside the release's own function; and what is refused."""
+"""Visibility in the permutation language model, compared with the release's own function; and what is refused."""
 
 import numpy as np
 import pytest

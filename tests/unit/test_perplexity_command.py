@@ -55,7 +55,7 @@ def test_batches_of_several_texts_are_texts_one_by_one(folder, monkeypatch):
 
 
 def test_a_stream_is_not_held(folder, monkeypatch):
-    """No more texts are read ahead than a batch has room for."""
+    """No more texts are read ahead than fit into a batch."""
     monkeypatch.setattr(pseudo, "TOKENS", 64)
     read, most = 0, 0
 

@@ -107,7 +107,7 @@ def test_phases_that_cannot_be_are_one_clear_error(home, tmp_path, given, messag
 
 
 def test_samples_are_counted_through_and_a_ramp_repeats_none(home):
-    """Of the same length, the second phase goes on in the order where the first one stopped."""
+    """Of the same length, the second phase continues the order where the first one stopped."""
     config = settings(home, "phases=[{steps: 3, batch_size: 4}, {steps: 3, batch_size: 8}]")
     ramp = RunData(config, Tokenizer.load(config.tokenizer)).source
     seen = [i for step in range(6) for i in ids(ramp, step)]

@@ -31,7 +31,7 @@ def start(home, tmp_path_factory):
 
 
 def by_hand(model, text):
-    """-> nats, tokens: a forward pass of the rectangle for every token; 8 bits a byte for what [UNK] stands for."""
+    """-> nats, tokens: a forward pass of the rectangle for every token; 8 bits per byte of an unknown word."""
     encoding = model.tokenizer.encode(text)
     nats, tokens = 0.0, 0
     for i, (token, (start, end)) in enumerate(zip(encoding.ids, encoding.offsets, strict=True)):

@@ -22,7 +22,7 @@ NANO = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "in
 
 @pytest.fixture(scope="module")
 def folders(home):
-    """A teacher, or a model to go on from."""
+    """A teacher, or a model to continue from."""
     tokenizer = Tokenizer.load(home / "tokenizer")
     shape = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, **NANO)
     model = families.build(shape, heads=objectives.build({"mlm": {}}).heads)

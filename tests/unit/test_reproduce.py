@@ -1,4 +1,4 @@
-"""The table of results goes on where it was stopped, and says how it was made."""
+"""The table of results is resumed where it was stopped, and states how it was made."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Whatever JSON is sent to whatever route, the answer is 2xx or 4xx, and the server goes on."""
+"""Whatever JSON is sent to whatever route, the answer is 2xx or 4xx, and the server continues."""
 
 import copy
 import json
@@ -33,7 +33,7 @@ def server(tmp_path_factory):
 
 
 def places(value, at=()):
-    """Where in a JSON value something else could stand."""
+    """The positions in a JSON value where another value is possible."""
     yield at
     pairs = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in pairs:

@@ -149,7 +149,7 @@ def test_a_life(folders, tmp_path):
 
 @pytest.mark.slow
 def test_ten_times_more_than_it_can_do(folders, tmp_path):
-    """Open loop for five seconds: what is admitted is answered, the rest is refused, and nothing is left behind."""
+    """Open loop for five seconds: what is admitted is answered, the rest is refused, and nothing remains."""
     from bertie.bench.load import closed_loop, open_loop, request_of
 
     options = ("--threads", "1", "--max-concurrent", "256", "--no-access-log")

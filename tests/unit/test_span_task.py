@@ -1,4 +1,4 @@
-"""Windows, targets and answers of SpanTask beside plain versions written from run_squad.py."""
+"""Windows, targets and answers of SpanTask, compared with simple versions of run_squad.py."""
 
 import random
 import string
@@ -62,14 +62,14 @@ def test_windows_are_those_of_the_tokenizer(tokenizer, stride):
     examples = random_examples(0, 20)
     task = SpanTask(stride=stride)
     found = encoded(task, examples, tokenizer, 24)
-    twins = [w for e in examples for w in tokenizer.windows(*e.texts, max_length=24, stride=stride)]
-    assert found.lengths.tolist() == [len(twin) for twin in twins]
-    assert found.ids.tolist() == [i for twin in twins for i in twin.ids]
-    assert found.types.tolist() == [i for twin in twins for i in twin.type_ids]
-    texts = [-1 if i is None else i for twin in twins for i in twin.sequence_ids]
+    references = [w for e in examples for w in tokenizer.windows(*e.texts, max_length=24, stride=stride)]
+    assert found.lengths.tolist() == [len(reference) for reference in references]
+    assert found.ids.tolist() == [i for reference in references for i in reference.ids]
+    assert found.types.tolist() == [i for reference in references for i in reference.type_ids]
+    texts = [-1 if i is None else i for reference in references for i in reference.sequence_ids]
     assert found.places["text"].tolist() == texts
     assert list(zip(found.places["start"].tolist(), found.places["end"].tolist(), strict=True)) == [
-        offset for twin in twins for offset in twin.offsets
+        offset for reference in references for offset in reference.offsets
     ]
     assert found.too_long.tolist() == np.flatnonzero(np.diff(found.windows) > 1).tolist()
 
@@ -82,7 +82,7 @@ def test_long_questions_are_cut(tokenizer):
     )
     assert found.lengths.max() == 20
     half = encoded(SpanTask(), [Example((question, CONTEXT))], tokenizer, 20)
-    assert np.sum(half.places["text"][: half.starts[1]] == 0) == 8  # half of what is beside [CLS] and two [SEP]
+    assert np.sum(half.places["text"][: half.starts[1]] == 0) == 8  # half of the tokens without [CLS] and two [SEP]
 
 
 def test_only_the_first_window_where_texts_are_cut(tokenizer):
@@ -225,12 +225,12 @@ def test_best_spans_one_by_one():
         scores = rng.random((9, 4), np.float32)
         scores[rng.random((9, 4)) < 0.3] = -np.inf
         scores[8, 1:] = -np.inf
-        left, twins = [(scores[i, j], i, j) for i in range(9) for j in range(4) if scores[i, j] > -np.inf], []
-        while left and len(twins) < 6:
+        left, references = [(scores[i, j], i, j) for i in range(9) for j in range(4) if scores[i, j] > -np.inf], []
+        while left and len(references) < 6:
             _, i, j = max(left)
-            twins.append((i, j))
+            references.append((i, j))
             left = [(s, a, b) for s, a, b in left if a > i + j or a + b < i]
-        assert list(best_spans(scores, 6)) == twins
+        assert list(best_spans(scores, 6)) == references
 
 
 def test_no_answer_only_where_it_is_allowed(tokenizer):

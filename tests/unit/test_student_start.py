@@ -1,4 +1,4 @@
-"""A student that starts from its teacher's layers, beside plain slicing of the teacher's weights."""
+"""A student that starts from its teacher's layers, compared with plain slicing of the teacher's weights."""
 
 import json
 import shutil

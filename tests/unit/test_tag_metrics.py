@@ -128,10 +128,10 @@ def test_intervals_are_those_of_sentences_drawn_again():
     scores.add(truth, given)
     low, high = scores.report()["interval_95"]["f1"]
     rng = np.random.default_rng(7)
-    twins = []
+    references = []
     for _ in range(300):
         rows = rng.integers(60, size=60)
-        twin = TagScores(tuple(BIO))
-        twin.add([truth[i] for i in rows], [given[i] for i in rows])
-        twins.append(twin.compute()["f1"])
-    assert np.percentile(twins, [2.5, 97.5]) == pytest.approx([low, high], abs=0.03)
+        reference = TagScores(tuple(BIO))
+        reference.add([truth[i] for i in rows], [given[i] for i in rows])
+        references.append(reference.compute()["f1"])
+    assert np.percentile(references, [2.5, 97.5]) == pytest.approx([low, high], abs=0.03)

@@ -1,4 +1,4 @@
-"""Which token answers for which word, beside a plain version that looks at one word at a time."""
+"""The token that represents each word, compared with a simple version for one word at a time."""
 
 import random
 import string

@@ -34,7 +34,7 @@ def pretrained(tmp_path_factory) -> Path:
 
 @pytest.fixture(autouse=True, scope="module")
 def one_thread():
-    """Models of this size are quicker in one thread."""
+    """Models of this size are faster in one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -78,10 +78,10 @@ def test_windows_cover_every_token_of_the_long_text_and_fit(sizes, max_length):
 def test_encoded_examples_are_the_tokenizers_own(tokenizer):
     encoded = encode(SHORT, tokenizer, max_length=64)
     batch = encoded.batch(np.arange(3))
-    twins = tokenizer.encode_batch([e.texts[0] if len(e.texts) == 1 else e.texts for e in SHORT])
-    assert batch.input_ids.tolist() == [i for twin in twins for i in twin.ids]
-    assert batch.token_type_ids.tolist() == [i for twin in twins for i in twin.type_ids]
-    assert batch.layout.lengths.tolist() == [len(twin) for twin in twins]
+    references = tokenizer.encode_batch([e.texts[0] if len(e.texts) == 1 else e.texts for e in SHORT])
+    assert batch.input_ids.tolist() == [i for reference in references for i in reference.ids]
+    assert batch.token_type_ids.tolist() == [i for reference in references for i in reference.type_ids]
+    assert batch.layout.lengths.tolist() == [len(reference) for reference in references]
     assert batch.sample_ids.tolist() == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-"""A search keeps the best run, goes on where it was stopped, and counts what was given up or failed."""
+"""A search keeps the best run, is resumed where it was stopped, and counts pruned and failed trials."""
 
 import json
 import random
@@ -178,7 +178,7 @@ def test_killed_or_not_the_trials_are_the_same(
         value = round(settings.epochs * 7.3 % 1, 3) + (0.1 if settings.optim.lr > 1e-3 else 0)
         path = folder / "metrics.jsonl"
         seen = path.read_text().count("\n") if path.exists() else 0
-        for look in range(seen + 1, 5):  # what was seen before an interruption is not looked at again
+        for look in range(seen + 1, 5):  # evaluations before an interruption are not repeated
             shown = value * look / 4
             step = round(settings.train.steps * look / 4)
             with path.open("a") as file:

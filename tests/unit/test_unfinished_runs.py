@@ -47,7 +47,7 @@ def test_it_is_fine_tuned_and_a_checkpoint_is_the_same(stopped, bertie, tmp_path
     assert (tmp_path / "a/model/model.safetensors").read_bytes() == (
         tmp_path / "b/model/model.safetensors"
     ).read_bytes()
-    bertie.good("predict", tmp_path / "a", "-q", stdin="the small cat\n")  # RUN stands for RUN/model
+    bertie.good("predict", tmp_path / "a", "-q", stdin="the small cat\n")  # RUN means RUN/model
 
 
 def test_its_weights_are_those_of_the_checkpoint(stopped, bertie, tmp_path):

@@ -1,4 +1,4 @@
-"""A run folder is looked over, and made again."""
+"""A run folder is verified, and made again."""
 
 import json
 import re

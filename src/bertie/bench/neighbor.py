@@ -1,8 +1,8 @@
-"""A busy neighbor: training alone, and beside a program with as many threads, by how long waiting threads spin.
+"""Training alone and next to a busy program with as many threads, for several times that waiting threads spin.
 
     bertie bench neighbor
 
-A parallel loop ends when its last thread ends. Until then the others spin, and sleep when they have looked often enough
+A parallel loop ends when its last thread ends. Until then the others spin, and sleep after a number of checks
 (GOMP_SPINCOUNT of libgomp, on which PyTorch's loops run on Linux). Spinning takes the processor that the last thread
 waits for; sleeping costs a wake-up for each loop. Each measurement is a process of its own, as libgomp reads the
 variable once.
@@ -31,7 +31,7 @@ BUSY = "while True: pass"  # a thread of the neighbor
 
 
 def measure(counts: Sequence[str] = COUNTS, *, rounds: int = 3, repeats: int = 2) -> list[dict[str, Any]]:
-    """Training of a bert-tiny by spin count: tokens/s alone and beside, and their shares of the first count's alone.
+    """Training of a bert-tiny by spin count: tokens/s alone and next to the program, relative to the first count alone.
 
     Each round measures every cell once; a share is the median over rounds, with the lowest and the highest. repeats:
     rounds of steps in a process. Raises BertieError when a measurement fails.

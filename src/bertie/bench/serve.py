@@ -1,4 +1,4 @@
-"""Served models under an open load: Bertie beside servers as people write them, and infinity.
+"""Served models under an open load: Bertie, usual servers, and infinity.
 
 Each request has one text of the machine's own Python documentation, 1 to 300 tokens. The client runs on the same
 machine; its share of the processor is reported.

@@ -1,4 +1,4 @@
-"""Servers as people write them, to be measured beside Bertie's: python -m bertie.bench.serve_peers PATH FOLDER PORT
+"""Usual servers that Bertie's is compared with: python -m bertie.bench.serve_peers PATH FOLDER PORT
 
 One model, one process, one request at a time in a thread of FastAPI's, no batches.
 """

@@ -1,8 +1,8 @@
-"""Ids of many texts: Bertie's bulk encoder beside `tokenizers` and the fast tokenizer of `transformers`.
+"""Ids of many texts: Bertie's bulk encoder, `tokenizers` and the fast tokenizer of `transformers`.
 
 All read the same sentences, BATCH a call, with the same vocabulary, and add no special tokens. Bertie returns two
-arrays, as shards want them, the others lists. Every round opens the tokenizer anew, off the clock, so that no cache of
-the round before helps. All ids must be the same.
+arrays, as shards want them, the others lists. Every round opens a new tokenizer before the measurement, so that no
+cache of the round before helps. All ids must be the same.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`bertie bench`: the benchmark programs behind every performance claim."""
+"""`bertie bench`: the benchmark programs for every performance claim."""
 
 from collections.abc import Callable
 from functools import partial

@@ -226,7 +226,7 @@ def _cut(asked: _Asked, found: "Model", cuts: dict[str, int], distil: bool) -> "
     batches = judged(task, examples, predictor.tokenizer, max_length=length)
     small = prune(found, learner=task, batches=batches, **kept)
     if distil:
-        run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training goes on
+        run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training is resumed
         texts = [Example((text,)) for text in asked.read_texts()] if predictor.texts == 1 else []
         teach(small, found, task, [*examples, *texts], run, epochs=asked.epochs, max_length=length)
         shutil.rmtree(run)

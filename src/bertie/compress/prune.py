@@ -194,7 +194,7 @@ def _watched(model: Model) -> Iterator[dict[tuple[int, str], Tensor]]:
     was_training, handles = model.training, []
     try:
         model.eval().requires_grad_(False)
-        for name, one in model.encoder.embeddings.named_parameters():  # so that there is a gradient behind them
+        for name, one in model.encoder.embeddings.named_parameters():  # so that gradients pass through them
             one.requires_grad_(name != "word.weight")
         for number, layer in enumerate(model.encoder.in_order()):
             assert isinstance(layer, Layer)

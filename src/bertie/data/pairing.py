@@ -34,7 +34,7 @@ class DocSentences:
     crosses: ClassVar[bool] = False
 
     def __repr__(self) -> str:
-        return "FullSentences(label=None, segments=1, duplicates=1)"  # as 0.1.0 called it: its plans and runs go on
+        return "FullSentences(label=None, segments=1, duplicates=1)"  # as in 0.1.0, whose runs are resumed
 
     def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
         """Returns the instances of one pass."""

@@ -89,7 +89,7 @@ def encode_documents(
     return {"unknown": int((ids == engine.unk_id).sum())}
 
 
-# A process opens each once. The fingerprints tell what stands in a folder now from what stood there before.
+# A process opens each once. A changed fingerprint means that the folder has new content.
 _opened = WeakValueDictionary[str, Tokenizer]()  # by a caller in this process
 
 
@@ -100,7 +100,7 @@ def _tokenizer(folder: str, fingerprint: str) -> Tokenizer:
 
 @lru_cache(1)
 def _text(folder: str, fingerprint: str) -> list[tuple[Array, Int64, Int64]]:
-    return list(Shards.open(folder, verify=False))  # the process that gives out the work has looked
+    return list(Shards.open(folder, verify=False))  # the main process has verified them
 
 
 def _places(text: Shards) -> Iterator[tuple[tuple[int, int, int], int]]:

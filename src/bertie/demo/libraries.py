@@ -31,7 +31,7 @@ from bertie.files import file_hash, user_cache, write_bytes
 LIBRARIES = ("torch", "numpy", "scipy", "scikit-learn", "matplotlib", "stdlib")
 HELD_OUT = 0.2  # share of the modules that only the test sees
 NAMES = "torch pytorch numpy np scipy sp sklearn scikit scikits matplotlib mpl plt pyplot pylab python cpython stdlib"
-NAME = "name"  # what stands where a name was
+NAME = "name"  # replaces the name of a library
 TELLING_SHARE = 0.9  # a name of one library is telling when nine in ten of its occurrences are there
 FEWEST_WORDS, MOST_WORDS = 25, 50  # of a passage; longer ones are cut, so that nearly all fit 64 tokens
 MOST_NAMES = 0.3  # passages that are mostly hidden names say nothing

@@ -62,7 +62,7 @@ def demo(run: Path, *, text: str | None = None, minutes: float = 7.5, overwrite:
     with held(run, DEMO, overwrite=overwrite):
         if not (run / "demo.json").exists():
             if text is not None:
-                sources.expand([text], ReadOptions())  # a path that is not there leaves no folder behind
+                sources.expand([text], ReadOptions())  # for a missing path, no folder is made
             write_json(run / "demo.json", {"asked": asked, **described(text)})
         elif (before := read_json(run / "demo.json")["asked"]) != asked:
             raise UsageError(f"{run} contains a demo made with {before}. Choose another folder, or pass --overwrite.")

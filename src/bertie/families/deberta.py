@@ -53,7 +53,7 @@ TABLE = WeightTable(
 
 
 def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The two ways of attending to distance, which are always both there; -1 stands for "the usual"."""
+    """The two terms of attention to distance. Both are always present; -1 means the default."""
     flat, kinds = dict(public), public.get("pos_att_type")
     named = kinds.split("|") if isinstance(kinds, str) else kinds
     if named is not None and sorted(str(one).strip() for one in named) != ["c2p", "p2c"]:

@@ -43,7 +43,7 @@ def _size(layers: int, hidden: int) -> EncoderConfig:
 def _stds(config: EncoderConfig) -> Stds:
     """Plain normals; what a layer adds shrinks with the number of additions (2019, 2.3), positions start smaller.
 
-    The release's 0.01 beside 0.02 (model.py); `transformers` draws positions as words.
+    The release has 0.01 here and 0.02 elsewhere (model.py); `transformers` draws positions as words.
     """
     std = config.initializer_range
     return {

@@ -1,4 +1,4 @@
-"""MPNet: distances beside positions, pre-trained on permuted and masked text at once. Song et al. 2020."""
+"""MPNet: relative and absolute positions, pre-trained on text that is permuted and masked. Song et al. 2020."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ MPNET = replace(
         **same("relative_attention_num_buckets"),
     },
     fixed={},
-    recipe={  # paper, 3.1; mlm stands for its objective, which permutes tokens and sees all positions
+    recipe={  # paper, 3.1; mlm instead of its own objective, which permutes tokens and sees all positions
         **ROBERTA.recipe,
         "optim": {"lr": 6e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 24_000},
     },

@@ -26,7 +26,7 @@ BASE = EncoderConfig(  # t5-small, and transformers' defaults
     layer_norm_eps=1e-6,
     pooler=False,
     classifier_dropout=0.0,
-    # the sequence head stands on the decoder, which reads the text a second time (models/seq2seq.py)
+    # the sequence head reads the decoder, which reads the text a second time (models/seq2seq.py)
     heads=HeadConfigs(
         sequence=SequenceConfig(sequence_act="tanh"), lm=NextTokenConfig(lm_transform=False, lm_scale=True)
     ),
@@ -82,7 +82,7 @@ def _layer(ours: str, theirs: str, halves: tuple[str, str]) -> tuple[tuple[str, 
 def _stds(config: EncoderConfig) -> Stds:
     """Plain normals of one over the root of what a matrix reads, and queries by the head's root too.
 
-    That stands in for the root by which scores are not divided (Mesh TensorFlow, transformer/attention.py; as
+    This replaces the division of scores by a root (Mesh TensorFlow, transformer/attention.py; as
     `transformers` has it).
     """
     factor, read = config.initializer_range, config.hidden_size**-0.5

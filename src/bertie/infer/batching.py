@@ -19,7 +19,7 @@ from bertie.data.ids import Ids, Int, token_budget
 from bertie.infer.engine import Array, Engine
 from bertie.models.facts import BATCH_TOKENS
 
-CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbors of like length
+CHUNK = 1024  # rows encoded and sorted by length together: enough to find neighbors of similar length
 TOKENS = BATCH_TOKENS
 
 T = TypeVar("T")

@@ -69,11 +69,11 @@ def engine_of(model: Model, engine: EngineName | None = None) -> "Engine":
 def quickest(model: Model, engine: EngineName | None) -> torch.dtype:
     """float32, or bfloat16 where the engine, or the better of the two, is clearly faster in it on this machine."""
     if model.device.type != "cpu" or engine in (None, "torch"):
-        return machine.cpu_rates().quicker
+        return machine.cpu_rates().faster
     try:
         found = rates()
     except OSError:
-        return machine.cpu_rates().quicker
+        return machine.cpu_rates().faster
     return DTYPES[quickest_of(found)]  # type: ignore[index]
 
 

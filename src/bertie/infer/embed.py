@@ -38,7 +38,7 @@ def embedder(
 ) -> Predictor:
     """What makes vectors: as Bertie or `sentence-transformers` trained them, else the mean of the tokens.
 
-    prompt: the name of one that the folder has; prefix: a text that stands before every text. normalize: vectors are
+    prompt: the name of one that the folder has; prefix: a text before every text. normalize: vectors are
     made of length one. Raises UsageError for a prompt or a way of pooling that there is not.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")

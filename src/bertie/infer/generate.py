@@ -191,5 +191,5 @@ def _trim(text_BL: Tensor, pad: int, eos: int | None) -> Tensor:
     """Removes the columns after the longest text."""
     if eos is None:
         return text_BL
-    ended_BL = (text_BL == eos).cumsum(1) - (text_BL == eos).long() > 0  # behind an end
+    ended_BL = (text_BL == eos).cumsum(1) - (text_BL == eos).long() > 0  # after the end of a text
     return text_BL.masked_fill(ended_BL, pad)[:, : max(1, int((~ended_BL).sum(1).max()))]

@@ -37,7 +37,7 @@ MISSING = "ONNX Runtime is not installed. Install it: pip install 'bertie[onnx]'
 class Signature:
     """Describes a graph. outputs: maps an array of `Facts.outputs` to outputs of the graph, which become its columns.
 
-    summary_last: whether the last token stands for its sequence, not the first.
+    summary_last: whether the last token represents its sequence, not the first.
     """
 
     facts: Facts
@@ -48,7 +48,7 @@ class Signature:
     def as_json(self) -> str:
         """The text of the graph's metadata."""
         told = asdict(replace(self, facts=replace(self.facts, sentence=SentenceModules())))
-        told["facts"].pop("sentence")  # stands in files of its own
+        told["facts"].pop("sentence")  # is in its own files
         return json.dumps(told)
 
     @classmethod

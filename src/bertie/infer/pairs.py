@@ -1,4 +1,4 @@
-"""Verdicts of a pre-trained model on two texts: whether the second follows the first, or stands in its right order.
+"""Verdicts of a pre-trained model on two texts: whether the second follows the first, or whether they are in order.
 
     [CLS] first [SEP] second [SEP] -> head "pair" -> P(it is so)
 
@@ -63,7 +63,7 @@ def judge(
 
 
 def kind_of(folder: Path) -> Kind:
-    """Which of the two a model folder was pre-trained with: as the run beside it says, else as its family was."""
+    """Returns the objective of a model folder's pre-training: that of the run next to it, otherwise its family's."""
     settings = folder.parent / "run.yaml"
     if settings.is_file():
         from bertie.settings import read_yaml

@@ -33,7 +33,7 @@ from bertie.text.tokenizer import Tokenizer
 from bertie.text.vocabulary import count_words, train
 
 SHOWN = 4  # numbers of a vector
-VOCABULARY = 400  # of an untrained model: room for the letters of any short text
+VOCABULARY = 400  # of an untrained model: enough for the letters of any short text
 BEST = 3  # proposals for a masked token
 
 
@@ -201,7 +201,7 @@ def _layers(tokenizer: Tokenizer, output: EncoderOutput, batch: Batch) -> Iterat
 
 
 def _guessed(tokenizer: Tokenizer, logits_MV: Tensor, batch: Batch) -> Step:
-    """The most probable tokens at each predicted position, and the probability of what stood there."""
+    """The most probable tokens at each predicted position, and the probability of the original token."""
     probability_MV = logits_MV.float().softmax(-1).cpu().numpy()
     rows = []
     for target, position, row in zip(

@@ -1,7 +1,7 @@
 """Metrics of tags and their entities, in BIO, IOB1 and BIOES: F1 over entities, accuracy of tags.
 
 An entity is a type with the words start to end. Reading is conlleval's, the script of CoNLL-2000 and 2003, which
-seqeval follows: an I or E that cannot go on from the tag before it starts an entity. `strict` counts those alone that
+seqeval follows: an I or E that cannot continue the tag before it starts an entity. `strict` counts those alone that
 open as the scheme demands (KLUE-NER) and, in BIOES, end so. A tag without a prefix, such as a part of speech, is an
 entity of one word. Prefixes alone (B, I, O) mark entities of one type without a name, as key phrases.
 
@@ -178,7 +178,7 @@ class TagScores:
 
     @cached_property
     def _bioes(self) -> bool:
-        """Whether the labels end their entities: whether one begins with E, or with an S that stands for itself."""
+        """Whether the labels end their entities: whether one begins with E, or with an S, an entity of one word."""
         return any(label[:1] in ("E", "S") and label[1:2] in ("", "-") for label in self.labels)
 
     def _keys(self) -> list[tuple[str, str]]:

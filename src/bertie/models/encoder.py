@@ -42,7 +42,7 @@ class EncoderOutput:
     attentions: tuple[Tensor, ...] | None = None  # one per layer; of windowed layers nn.window.WindowProbs' parts
     global_attentions: tuple[Tensor, ...] | None = None  # of windowed layers
     cross_attentions: tuple[Tensor, ...] | None = None  # a decoder's, to the memory: (B, N, S, K), one per layer
-    summary_last: bool = False  # whether the last token stands for its sequence, not the first ([CLS])
+    summary_last: bool = False  # whether the last token represents its sequence, not the first ([CLS])
 
     def summary(self) -> Tensor:
         """The hidden state (B, H) of the token that represents its sequence."""

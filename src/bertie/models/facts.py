@@ -57,7 +57,7 @@ class Facts:
 
     @cached_property
     def outputs(self) -> dict[str, Rows]:
-        """Every array that the model can return, by name, with the unit of its rows. A head's name stands for its
+        """Every array that the model can return, by name, with the unit of its rows. A head's name means its
         logits."""
         layers: dict[str, Rows] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}

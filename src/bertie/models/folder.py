@@ -49,7 +49,7 @@ MODEL_FOLDER = Kind(
 )
 
 BESIDE = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
-"""What sentence-transformers reads beside a model."""
+"""What sentence-transformers reads next to a model."""
 POOLER = "encoder.pooler.weight"
 WORD = "encoder.embeddings.word.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file

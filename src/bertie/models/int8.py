@@ -37,7 +37,7 @@ class Int8Weight:
 
     @classmethod
     def rows(cls, weight: Floats) -> "Int8Weight":
-        """Quantizes a matrix whose rows are looked up, such as word embeddings: each row to the nearest of its 255
+        """Quantizes a lookup table, such as word embeddings: each row to the nearest of its 255
         values."""
         scale = (np.abs(weight).max(1, keepdims=True) / 127).astype(np.float32)
         scale[scale == 0] = 1

@@ -343,7 +343,7 @@ class Residual:
     scale_attention: bool = True
     """Scores are divided by the root of the head size."""
     conv_kernel_size: int = 0
-    """Tokens that a convolution beside the first layer reads at once; 0: there is none (DeBERTa v2 has one)."""
+    """Kernel size, in tokens, of a convolution next to the first layer; 0: none (DeBERTa v2 has one)."""
     conv_act: Activation = "gelu"
     first_attention_norm: bool = True
     """Whether the first layer has a norm before its attention, whose input the embeddings' norm has made."""
@@ -352,7 +352,7 @@ class Residual:
     fed_dropout: bool = True
     """Whether a dropout follows the feed-forward network."""
     dropout_inside: bool = False
-    """Also inside the feed-forward network and, where a dropout follows that, behind the last norm (T5)."""
+    """Also inside the feed-forward network and, where a dropout follows that, after the last norm (T5)."""
 
     def check(self, config: Shape) -> None:
         """Raises DataError for values that contradict the rest of the config."""

@@ -134,7 +134,7 @@ def make_decoder_layer(config: EncoderConfig) -> DecoderLayer:
 
 
 def _residual(config: EncoderConfig) -> Residual:
-    assert isinstance(config.layer, Residual), "EncoderConfig lets no other layer stand here"
+    assert isinstance(config.layer, Residual), "EncoderConfig allows no other layer here"
     return config.layer
 
 

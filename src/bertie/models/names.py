@@ -1,6 +1,6 @@
 """The names of weights in Hugging Face format: tables, read in both directions. Imports no torch.
 
-A row is (our name, public name). `*` stands for the last part (weight, bias), `{}` for a layer's number. Where the
+A row is (our name, public name). `*` is the last part (weight, bias), `{}` a layer's number. Where the
 public format separates what is fused here, the public side is a tuple in the order of the fused rows. A pattern lists
 matrices that it stores transposed. A second table has names in older files: (pattern, current public name).
 """
@@ -28,7 +28,7 @@ class WeightTable:
     """
 
     rows: tuple[Row, ...]
-    base: str = ""  # "bert.": stands before the encoder's names whenever there are heads
+    base: str = ""  # "bert.": prefix of the encoder's names in a model with heads
     old: tuple[tuple[str, str], ...] = ()
     ignored: tuple[str, ...] = ()
     transposed: str = ""

@@ -1,4 +1,4 @@
-"""What `sentence-transformers` says beside a model, read from its folder. Imports no torch.
+"""The settings of `sentence-transformers` next to a model, read from its folder. Imports no torch.
 
     modules.json                        Transformer, Pooling, then Dense and Normalize: how a text becomes a vector
     config_sentence_transformers.json   prompts, truncate_dim, similarity; the activation of a cross-encoder
@@ -24,7 +24,7 @@ from bertie.files import read_json
 
 MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
 SETTINGS = "config_sentence_transformers.json"
-MODES = {  # ours -> the public name, and that of older folders behind "pooling_mode_"
+MODES = {  # ours -> the public name, and that of older folders after "pooling_mode_"
     "cls": ("cls", "cls_token"),
     "max": ("max", "max_tokens"),
     "mean": ("mean", "mean_tokens"),
@@ -71,7 +71,7 @@ class SentenceModules:
     """How a folder's texts become vectors, and pairs become scores.
 
     pooling: one way or several, whose vectors are joined; empty where the model makes no vectors (a cross-encoder).
-    dense, normalize, truncate_dim: what follows, in this order. prompts: what stands before a text, by name.
+    dense, normalize, truncate_dim: what follows, in this order. prompts: texts to put before a text, by name.
     activation: of a cross-encoder's score, "Identity" or "Sigmoid"; None where nothing is said.
     """
 

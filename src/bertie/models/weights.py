@@ -188,7 +188,7 @@ def _way_out(folder: Path, name: str) -> str:
 
 
 def _wrapper(names: Iterable[str], base: str) -> str:
-    """What stands before all names of weights that were saved from within another module."""
+    """The common prefix of weights that were saved from within another module."""
     names, found = list(names), ""
     while wrapper := next((w for w in WRAPPERS if w != base and all(n.startswith(found + w) for n in names)), ""):
         found += wrapper

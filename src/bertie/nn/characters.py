@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertie.nn.linear import Linear
 
-# The bytes of UTF-8 are 1 to 256, then come these; 0 is padding behind a sentence (bilm-tf, data.py; AllenNLP's +1).
+# The bytes of UTF-8 are 1 to 256, then come these; 0 is padding after a sentence (bilm-tf, data.py; AllenNLP's +1).
 SENTENCE_START, SENTENCE_END, WORD_START, WORD_END, WORD_PADDING = range(257, 262)
 CHARACTERS = 262
 SENTENCE = {"<S>": SENTENCE_START, "</S>": SENTENCE_END}  # words of one character

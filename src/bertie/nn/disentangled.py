@@ -67,7 +67,7 @@ class DistanceTable(nn.Embedding):
 
 
 class DisentangledAttention(SelfAttention):
-    """Self-attention to content and to distance. table_dropout_p: of the table, anew in each layer."""
+    """Self-attention to content and to distance. table_dropout_p: of the table, drawn in each layer."""
 
     def __init__(self, *sizes: int, table_dropout_p: float = 0.0, **options: Any) -> None:
         super().__init__(*sizes, **options)
@@ -111,7 +111,7 @@ def shifted(by_distance: Tensor, length: int) -> Tensor:
 
 
 class ConvolvedLayer(Layer):
-    """A layer beside a convolution over neighboring tokens, whose sum is normalized (DeBERTa v2's first layer)."""
+    """The normalized sum of a layer and a convolution over neighboring tokens (DeBERTa v2's first layer)."""
 
     def __init__(self, *sizes: int, kernel_size: int, conv_act: str, **options: Any) -> None:
         super().__init__(*sizes, **options)

@@ -44,7 +44,7 @@ class Layer(nn.Module):
     """A transformer encoder layer. norm "post": norm(x + f(x)), as BERT; "pre": x + f(norm(x)).
 
     attention: which tokens see which (attention.py, window.py, blocks.py), which reads `seen`. dropout_inside: between
-    the feed-forward network's two matrices too. attended_dropout_p: behind attention's output, by default dropout_p;
+    the feed-forward network's two matrices too. attended_dropout_p: after attention's output, by default dropout_p;
     fed_dropout: whether one follows the other half.
     """
 

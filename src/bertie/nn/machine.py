@@ -33,7 +33,7 @@ class Rates:
     bf16: float
 
     @property
-    def quicker(self) -> torch.dtype:
+    def faster(self) -> torch.dtype:
         """The faster dtype: bfloat16 where it is clearly faster, else float32."""
         return torch.bfloat16 if self.bf16 >= WORTHWHILE * self.fp32 else torch.float32
 

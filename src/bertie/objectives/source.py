@@ -193,7 +193,7 @@ class PretrainingSource:
         ]
 
     def _make(self, sentences: Sentences, seed: int, number: int, part: str) -> Plan:
-        # plans keep room for BERT's special tokens; a family may have more (</s></s>) or fewer
+        # plans leave space for BERT's special tokens; a family may have more (</s></s>) or fewer
         length = self.max_length - (self.frame.size - self.pairing.segments - 1)
         identity = repr((self.shards.fingerprint, self.pairing, length, seed, number, part))
 

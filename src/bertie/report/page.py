@@ -142,7 +142,7 @@ class Report:
         """Adds a table. Columns of numbers are right-aligned. stack: on a phone, each row becomes a card."""
         body = [list(row) for row in rows]
         kinds = [all(map(_numeric, cells)) for cells in zip(*body, strict=True)] or [False] * len(columns)
-        kinds[0] &= not any(isinstance(row[0], str) for row in body)  # a name stands to the left, be it a number
+        kinds[0] &= not any(isinstance(row[0], str) for row in body)  # names are left-aligned, also numbers
         head = "".join(
             f"<th{_class(kind)}>{column if isinstance(column, Html) else escape(column)}</th>"
             for column, kind in zip(columns, kinds, strict=True)

@@ -82,7 +82,7 @@ class Run:
             micro_batch_size=config.train.micro_batch_size,
             seed=config.train.seed,
         )
-        # Contents in place of paths: a run goes on when its files have moved, and not when they have changed.
+        # Contents instead of paths: a run can be resumed after its files have moved, but not after they have changed.
         self.identity = {
             "model": fingerprint(self.model),
             "train_file": self.source.fingerprint,

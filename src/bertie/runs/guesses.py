@@ -21,7 +21,7 @@ from bertie.runs.folder import GUESSES
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.rendezvous import is_main
 
-EXAMPLES, TOP, AROUND = 6, 2, 10  # masked tokens looked at; predictions for each; tokens shown to either side
+EXAMPLES, TOP, AROUND = 6, 2, 10  # masked tokens; predictions for each; tokens shown on either side
 
 
 @torch.no_grad()

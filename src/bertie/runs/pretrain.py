@@ -35,7 +35,7 @@ from bertie.train.loop import fit
 from bertie.train.rendezvous import is_main
 
 EXAMPLE_CHARACTERS = 400
-REDRAWN_S = 60.0  # the report is drawn anew at a validation when that has passed
+REDRAWN_S = 60.0  # a validation after this time writes the report again
 
 
 @renamed(like="reference_run", watch="callback")

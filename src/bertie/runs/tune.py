@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 
 SETTINGS = "settings"
-LOOKS = 4  # at dev in each trial, where those that lag behind are given up
-FIRST_TRIALS = 4  # are never given up: there is nothing yet to lag behind
+LOOKS = 4  # evaluations on dev in each trial, at which weak trials are pruned
+FIRST_TRIALS = 4  # are never pruned: there is nothing to compare them with
 RECORD = (".yaml", ".json", ".jsonl", ".html")  # what is kept of a run that is not the best
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class Refused(Exception):
-    """There is no room now. reason: which budget is spent; retry_after_s: when there may be room."""
+    """A budget is spent. reason: which one; retry_after_s: when to try again."""
 
     def __init__(self, reason: str, message: str, retry_after_s: float) -> None:
         super().__init__(message)
@@ -64,12 +64,12 @@ class Admission:
     max_tokens: int = 1 << 16
 
     def add(self, model: str) -> None:
-        """Make room for another model."""
+        """Adds the budget of another model."""
         self.tokens.setdefault(model, Budget("tokens", self.max_tokens))
         self.rates.setdefault(model, Rate())
 
     def retry_after_s(self, model: str | None = None) -> float:
-        """When there may be room again: the time that waiting tokens take, from 1 to 60 seconds."""
+        """Returns the seconds after which to try again: the time that waiting tokens take, from 1 to 60."""
         names = [model] if model else list(self.tokens)
         waits = [self.rates[name].wait_s(self.tokens[name].used) for name in names]
         return float(min(60, max(1, math.ceil(max(waits, default=1)))))

@@ -42,7 +42,7 @@ class Json(Response):
 
 
 class Application:
-    """The models behind their routes."""
+    """The routes of the models."""
 
     def __init__(
         self,
@@ -315,7 +315,7 @@ def refuse(error: Refusal, seen: Seen) -> Response:
 
 
 def described(error: ValidationError) -> str:
-    """What is wrong with a body, without what stands in it."""
+    """Returns what is wrong with a body, without its content."""
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     named = [str(part) for part in first["loc"] if not set(str(part)) & set("[-")]  # not the names of types
     where = ".".join(name for name in named if name not in ("str", "int", "dict"))

@@ -1,4 +1,4 @@
-"""The models of a server by name: started, checked, replaced by newer ones while requests go on, and closed."""
+"""The models of a server by name: started, checked, replaced by newer ones while requests continue, and closed."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ class Fleet:
         batcher.on_restart = lambda why: self._restarted(name, why)
         served = Served(name, folder, batcher, workers[0].sha, generation)
         try:
-            await asyncio.to_thread(lambda: served.predictor)  # files are read beside the requests that go on
+            await asyncio.to_thread(lambda: served.predictor)  # so that requests continue while files are read
             await check(served, self.admission)
         except BaseException:
             await batcher.kill()
@@ -114,7 +114,7 @@ class Fleet:
         raise Refusal("Backend", f"No model of this server answers {path}; that needs one for {', '.join(kinds)}.")
 
     async def reload(self) -> dict[str, str]:
-        """Load every model anew from its folder; one that fails its check leaves the old one serving. -> outcomes"""
+        """Loads every model from its folder again. One that fails its check does not replace the old one."""
         outcomes = {}
         async with self._reloading:
             for name, path in self.paths.items():

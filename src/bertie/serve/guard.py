@@ -1,4 +1,4 @@
-"""What every request passes before it is looked at: host, key, type, size, time. Plain ASGI, so that it costs little.
+"""The checks before a request is read: host, key, type, size, time. Plain ASGI, so that it costs little.
 
 A body is read here, whole, within its limits of bytes and seconds; a request whose client goes away is given up.
 """
@@ -99,7 +99,7 @@ class Guard:
             self.finished(seen)
 
     def check(self, scope: MutableMapping[str, Any], seen: "Seen") -> None:
-        """Raises Refusal for a host, a key, an encoding or a type that is not taken; Refused where there is no room."""
+        """Raises Refusal for a host, a key, an encoding or a type that is not accepted; Refused for a spent budget."""
         host = seen.headers.get(b"host", b"").decode("latin-1").rsplit(":", 1)[0].lower()
         if self.limits.hosts and host not in self.limits.hosts:
             raise Refusal("Validation", "This server does not answer under that host name.", status=421)

@@ -47,11 +47,14 @@ class Metrics:
                 "te_request_success": ("Requests that were answered.", ("method",)),
                 "te_request_failure": ("Requests that were not, by kind of error.", ("err",)),
                 "bertie_requests_total": ("Responses by route and status.", ("route", "status")),
-                "bertie_rejected_total": ("Requests that were refused for want of room, by reason.", ("reason",)),
+                "bertie_rejected_total": (
+                    "Requests that were refused because a budget was spent, by reason.",
+                    ("reason",),
+                ),
                 "bertie_truncated_total": ("Texts that were cut to fit.", ("model",)),
                 "bertie_tokens_total": ("Tokens that went through a model.", ("model",)),
                 "bertie_worker_restarts_total": ("Worker processes that were started again.", ("model",)),
-                "bertie_reloads_total": ("Models that were loaded anew, by outcome.", ("model", "outcome")),
+                "bertie_reloads_total": ("Models that were loaded again, by outcome.", ("model", "outcome")),
             }
         )
         self.registry.register(self.counts)

@@ -10,7 +10,7 @@ MAX_HEADER_BYTES = 32_768
 MAX_HEADERS = 100
 MAX_CONNECTIONS = 4_096
 HEADER_S = 10.0  # until the headers of a request are there, from its first byte or from the connection
-WRITE_S = 20.0  # until a client that reads slowly must have made room, or a closing connection be empty
+WRITE_S = 20.0  # after which a client that reads too slowly, or a closing connection, is dropped
 
 
 class Protocol(HttpToolsProtocol):

@@ -26,7 +26,7 @@ class WorkerDied(Exception):
 
 
 class BatchFailed(Exception):
-    """The engine raised an error for a batch; the process goes on."""
+    """The engine raised an error for a batch. The process continues."""
 
 
 @dataclass(frozen=True)

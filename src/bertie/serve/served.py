@@ -248,7 +248,7 @@ class Call:
         return cut
 
     async def arrays(self, ids: Ids, outputs: Sequence[str]) -> dict[str, Array]:
-        """The model's arrays. Raises Refusal when there is no room, or the model fails."""
+        """Returns the model's arrays. Raises Refusal when a budget is spent or the model fails."""
         tokens, name = len(ids.input_ids), self.model.name
         budget = self.admission.tokens[name]
         if tokens > budget.most:
@@ -269,7 +269,7 @@ class Call:
         return found
 
     async def beside(self, work: Callable[[], T], *, inline: bool) -> T:
-        """Do small work here, other work in a thread, so that the server goes on meanwhile."""
+        """Does small work here and other work in a thread, so that the server continues meanwhile."""
         return work() if inline else await asyncio.get_running_loop().run_in_executor(POOL, work)
 
 

@@ -206,7 +206,7 @@ def log_line(event: str, **fields: Any) -> None:
     try:
         sys.stderr.write(orjson.dumps(record, default=str).decode() + "\n")
     except (OSError, ValueError):
-        return  # who read the log has gone; requests go on
+        return  # the reader of the log has gone; requests continue
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

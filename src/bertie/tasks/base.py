@@ -94,7 +94,7 @@ class Task(Reader, Learner, Answerer, View):
         for name in settings:
             if name not in known:
                 raise UsageError(f"This task has no option {name!r}. {nearest(name, known)}")
-        try:  # by way of JSON, where a list stands for a tuple
+        try:  # via JSON, where tuples are lists
             task: Self = TypeAdapter(cls).validate_json(json.dumps({"labels": labels, **settings}, default=str))
         except ValidationError as error:
             first = error.errors()[0]

@@ -134,7 +134,7 @@ class ChoiceTask(Task):
         from bertie.models.loss import LossTerm
 
         choice_B, right_B = batch.labels["choice"], batch.labels["right"]
-        question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question stand together
+        question_B = (choice_B == 0).cumsum(0) - 1  # the choices of a question are consecutive
         host_B = batch.host.labels["choice"]
         table_GC = _table(logits, question_B, choice_B, int((host_B == 0).sum()), max([0, *host_B.tolist()]) + 1)
         loss_B = table_GC.logsumexp(-1)[question_B] - logits

@@ -225,7 +225,7 @@ class EmbedTask(Task):
     def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
         """Only where the folder says so: any encoder has vectors, few have good ones.
 
-        What `sentence-transformers` reads of the folder stands before what Bertie once wrote there.
+        Settings that `sentence-transformers` reads have precedence over those that Bertie wrote.
         """
         found = cls.told(facts.sentence, settings)
         return found or (cls.make((), settings) if settings and not facts.heads else None)

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 PLAIN, TRUE, GIVEN, ASKED = "", "true", "given", "asked"
-AROUND, MOST = 160, 600  # characters kept beside each mark; of a text without marks
+AROUND, MOST = 160, 600  # characters kept around each marked span; of a text without any
 TOP = 5  # answers whose probability is shown
 LEAST = 1e-9  # a probability taken for this is wrong without bound
 

@@ -39,7 +39,7 @@ class BulkEncoder:
         self._engine = engine
         tree = json.loads(engine.to_str())
         added = tree["added_tokens"]
-        # Tokens are looked for in the text as it is written, or, "normalized", in what the normalizer makes of it.
+        # Added tokens are searched in the original text, or, if "normalized", in the normalized text.
         normalize = engine.normalizer.normalize_str if engine.normalizer else str
         self._marks = {token["content"][:4] for token in added}  # a text without these has no added token in it
         found_elsewhere = bool(engine.normalizer) and any(token["normalized"] for token in added)

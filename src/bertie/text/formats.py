@@ -41,13 +41,13 @@ class Format:
     files: tuple[str, ...]  # one of them must be there, where there is no tokenizer.json
     template: tuple[str, str] | None = None
     extra: tuple[str, ...] = ()  # more special tokens
-    eager_mask: bool = True  # the mask token takes the space before it, as it stands for a word with its space
+    eager_mask: bool = True  # the mask token includes the space before it, as a word does
     word_end: str = ""  # how a piece that ends a word is marked; pieces are then of characters, not of bytes
     # a vocabulary made here: how, and the special tokens that have its first ids; `last` are those at its end
     algorithm: Algorithm = "unigram"
     start: tuple[str, ...] = ()
-    free_after: int | None = None  # how many of `start` stand before free rows, "[unused1]" ...; None: all
-    # a SentencePiece model's pieces: how many of the first are left out, and what stands before and after the others
+    free_after: int | None = None  # how many of `start` precede the unused rows, "[unused1]" ...; None: all
+    # a SentencePiece model's pieces: how many of the first are omitted, and the tokens before and after the others
     skip: int = 0
     first: tuple[tuple[str, float], ...] = ()
     last: tuple[str, ...] = ()  # of every vocabulary that is read or made without tokenizer.json
@@ -160,7 +160,7 @@ OPENAI_GPT = Format(
     algorithm="character-bpe",
     start=("<unk>",),
 )
-XLMR = Format(  # fairseq's four stand before the pieces, without the three the model has of its own
+XLMR = Format(  # fairseq's four tokens precede the pieces, without the model's own three
     classes=("XLMRobertaTokenizer",),
     model_types=("xlm-roberta",),
     special=FAIRSEQ,

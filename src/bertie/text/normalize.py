@@ -58,7 +58,7 @@ def clean(text: str) -> str:
     """
     for end, replacement in _LINE_ENDS.items():
         text = text.replace(end, replacement)
-    # Noise and odd white space are not printable, but for U+FFFD; to ask that is ten times quicker than any pattern.
+    # Noise and odd white space are not printable, but for U+FFFD; this check is ten times faster than any pattern.
     text = "\n".join(
         [
             line.strip() if line.isprintable() and "\ufffd" not in line else " ".join(_NOISE.sub("", line).split())

@@ -17,7 +17,7 @@ from bertie.errors import UsageError
 from bertie.text.engine import state
 from bertie.text.tokenizer import Tokenizer
 
-BONUS = 0.1  # nats by which a new Unigram piece beats the pieces it stands for
+BONUS = 0.1  # nats by which a new Unigram token beats the tokens that it replaces
 CHUNK = 4096  # texts read at once
 
 

@@ -43,7 +43,7 @@ _NEVER = _words(
     "Mr Mrs Ms Dr Drs Prof Rev Fr St Mt Ft Gen Col Lt Sgt Capt Cpl Maj Adm Cmdr Gov Sen Rep Hon Pres Messrs Mme Mlle "
     "Msgr vs cf viz e.g i.e eg ie ca approx Fig Figs fig figs Vol vol pp Eq eq Sec Ch Nr Nos Bd Hr bzw z.B d.h Sra Srta"
 )
-# The end only before a word that usually starts a sentence: they stand inside names and at the end alike.
+# The end only before a word that usually starts a sentence: they occur inside names and at the end.
 _PERHAPS = _words(
     "Jr Sr Inc Ltd Corp Co Bros No etc al Ave Blvd Rd Dept Univ Assn Est ed eds trans Jan Feb Mar Apr Jun Jul Aug Sep "
     "Sept Oct Nov Dec pop Ph.D a.m p.m usw Str"
@@ -85,7 +85,7 @@ _BOUNDARY = re.compile(
 )
 
 _PARAGRAPH_BREAK = re.compile(r"\n[^\S\n]*\n\s*")
-WRAPPED_WIDTH = (50, 120)  # characters a hard-wrapped line has room for
+WRAPPED_WIDTH = (50, 120)  # characters of a hard-wrapped line
 
 
 def unwrap(text: str) -> str:

@@ -359,7 +359,7 @@ class Tokenizer:
         if isinstance(self.engine.model, tokenizers.models.Unigram) and "unk" in self._special:
             table[self._special["unk"]] = True  # unknown characters alone: the mark of a space before them is known
         if self.format.word_end:
-            table[:] = False  # such a vocabulary tells where a word ends, not where it goes on
+            table[:] = False  # such a vocabulary marks where a word ends, not where it continues
         return table
 
     @cached_property

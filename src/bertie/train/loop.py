@@ -48,7 +48,7 @@ from bertie.train.step import RankBatch, backward, share
 from bertie.train.step_metrics import MetricAccumulator, PendingStep, Window
 
 RECENT_S = 10.0  # the speed that is shown is that of the last seconds
-TOKENS, STOP = "/tokens", "/stop"  # beside the names of parts, which have no slash
+TOKENS, STOP = "/tokens", "/stop"  # keys that no name of a part can have: those have no slash
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class _Loop:
             if ranks.together:
                 raise UsageError("train.compile=true and train.shard=full cannot be combined. Omit one of them.")
             model.encoder.compile(dynamic=True)
-        # An accelerator is given the next step's work before the loss of this one is looked at, so that it never waits;
+        # An accelerator is given the next step's work before the loss of this one is read, so that it never waits;
         # a CPU has nothing to wait for.
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0

@@ -52,7 +52,7 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
     if precision != "auto":
         return {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
     if device.type == "cpu":
-        return machine.cpu_rates().quicker
+        return machine.cpu_rates().faster
     quick = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if quick else torch.float32
 

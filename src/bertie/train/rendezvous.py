@@ -82,7 +82,7 @@ def world(device: torch.device) -> Iterator[World]:
     if not is_main():
         console.verbosity.level = -1
     if mine:
-        # gloo beside NCCL, for the numbers that ranks exchange from main memory
+        # gloo in addition to NCCL, for numbers that ranks exchange from main memory
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         try:
             dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=distributed.TIMEOUT)

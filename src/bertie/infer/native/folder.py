@@ -117,7 +117,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class Head:
-    """What is computed of the hidden states beside them: rows of `outputs` each."""
+    """What is computed from the hidden states: rows of `outputs` each."""
 
     rows: str
     outputs: int

@@ -158,7 +158,7 @@ INLINE vf exp2_roughly(vf x) {
 }
 INLINE vf exp_of(vf x) { return exp2_of(x * 1.44269504f); }
 
-// Rows and vectors of a tile: as many sums as the registers hold beside the weights
+// Rows and vectors of a tile: as many sums as fit into the registers together with the weights
 #if defined(__AVX512F__) && defined(__AVX512VL__)
 constexpr int MR = 6, NV = 4;
 #elif defined(__AVX2__)

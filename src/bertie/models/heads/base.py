@@ -74,7 +74,7 @@ class Transform(nn.Module):
 
 
 def label_transform(config: EncoderConfig) -> nn.Module:
-    """What stands before the dropout and the classifier of heads that label; in most families nothing."""
+    """The module before the dropout and the classifier of classification heads. Most families have none."""
     act = config.heads.label.label_transform
     return nn.Identity() if act is None else Transform(config, act)
 

@@ -62,7 +62,9 @@ class Decoder(nn.Module):
         hidden = dropout(hidden, self.dropout_p, self.training)
         bias = attention_bias(layout, hidden.dtype, causal=True, cache=cache)
         if self.relative is not None:
-            assert isinstance(self.relative, RelativePositions), "EncoderConfig lets no other stand beside a decoder"
+            assert isinstance(self.relative, RelativePositions), (
+                "EncoderConfig allows no other positions with a decoder"
+            )
             bias = self.relative.added(bias, layout.max_seqlen, keys, None, hidden.dtype)
         memory_bias = attention_bias(memory.layout, hidden.dtype)
         hidden_states, attentions, cross_attentions = [hidden], list[Tensor](), list[Tensor]()

@@ -1,7 +1,7 @@
 """Heads on whole sequences: classification, sentence pairs, multiple choice.
 
-All read one vector a sequence: the pooler output, or the state of the token that stands for the sequence, which is the
-first ([CLS]) or, where tokens see only what is before them, the last. With label_pooling it is the mean, the largest
+All read one vector per sequence: the pooler output, or the state of the token that represents the sequence, which is
+the first ([CLS]) or, in a causal model, the last. With label_pooling it is the mean, the largest
 values or the last token of the last layer instead, and the pooler is not read.
 
 B sequences

@@ -1,4 +1,4 @@
-"""`bertie info` counts what is trained beside the model."""
+"""`bertie info` counts what is trained in addition to the model."""
 
 import pytest
 
