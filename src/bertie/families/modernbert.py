@@ -78,7 +78,7 @@ def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
     if layers := public.get("layer_types"):
         every = next((i for i in range(1, len(layers)) if layers[i] == KINDS[0]), len(layers))
         if list(layers) != [KINDS[bool(i % every)] for i in range(len(layers))]:
-            raise DataError(f"layer_types is {str(layers)[:80]!r}; the first layer and every so manieth see all.")
+            raise DataError(f"layer_types is {str(layers)[:80]!r}; the first layer and then every n-th must be global.")
         flat["global_attn_every_n_layers"] = every
     for kind, key in zip(KINDS, ("global_rope_theta", "local_rope_theta"), strict=True):
         rope = (public.get("rope_parameters") or {}).get(kind) or {}

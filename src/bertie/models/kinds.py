@@ -125,7 +125,7 @@ class Relative:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedRelative:
-    """A learned vector for each place and, as of `Relative`, a bias for each distance. Song et al. 2020 (MPNet)."""
+    """A learned vector for each position and, as in `Relative`, a bias for each distance. Song et al. 2020 (MPNet)."""
 
     kind: Literal["learned_relative"] = "learned_relative"
     positions_after_pad: bool = False
@@ -140,18 +140,18 @@ class LearnedRelative:
 
 @dataclass(frozen=True, kw_only=True)
 class Disentangled:
-    """Attention compares content with content, and content with distance, both ways. He et al. 2020 (DeBERTa), 3.1.
+    """Attention scores from content and content, content and distance, and distance and content. He et al. 2020 (DeBERTa), 3.1.
 
     Texts can have any length.
     """
 
     kind: Literal["disentangled"] = "disentangled"
     position_buckets: int = 256
-    """Of distances, to each side; 0: each distance has its own."""
+    """Number of distance buckets on each side. 0: no buckets."""
     max_relative_positions: int = 512
-    """From here on all distances share one bucket."""
+    """Largest distance with a bucket of its own; larger distances share the last bucket."""
     relative_norm: bool = True
-    """Whether the vectors of distances are normalized."""
+    """Whether distance embeddings are normalized."""
 
     def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
@@ -179,16 +179,16 @@ class Sinusoidal:
 
 @dataclass(frozen=True, kw_only=True)
 class Rotary:
-    """Queries and keys are turned by angles that grow with the position. Su et al. 2021 (RoFormer), 3.4.
+    """Queries and keys are rotated by angles that grow with the position. Su et al. 2021 (RoFormer), 3.4.
 
-    Texts have max_position_embeddings tokens at most: what the model was trained for.
+    The maximum length, max_position_embeddings, is that of training.
     """
 
     kind: Literal["rotary"] = "rotary"
     rope_theta: float = 10_000.0
-    """The slowest angle turns once in about so many tokens, six times over."""
+    """Base of the angles: the longest period is nearly 2π times this number of tokens."""
     local_rope_theta: float | None = None
-    """Of layers with a window (attention=alternating); None: the same."""
+    """Base for layers with a window (attention=alternating). None: rope_theta."""
 
     def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""
@@ -268,13 +268,13 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True)
 class Alternating:
-    """Every so manieth layer attends to all tokens, others to those around. Warner et al. 2024, 2.1 (ModernBERT)."""
+    """Every n-th layer attends to all tokens, the others to a window. Warner et al. 2024, 2.1 (ModernBERT)."""
 
     kind: Literal["alternating"] = "alternating"
     local_attention: int
-    """Tokens that a token sees in a layer with a window, both sides together."""
+    """Width of the window in tokens, on both sides together."""
     global_attn_every_n_layers: int = 3
-    """The first layer sees all, and every so manieth after it."""
+    """The distance between two layers that attend to all tokens. The first layer is one of them."""
 
     def check(self, config: Shape) -> None:
         """Raise DataError for what the rest of the config does not allow."""

@@ -191,7 +191,7 @@ def window_attention(
     w = min(radius, max(1, -(-length // dilation) - 1))  # what reaches beyond the sequence need not be computed
     chunks = -(-length // (w * dilation))
 
-    def interleaved(x: Tensor) -> Tensor:  # (B, N, S, D) -> (B * dilation, N, C * w, D): every so manieth token
+    def interleaved(x: Tensor) -> Tensor:  # (B, N, S, D) -> (B * dilation, N, C * w, D): every d-th token
         x = F.pad(x, (0, 0, 0, chunks * w * dilation - length))
         return x.reshape(*x.shape[:2], chunks * w, dilation, -1).movedim(3, 1).flatten(0, 1)
 

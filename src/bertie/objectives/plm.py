@@ -54,8 +54,10 @@ class PermutationLM(Objective):
     _sample_mask."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.rate < 1 or not 1 <= self.longest <= 100:
-            raise UsageError("plm.rate must be between 0 and 1, and plm.longest must be 1 to 100.")
+        if not 0 < self.rate < 1:
+            raise UsageError(f"plm.rate is {self.rate}; it must be between 0 and 1.")
+        if not 1 <= self.longest <= 100:
+            raise UsageError(f"plm.longest is {self.longest}; it must be 1 to 100.")
 
     def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
         """Returns the softmax over the vocabulary. Raises UsageError for a model without two-stream attention."""
