@@ -1,4 +1,4 @@
-"""Models behind HTTP: worker processes, batches of waiting requests, admission, routes, and a page to try them on.
+"""Models behind HTTP: worker processes, batches of waiting requests, admission, routes, and a web page.
 
     request -> guard -> route -> tokens -> admission -> batches -> worker process -> arrays -> answerer -> response
 

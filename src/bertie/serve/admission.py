@@ -1,4 +1,4 @@
-"""Who is let in: a bounded number of texts, tokens and bytes at once. What is beyond is refused at once, and whole.
+"""Admission control: bounded numbers of texts, tokens and bytes in progress. Further requests are refused at once.
 
 A place is taken before work is done for it and given back when the answer has left, whatever became of it.
 """
@@ -19,43 +19,43 @@ class Refused(Exception):
 
 @dataclass
 class Budget:
-    """So much of one thing at once."""
+    """A bounded amount of one resource."""
 
     name: str
     most: int
     used: int = 0
 
     def take(self, amount: int, retry_after_s: float) -> None:
-        """Take some, or raise Refused and take none. What is more than the whole budget is let in alone."""
+        """Takes an amount, or raises Refused. An amount above the whole budget is admitted alone."""
         if self.used and self.used + amount > self.most:
             message = f"The server is busy: {self.used:,} of {self.most:,} {self.name} are in use. Try again later."
             raise Refused(self.name, message, retry_after_s)
         self.used += amount
 
     def give(self, amount: int) -> None:
-        """Give some back."""
+        """Returns an amount."""
         self.used -= amount
 
 
 @dataclass
 class Rate:
-    """Tokens a second of a worker, as a mean that forgets: what a wait is estimated with."""
+    """Tokens per second of a worker, as an exponential moving average, to estimate waiting times."""
 
     tokens_per_s: float = 0.0
 
     def add(self, tokens: int, seconds: float) -> None:
-        """Count one batch."""
+        """Counts one batch."""
         now = tokens / max(seconds, 1e-6)
         self.tokens_per_s = now if not self.tokens_per_s else 0.8 * self.tokens_per_s + 0.2 * now
 
     def wait_s(self, tokens: int) -> float:
-        """How long so many tokens take; 1 while nothing is known."""
+        """Returns the estimated seconds for some tokens; 1 before the first batch."""
         return tokens / self.tokens_per_s if self.tokens_per_s else 1.0
 
 
 @dataclass
 class Admission:
-    """The budgets of one server. texts and content are those of all models, tokens of each model."""
+    """The budgets of one server. texts and content are shared by all models, tokens are per model."""
 
     texts: Budget
     content: Budget
@@ -75,13 +75,13 @@ class Admission:
         return float(min(60, max(1, math.ceil(max(waits, default=1)))))
 
     def check_room(self) -> None:
-        """Raise Refused where not one more text can be let in: then a request need not even be read."""
+        """Raises Refused if no further text can be admitted, before a request is read."""
         if self.texts.used >= self.texts.most:
             self.texts.take(1, self.retry_after_s())
 
     @contextmanager
     def hold(self, budget: Budget, amount: int, model: str | None = None) -> Iterator[None]:
-        """Hold some of a budget while the block runs. Raises Refused."""
+        """Context that holds an amount of a budget. Raises Refused."""
         budget.take(amount, self.retry_after_s(model))
         try:
             yield

@@ -1,4 +1,4 @@
-"""The application: the table's routes, probes, metrics, the page, and what of a request is told afterwards."""
+"""The application: the routes of the table, probes, metrics, the page, and the log."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.metadata import version
@@ -32,12 +32,12 @@ Told = dict[str, Any]
 
 
 class Json(Response):
-    """JSON by orjson, which writes arrays of NumPy as they are."""
+    """JSON by orjson, which writes NumPy arrays directly."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The bytes."""
+        """Returns the bytes."""
         return orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -69,7 +69,7 @@ class Application:
         await self.asgi(scope, receive, send)
 
     async def _dispatch(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """The table's routes at once; the others through FastAPI, whose layers take longer than a small model."""
+        """Routes of the table are called directly: FastAPI's layers take longer than a small model."""
         row = BY_PATH.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if row is None:
             await self.app(scope, receive, send)
@@ -135,7 +135,7 @@ class Application:
             )
 
     async def answer(self, row: Route, request: Request, path: str, model: Served | None = None) -> Response:
-        """One request of the table."""
+        """Answers one request of the table."""
         seen: Seen = request.state.seen
         seen.route = path
         self.fleet.metrics.counts.add("te_request_count", path)
@@ -227,7 +227,7 @@ class Application:
             return Json({"id": name, "object": "model", "created": 0, "owned_by": "bertie"})
 
     def info(self, name: str | None = None) -> Told:
-        """The first model, or the one named, and the limits of the server."""
+        """Returns the facts of the first or the named model, and the limits of the server."""
         fleet = self.fleet
         chosen = fleet.models[name] if name else next(iter(fleet.models.values()))
         return {
@@ -253,7 +253,7 @@ class Application:
     # Afterwards ----------------------------------------------------------------------------------------------------
 
     def _finished(self, seen: Seen) -> None:
-        """Count and log a request; its texts are in neither."""
+        """Counts and logs a request, without its texts."""
         metrics, call, seconds = self.fleet.metrics, seen.call, perf_counter() - seen.started
         metrics.counts.add("bertie_requests_total", seen.route, str(seen.status))
         if seen.error:
@@ -281,7 +281,7 @@ class Application:
         return refuse(refusal, request.state.seen)
 
     async def _defect(self, request: Request, error: Exception) -> Response:
-        """A defect of ours: the log has where it was, the client that it is not its fault."""
+        """Answers after a defect of the server: the log has the traceback, the client a status 500."""
         if self.log is not None:
             self.log("defect", route=request.state.seen.route, error=type(error).__name__)
         return refuse(Refusal("Backend", "The server failed to answer this request.", status=500), request.state.seen)
@@ -292,7 +292,7 @@ PIPELINE_OF = {"feature-extraction": "/embed", "sentence-similarity": "/similari
 
 
 def taking(work: Callable[[Request], Awaitable[Response]]) -> type[APIRoute]:
-    """A route whose body is read by us, in one pass, and described by FastAPI."""
+    """Returns a route that reads its body itself, in one pass. FastAPI describes it."""
 
     class Taking(APIRoute):
         def get_route_handler(self) -> Any:
@@ -302,14 +302,14 @@ def taking(work: Callable[[Request], Awaitable[Response]]) -> type[APIRoute]:
 
 
 def responses() -> dict[int | str, dict[str, Any]]:
-    """What a route may answer besides 200."""
+    """Returns the responses of a route other than 200."""
     schema = {"type": "object", "properties": {"error": {}, "error_type": {"type": "string"}}, "required": ["error"]}
     content = {"application/json": {"schema": schema}}
     return {status: {"description": kind, "content": content} for kind, status in STATUS.items() if kind != "Tokenizer"}
 
 
 def refuse(error: Refusal, seen: Seen) -> Response:
-    """An error as a response."""
+    """Returns an error as a response."""
     seen.error, seen.reason = error.kind, error.reason
     return Json(error.body(seen.path), status_code=error.status, headers=error.headers)
 
@@ -323,12 +323,12 @@ def described(error: ValidationError) -> str:
 
 
 def ms(seconds: float) -> str:
-    """Milliseconds of a header."""
+    """Returns the milliseconds in a header."""
     return str(round(seconds * 1000))
 
 
 def logged(seen: Seen, seconds: float) -> Told:
-    """What the log says of a request."""
+    """Returns the log record of a request."""
     call = seen.call
     fields = {"id": seen.id.decode(), "route": seen.route, "status": seen.status, "ms": round(seconds * 1000, 1)}
     if seen.trace:

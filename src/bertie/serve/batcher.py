@@ -1,4 +1,4 @@
-"""Sequences that wait, and which of them go through the model together: by token budget and age.
+"""The queue of a model and its batches, chosen by token budget and age.
 
 The next batch holds a sequence of the request that has waited longest, with those of similar length that fit into the
 budget. A request of which more is left then comes after the others, so that a long one does not hold up short ones.
@@ -26,7 +26,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Failed(Exception):
-    """The model could not answer a request."""
+    """The model failed to answer a request."""
 
 
 @dataclass(eq=False)
@@ -49,7 +49,7 @@ class Job:
     ran_s: float = 0.0
 
     def put(self, sequences: Int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Take the rows of some of the sequences; the last ones finish the job."""
+        """Stores the rows of some sequences. The last ones finish the job."""
         if self.done.done():
             return
         whole = len(sequences) == len(self.ids)
@@ -76,7 +76,7 @@ Report = Callable[[int, int, float], None]
 
 
 class Batcher:
-    """The queue of one model and the workers that empty it.
+    """The queue of one model, and its workers.
 
     report: told tokens, sequences and seconds of each batch.
     """
@@ -93,7 +93,7 @@ class Batcher:
 
     @property
     def facts(self) -> Facts:
-        """Those of the model."""
+        """The facts of the model."""
         facts = self.workers[0].facts
         assert facts is not None, "the workers have been started"
         return facts
@@ -105,16 +105,16 @@ class Batcher:
 
     @property
     def size(self) -> int:
-        """How many sequences wait."""
+        """The number of waiting sequences."""
         return sum(len(job.pending) for job in self.waiting)
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits or runs."""
+        """Whether a sequence waits or runs."""
         return bool(self.waiting or self.running)
 
     async def run(self, ids: Ids, outputs: Sequence[str]) -> tuple[Arrays, Job]:
-        """The arrays of all sequences of a request, and how long they took. Raises Failed.
+        """Returns the arrays of all sequences of a request, and the time they took. Raises Failed.
 
         When the caller is cancelled, its sequences leave the queue.
         """
@@ -132,27 +132,27 @@ class Batcher:
                 self.waiting.remove(job)
 
     async def close(self) -> None:
-        """Finish what waits, then end the workers."""
+        """Finishes the waiting sequences, then ends the workers."""
         self._closed = True
         self._arrived.set()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(worker.stop() for worker in self.workers))
 
     async def kill(self) -> None:
-        """End at once."""
+        """Ends at once."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(worker.stop() for worker in self.workers))
 
     async def _watch(self) -> None:
-        """Notice a process that ends while nothing is asked of it."""
+        """Detects an idle process that ends."""
         while not self._closed:
             await asyncio.sleep(HEARTBEAT_S)
             if not all(worker.alive for worker in self.workers):
                 self._arrived.set()
 
     async def _empty(self, worker: Worker) -> None:
-        """One worker's life: batch after batch."""
+        """Runs one worker, batch after batch."""
         while True:
             while not self.waiting and not self._closed and worker.alive:
                 self._arrived.clear()
@@ -168,7 +168,7 @@ class Batcher:
                 await self._run(worker, parts)
 
     async def _run(self, worker: Worker, parts: list[Part]) -> None:
-        """One batch, and what becomes of its jobs."""
+        """Runs one batch and finishes its jobs."""
         jobs = [job for job, _ in parts]
         self.running.update(jobs)
         started = time.perf_counter()
@@ -193,7 +193,7 @@ class Batcher:
             self.running.difference_update(jobs)
 
     def _again(self, parts: list[Part]) -> None:
-        """Queue a batch once more, before all others; who was in two batches that died is told so."""
+        """Queues a batch again, before all others. A job in two failed batches fails."""
         for job, numbers in reversed(parts):
             job.tries += 1
             if job.tries > 1:
@@ -205,7 +205,7 @@ class Batcher:
                 self.waiting.appendleft(job)
 
     def _next(self) -> list[Part]:
-        """The next batch, taken out of the queue."""
+        """Removes the next batch from the queue and returns it."""
         while self.waiting and self.waiting[0].done.done():
             self.waiting.popleft()  # another of its sequences failed
         if not self.waiting:
@@ -242,7 +242,7 @@ class Batcher:
 
 
 def joined(parts: Sequence[Part]) -> Ids:
-    """The sequences of several jobs as one batch."""
+    """Returns the sequences of several jobs as one batch."""
     taken = [job.ids if len(numbers) == len(job.ids) else job.ids.take(numbers) for job, numbers in parts]
     if len(taken) == 1:
         return taken[0]
@@ -257,7 +257,7 @@ def joined(parts: Sequence[Part]) -> Ids:
 
 
 def split(parts: Sequence[Part], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Give each job its rows of a batch's arrays."""
+    """Gives each job its rows of a batch's arrays."""
     at = dict.fromkeys(("token", "sequence", "position"), 0)
     for job, numbers in parts:
         whole = len(numbers) == len(job.ids)

@@ -1,4 +1,4 @@
-"""/docs: the routes as OpenAPI tells them, without anything from another machine.
+"""/docs: the routes as OpenAPI, without resources from other machines.
 
 With the package fastapi-offline its copy of Swagger UI is shown; without it, a plain page of our own.
 """
@@ -24,14 +24,14 @@ BEGIN = 'SwaggerUIBundle({url: "/openapi.json", dom_id: "#ui", deepLinking: true
 
 
 def assets() -> Path | None:
-    """The folder of Swagger UI's files, where they are installed."""
+    """Returns the folder of Swagger UI's files, if it is installed."""
     found = find_spec("fastapi_offline")
     folder = Path(found.origin).parent / "static" if found and found.origin else None
     return folder if folder and all((folder / name).is_file() for name in ASSETS) else None
 
 
 def add_docs(app: FastAPI) -> None:
-    """Add /docs and its files."""
+    """Adds /docs and its files."""
     folder, headers = assets(), {"content-security-policy": POLICY}
 
     @app.get("/docs", include_in_schema=False)
@@ -48,7 +48,7 @@ def add_docs(app: FastAPI) -> None:
 
 
 def plain(schema: dict[str, Any]) -> str:
-    """The routes as a table."""
+    """Returns the routes as a table."""
     rows = []
     for path, methods in schema["paths"].items():
         for method, told in methods.items():

@@ -1,4 +1,4 @@
-"""What a client is told when a request has no answer: a status, a kind and one sentence."""
+"""Errors for clients: a status, a kind and one sentence."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +20,7 @@ STATUS = {
 
 @dataclass
 class Refusal(Exception):
-    """A request that is not answered. kind: a key of STATUS; status: another one than its usual; param: the field."""
+    """An error instead of an answer. kind: a key of STATUS; status: overrides the usual one; param: the field."""
 
     kind: str
     message: str

@@ -19,7 +19,7 @@ from bertie.serve.served import Served
 
 @dataclass(eq=False)
 class Fleet:
-    """paths: of each model by name, as they were given. replicas: workers of each, which `worker` makes."""
+    """The models of a server. paths: path by name. replicas: number of workers per model, made by `worker`."""
 
     paths: Mapping[str, Path]
     settings: WorkerSettings
@@ -35,7 +35,7 @@ class Fleet:
     _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def start(self) -> None:
-        """Load every model. Raises BertieError for one that cannot be served; then none is left running."""
+        """Loads every model. Raises BertieError for a model that cannot be served, after stopping the others."""
         work = [self.load(name, path) for name, path in self.paths.items()]
         found = await asyncio.gather(*work, return_exceptions=True)
         self.models = {name: one for name, one in zip(self.paths, found, strict=True) if isinstance(one, Served)}
@@ -45,7 +45,7 @@ class Fleet:
                 raise one
 
     async def load(self, name: str, path: Path, generation: int = 1) -> Served:
-        """One model in processes of its own, checked. Raises BertieError."""
+        """Loads one model in its own processes and checks it. Raises BertieError."""
         model = await asyncio.to_thread(model_folder, path)
         folder = model.resolve().parent.parent if model.suffix == ".onnx" else model
         if not (folder / "config.json").is_file():
@@ -88,16 +88,16 @@ class Fleet:
 
     @property
     def ready(self) -> bool:
-        """Whether every model can answer, and the server is not about to end."""
+        """Whether every model can answer and the server is not stopping."""
         return bool(self.models) and not self.draining and all(one.batcher.ready for one in self.models.values())
 
     @property
     def busy(self) -> bool:
-        """Whether any model has work."""
+        """Whether any model has requests in progress."""
         return any(one.batcher.busy for one in self.models.values())
 
     def choose(self, name: str | None, kinds: tuple[str, ...], path: str) -> Served:
-        """The model that answers: the one named, else the first that can. Raises Refusal."""
+        """Returns the named model, or the first suitable one. Raises Refusal."""
         if name and name in self.models:
             model = self.models[name]
             if kinds and not set(kinds) & set(model.kinds):
@@ -135,23 +135,23 @@ class Fleet:
         return outcomes
 
     async def _retire(self, old: Served) -> None:
-        """Let the requests that have begun with a model end with it."""
+        """Waits for the requests of a replaced model, then closes it."""
         while old.calls:
             await asyncio.sleep(0.05)
         await old.batcher.close()
 
     async def kill(self) -> None:
-        """End every process."""
+        """Ends every process."""
         await asyncio.gather(*(model.batcher.kill() for model in self.models.values()))
 
 
 def batch_tokens(device: str) -> int:
-    """Tokens of a batch: on a CPU so few that no batch takes long, as more are not faster there."""
+    """Returns the tokens per batch. On a CPU, larger batches are not faster, so batches are small."""
     return 2_048 if device == "cpu" else 16_384
 
 
 def name_of(path: Path, taken: Mapping[str, Path]) -> str:
-    """A model's name: that of its folder, or of its run's; numbered where it is taken."""
+    """Returns a model's name: that of its folder or run, with a number if it is taken."""
     folder = path.resolve()
     usual = folder.parent.name if folder.name in ("model", "best") and folder.parent.name else folder.name
     name, number = usual, 2
@@ -161,7 +161,7 @@ def name_of(path: Path, taken: Mapping[str, Path]) -> str:
 
 
 def named(arguments: list[str]) -> dict[str, Path]:
-    """NAME=FOLDER or FOLDER, each once. Raises DataError for a folder that there is not, or a name given twice."""
+    """Returns the folders of NAME=FOLDER or FOLDER. Raises DataError for a missing folder or a repeated name."""
     found: dict[str, Path] = {}
     for argument in arguments:
         name, equals, rest = argument.partition("=")

@@ -1,6 +1,6 @@
-"""The check before a model goes live: it answers its own examples, with finite numbers, alone as among others.
+"""The check before a model is served: its answers to examples must be finite, and equal alone and in a batch.
 
-A file `golden.json` in the model's folder adds requests with the answers they must have:
+A file `golden.json` in the model's folder adds requests and their expected answers:
 
     [{"route": "/predict", "request": {"inputs": "fine soup"}, "answer": [{"score": 0.98, "label": "positive"}]}]
 """
@@ -26,7 +26,7 @@ TOLERANCE = 1e-3  # of numbers between 0 and 1; relative to larger ones
 
 
 async def check(model: "Served", admission: Admission) -> None:
-    """Raises DataError when an answer is wrong, or there is none."""
+    """Raises DataError for a wrong or missing answer."""
     route, request = sample(model)
     first, again = [await answered(model, route, request, admission) for _ in range(2)]
     if found := difference(first, again):
@@ -39,7 +39,7 @@ async def check(model: "Served", admission: Admission) -> None:
 
 
 def sample(model: "Served") -> tuple[str, Any]:
-    """A route, and a request that the model should be able to answer there."""
+    """Returns a route and a request that the model must be able to answer."""
     if model.predictor.answers:
         line = model.predictor.task.sample(model.predictor.texts)
         return "/answer", {"inputs": [json.loads(line) if line.startswith("{") else line]}
@@ -49,7 +49,7 @@ def sample(model: "Served") -> tuple[str, Any]:
 
 
 async def answered(model: "Served", path: str, request: Any, admission: Admission) -> Any:
-    """The answer as JSON. Raises DataError when there is none."""
+    """Returns the answer as JSON. Raises DataError for an error."""
     route, call = BY_PATH[path], Call(model, admission)
     try:
         with call.held:
@@ -62,7 +62,7 @@ async def answered(model: "Served", path: str, request: Any, admission: Admissio
 
 
 def read_golden(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file. Raises DataError for another shape."""
+    """Returns the rows of a file. Raises DataError for another form."""
     rows = read_json(path)
     if not isinstance(rows, list) or not all(
         isinstance(r, dict) and {"route", "request", "answer"} <= set(r) for r in rows
@@ -75,7 +75,7 @@ def read_golden(path: Path) -> list[dict[str, Any]]:
 
 
 def difference(expected: Any, found: Any, where: str = "answer", *, tolerance: float = TOLERANCE) -> str:
-    """Where two JSON values differ, numbers by more than `tolerance`; "" where they are alike."""
+    """Returns where two JSON values differ, numbers by more than `tolerance`; "" if they agree."""
     if isinstance(expected, bool) or not isinstance(expected, (int, float, list, dict)):
         return "" if expected == found else f"{where} differs"
     if isinstance(expected, (int, float)):

@@ -1,6 +1,6 @@
 """The checks before a request is read: host, key, type, size, time. Plain ASGI, so that it costs little.
 
-A body is read here, whole, within its limits of bytes and seconds; a request whose client goes away is given up.
+The body is read here, within its limits of bytes and seconds. A request is cancelled when its client disconnects.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ SAFE = [
 
 @dataclass
 class Limits:
-    """What a request may take.
+    """Limits of a request.
 
     hosts: names in the Host header; none: any. keys: of which one is demanded; none: none is.
     """
@@ -52,7 +52,7 @@ class Limits:
 
 @dataclass
 class Guard:
-    """The outermost layer of the application. finished: told of every request when it is over."""
+    """The outermost layer of the application. finished: called after every request."""
 
     app: App
     limits: Limits
@@ -61,7 +61,7 @@ class Guard:
     finished: Callable[["Seen"], None]
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
-        """One request, or the lifespan."""
+        """Handles one request, or the lifespan."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -117,7 +117,7 @@ class Guard:
             raise Refusal("UnsupportedMedia", "Send JSON, with the header Content-Type: application/json.")
 
     def check_key(self, given: bytes) -> None:
-        """Raises Refusal unless a key is right; how long that takes does not tell how much of it was."""
+        """Raises Refusal for a wrong key. The comparison takes constant time."""
         scheme, _, key = given.partition(b" ")
         right = [hmac.compare_digest(key.strip(), known) for known in self.limits.keys]
         if scheme.lower() != b"bearer" or not any(right):
@@ -125,7 +125,7 @@ class Guard:
             raise Refusal("Unauthorized", message, headers={"WWW-Authenticate": "Bearer"})
 
     async def read(self, receive: Receive, size: int) -> bytes:
-        """The whole body. Raises Refusal when it is too large or comes too slowly."""
+        """Returns the body. Raises Refusal if it is too large or too slow."""
         parts, got = list[bytes](), 0
         try:
             async with asyncio.timeout(self.limits.body_s):
@@ -145,7 +145,7 @@ class Guard:
             raise Refusal("Validation", "The request's body came too slowly.", status=408, headers=close) from None
 
     async def within(self, scope: MutableMapping[str, Any], body: bytes, receive: Receive, send: Send) -> None:
-        """Run the application on a body that was read, until it ends, the client goes or the time is over."""
+        """Runs the application on a body, until it ends, the client disconnects or the time is over."""
 
         async def replay() -> Message:
             return {"type": "http.request", "body": body, "more_body": False}
@@ -171,7 +171,7 @@ class Guard:
                         await task
 
     async def refuse(self, error: Refusal, seen: "Seen", send: Send) -> None:
-        """Answer with an error, unless an answer has begun."""
+        """Sends an error, unless a response has begun."""
         seen.error, seen.reason = error.kind, error.reason
         if seen.begun:
             return
@@ -186,7 +186,7 @@ class Guard:
 
 @dataclass
 class Seen:
-    """What is known of a request without its body; the route fills in the rest."""
+    """Facts about a request; the route adds those of the body."""
 
     path: str
     method: str
@@ -213,7 +213,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def declared(seen: Seen, most: int) -> int:
-    """Bytes that the body may have: what the client says, else the most. Raises Refusal for more than that."""
+    """Returns the size of the body: as declared, or the maximum. Raises Refusal for a larger size."""
     said = seen.headers.get(b"content-length")
     if said is None:
         return most
@@ -223,6 +223,6 @@ def declared(seen: Seen, most: int) -> int:
 
 
 def too_large(most: int) -> Refusal:
-    """More than the server takes."""
+    """Returns the error for a body that is too large."""
     message = f"The body is larger than the {most:,} bytes that are taken at once. Send it in parts."
     return Refusal("TooLarge", message, headers={"Connection": "close"}, reason="body")

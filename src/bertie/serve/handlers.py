@@ -1,4 +1,4 @@
-"""What each route does: a request's body -> what the model is asked -> the JSON that its clients expect."""
+"""The routes: the body of a request -> examples -> the JSON that clients expect."""
 
 import base64
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ UNLABELLED = TableFormat(labelled=False)
 
 
 def examples_of(texts: Sequence[Sequence[str]], most: int = MOST_INPUTS, name: str = "inputs") -> list[Example]:
-    """Examples of one or two texts each. Raises Refusal for none, for too many, and for empty texts."""
+    """Returns examples of one or two texts. Raises Refusal for none, for too many, and for empty texts."""
     check_count(texts, most, name)
     for number, parts in enumerate(texts):
         if len(parts) not in (1, 2):
@@ -44,7 +44,7 @@ def examples_of(texts: Sequence[Sequence[str]], most: int = MOST_INPUTS, name: s
 
 
 def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inputs") -> None:
-    """Raise Refusal for no input, and for more than `most`."""
+    """Raises Refusal for no input, and for more than `most`."""
     if not inputs:
         raise Refusal("Empty", f"`{name}` is empty.", param=name)
     if len(inputs) > most:
@@ -54,7 +54,7 @@ def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inp
 
 
 def check_texts(call: Call, examples: Sequence[Example]) -> None:
-    """Raise Refusal for pairs where the model was trained on single texts, and the other way round."""
+    """Raises Refusal for pairs if the model was trained on single texts, or the reverse."""
     predictor = call.model.predictor
     trained = predictor.texts if predictor.texts_known else None
     wrong = [number for number, example in enumerate(examples) if trained and len(example.texts) != trained]
@@ -64,7 +64,7 @@ def check_texts(call: Call, examples: Sequence[Example]) -> None:
 
 
 def as_list(inputs: Any) -> tuple[list[Any], bool]:
-    """A list of inputs, and whether there was one alone."""
+    """Returns the inputs as a list, and whether it was a single input."""
     return (inputs, False) if isinstance(inputs, list) else ([inputs], True)
 
 
@@ -72,13 +72,13 @@ def as_list(inputs: Any) -> tuple[list[Any], bool]:
 
 
 async def vectors(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Array:
-    """One vector for each text or list of token ids. -> (N, `task.width`)"""
+    """Returns a vector for each text or list of token ids. -> (N, `task.width`)"""
     encoded = await sequences(call, inputs, task, most=most, name=name)
     return task.finished(await call.logits(encoded, task))
 
 
 async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most: int, name: str) -> Encoded:
-    """Texts, with the task's prompt, and lists of token ids as they are: one sequence each."""
+    """Returns one sequence per text, with the task's prompt, or per list of token ids."""
     check_count(inputs, most, name)
     examples = [Example((one if isinstance(one, str) else "",)) for one in inputs]
     if call.side == "left" or any(isinstance(one, list) for one in inputs):
@@ -92,7 +92,7 @@ async def sequences(call: Call, inputs: Sequence[Any], task: EmbedTask, *, most:
 def embedder(
     call: Call, *, prompt_name: str | None = None, normalize: bool = True, dimensions: int | None = None
 ) -> EmbedTask:
-    """The model's way to make vectors, changed as a request asks. Raises Refusal for what the model does not have."""
+    """Returns the model's embedding task with the options of a request. Raises Refusal for unsupported options."""
     own = call.model.embedder
     prompt = own.prompt if prompt_name is None else prompt_of(call, prompt_name)
     most = replace(own, truncate_dim=None).width(call.model.facts.hidden_size)
@@ -103,7 +103,7 @@ def embedder(
 
 
 def text_ids(call: Call, text: str | Sequence[int], prompt: str) -> list[int]:
-    """The ids of a text, or those given. Raises Refusal for an empty text."""
+    """Returns the ids of a text, or the given ids. Raises Refusal for an empty text."""
     if not isinstance(text, str):
         return token_ids(call, text)
     if not text.strip():
@@ -112,7 +112,7 @@ def text_ids(call: Call, text: str | Sequence[int], prompt: str) -> list[int]:
 
 
 def token_ids(call: Call, ids: Sequence[int]) -> list[int]:
-    """Ids without special tokens. Raises Refusal for none, and for those that the vocabulary does not have."""
+    """Returns ids without special tokens. Raises Refusal for none, and for ids outside the vocabulary."""
     tokenizer = call.model.tokenizer
     if not ids:
         raise Refusal("Validation", "A list of token ids is empty.")
@@ -124,7 +124,7 @@ def token_ids(call: Call, ids: Sequence[int]) -> list[int]:
 
 
 def prompt_of(call: Call, name: str) -> str:
-    """The text of a prompt. Raises Refusal for an unknown one."""
+    """Returns the text of a prompt. Raises Refusal for an unknown prompt."""
     if name not in call.model.prompts:
         known = ", ".join(sorted(call.model.prompts)) or "none"
         raise Refusal("Validation", f"Model {call.model.name!r} has no prompt of that name. Known: {known}.")
@@ -152,7 +152,7 @@ async def embed_all(call: Call, body: schemas.EmbedAllBody) -> Any:
 
 
 def layer_named(call: Call, layer: int) -> str:
-    """The output of a layer. Raises Refusal for one that the model does not have."""
+    """Returns the name of a layer's output. Raises Refusal for a missing layer."""
     layers = call.model.facts.layers
     if layer in (-1, layers or -1):
         return "last_hidden_state"
@@ -191,13 +191,13 @@ async def similarity(call: Call, body: schemas.SimilarityBody) -> Any:
 
 
 def ranked(prediction: Prediction) -> list[dict[str, Any]]:
-    """Labels with their probabilities, the most probable first; a number as the score of its name."""
+    """Returns labels with probabilities, the most probable first; a number is the score of its name."""
     scores = prediction.scores or {"score": float(prediction.label)}
     return [{"score": score, "label": label} for label, score in sorted(scores.items(), key=lambda one: -one[1])]
 
 
 def raw_scores(call: Call, answer: Answer) -> Answer:
-    """The same answer with the head's own outputs for scores."""
+    """Returns the same answer with the raw outputs of the head as scores."""
     names = call.model.predictor.labels
     assert answer.raw is not None
     return replace(
@@ -206,7 +206,7 @@ def raw_scores(call: Call, answer: Answer) -> Answer:
 
 
 async def classified(call: Call, examples: Sequence[Example], *, raw: bool = False) -> list[list[dict[str, Any]]]:
-    """The labels of each example, best first."""
+    """Returns the labels of each example, best first."""
     check_texts(call, examples)
     answers = await call.predict(examples)
     return [ranked((raw_scores(call, answer) if raw else answer).prediction) for answer in answers]
@@ -259,7 +259,7 @@ async def rerank(call: Call, body: schemas.RerankBody) -> Any:
 
 
 def log_odds(answer: Answer) -> float:
-    """How much better "answers the question" is than not: of two outputs the difference, of one the output."""
+    """Returns the log odds of "answers the question": the difference of two outputs, or the only output."""
     assert answer.raw is not None
     return float(answer.raw[-1] - answer.raw[0]) if len(answer.raw) > 1 else float(answer.raw[0])
 
@@ -275,7 +275,7 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
 
 
 def row_example(call: Call, row: schemas.Row, number: int) -> Example:
-    """The example of one row, as the task reads the rows of a table. Raises Refusal for one that it cannot use."""
+    """Returns the example of a row, read as a row of a table. Raises Refusal for an invalid row."""
     if isinstance(row, str):
         row = {"text": row}
     elif isinstance(row, list):
@@ -293,7 +293,7 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
 
 
 def told(call: Call, answers: Sequence[Answer]) -> dict[str, Any]:
-    """Bertie's own form of answers."""
+    """Returns answers in Bertie's own form."""
     return {"model": call.model.name, "answers": [one.as_json() for one in answers]}
 
 
@@ -322,7 +322,7 @@ async def relate(call: Call, body: schemas.RelateBody) -> Any:
 
 
 def check_not_empty(examples: Sequence[Example]) -> None:
-    """Raise Refusal for an empty text, or one that is too long to be read."""
+    """Raises Refusal for an empty text, or a text that is too long."""
     for number, example in enumerate(examples):
         if not all(text.strip() for text in example.texts):
             raise Refusal("Validation", f"Input {number} has an empty text.")
@@ -343,7 +343,7 @@ async def token_classification(call: Call, body: schemas.TagBody) -> Any:
 
 
 def tagged(prediction: Prediction, *, words: bool, ignore: Sequence[str]) -> list[dict[str, Any]]:
-    """The words of a sentence with their tags, or its entities; an entity's score is the mean of its words'."""
+    """Returns the words of a sentence with their tags, or its entities with the mean score of their words."""
     assert isinstance(prediction, TagPrediction)
     sure, spans, text, found = prediction.probabilities, prediction.spans, prediction.text, []
     if words:
@@ -370,7 +370,7 @@ async def question_answering(call: Call, body: schemas.QuestionBody) -> Any:
 
 
 def spans(call: Call, one: Answer, top_k: int | None) -> Any:
-    """The answer of one question; one that is not there is "" at 0, as in transformers."""
+    """Returns the answer to a question. No answer is "" at 0, as in transformers."""
     record = one.as_json()
     best = record.pop("n_best")
     if top_k and top_k > 1:
@@ -445,7 +445,7 @@ async def tokenize(call: Call, body: schemas.TokenizeBody) -> Any:
 
 
 def tokens_of(call: Call, text: str, *, special: bool) -> list[dict[str, Any]]:
-    """The tokens of one text."""
+    """Returns the tokens of a text."""
     encoding, found = call.model.tokenizer.encode(text), []
     places = np.cumsum([0, *(len(character.encode()) for character in text)])
     for i, token, (start, stop), of in zip(

@@ -1,6 +1,6 @@
 """Prometheus metrics: the names of Text Embeddings Inference, so that its dashboards work, and Bertie's own.
 
-Labels are routes, models, reasons and statuses, which are few; never texts, nor paths that clients made up.
+Labels are routes, models, reasons and statuses, which are few. Texts and unknown paths are never labels.
 """
 
 from collections.abc import Iterator
@@ -15,19 +15,19 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
 class Counts(Collector):
-    """Counters whose names do not end in `_total`, as Text Embeddings Inference has them."""
+    """Counters without the suffix `_total`, as in Text Embeddings Inference."""
 
     def __init__(self, names: dict[str, tuple[str, tuple[str, ...]]]) -> None:
         self.names = names
         self.values: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in names}
 
     def add(self, name: str, *labels: str, amount: float = 1) -> None:
-        """Count."""
+        """Counts."""
         values = self.values[name]
         values[labels] = values.get(labels, 0) + amount
 
     def collect(self) -> Iterator[Metric]:
-        """What has been counted."""
+        """Yields the counts."""
         for name, (about, labels) in self.names.items():
             family = CounterMetricFamily(name, about, labels=labels)
             family.name, family.type = name, "unknown"
@@ -84,5 +84,5 @@ class Metrics:
         return Gauge(name, about, registry=self.registry)
 
     def text(self) -> bytes:
-        """The exposition."""
+        """Returns the metrics in the text format."""
         return generate_latest(self.registry)

@@ -1,4 +1,4 @@
-"""The page: static files of this package, under a policy that allows no script but its own."""
+"""The web page: static files of this package, with a policy that only allows its own scripts."""
 
 from importlib.resources import files
 
@@ -14,7 +14,7 @@ FOLDER = files("bertie.serve") / "static"
 
 
 def add_page(app: FastAPI) -> None:
-    """Add / and its files."""
+    """Adds / and its files."""
     found = {entry.name: entry.read_bytes() for entry in FOLDER.iterdir() if entry.is_file()} if FOLDER.is_dir() else {}
     headers = {"content-security-policy": POLICY, "cache-control": "no-cache"}
 

@@ -24,7 +24,7 @@ class Protocol(HttpToolsProtocol):
         self._write_timer: TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Starts to wait for the first request."""
         super().connection_made(transport)
         if len(self.connections) > MAX_CONNECTIONS:
             transport.abort()
@@ -32,14 +32,14 @@ class Protocol(HttpToolsProtocol):
         self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the timers."""
+        """Cancels the timers."""
         for timer in (self._header_timer, self._write_timer):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count the bytes of headers; a bare line feed ends no line of them."""
+        """Counts the bytes of headers. A line feed without a carriage return does not end a header."""
         if self._reading_headers:
             self._header_bytes += min(len(data), _headers_in(data))
             if self._header_bytes > MAX_HEADER_BYTES:
@@ -48,21 +48,21 @@ class Protocol(HttpToolsProtocol):
         super().data_received(data)
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Starts a request."""
         super().on_message_begin()
         self._count, self._reading_headers = 0, True
         if self._header_timer is None:
             self._header_timer = self.loop.call_later(HEADER_S, self._too_slow)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header; an error ends the connection with 400."""
+        """Reads one header. An error ends the connection with status 400."""
         self._count += 1
         if self._count > MAX_HEADERS:
             raise ValueError("too many headers")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The headers are there. Two that contradict each other about the body's end are refused."""
+        """Checks the headers. Contradicting lengths of the body are refused."""
         names = [name for name, _ in self.headers]
         if names.count(b"content-length") + names.count(b"transfer-encoding") > 1 or names.count(b"host") > 1:
             raise ValueError("contradicting headers")
@@ -73,24 +73,24 @@ class Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        """The next bytes are headers again."""
+        """Expects headers again."""
         self._reading_headers = True
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """The client does not read."""
+        """Waits for a client that does not read."""
         super().pause_writing()
         self._write_timer = self.loop.call_later(WRITE_S, self._abort)
 
     def resume_writing(self) -> None:
-        """It does again."""
+        """Continues when the client reads again."""
         super().resume_writing()
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
 
     def timeout_keep_alive_handler(self) -> None:
-        """An idle connection is closed; one that still has something to send gets a little time for it."""
+        """Closes an idle connection, after a short time to send the rest."""
         super().timeout_keep_alive_handler()
         self.loop.call_later(WRITE_S, self._abort)
 
@@ -104,6 +104,6 @@ class Protocol(HttpToolsProtocol):
 
 
 def _headers_in(data: bytes) -> int:
-    """How many of these bytes belong to headers, where they may hold the end of them."""
+    """Returns how many of these bytes belong to headers."""
     end = data.find(b"\r\n\r\n")
     return len(data) if end < 0 else end

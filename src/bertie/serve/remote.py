@@ -1,4 +1,4 @@
-"""`Worker`: a model in another process, as the server sees it. It is started again when it dies."""
+"""`Worker`: a model in another process, which is restarted when it ends."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ RESTART_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # waits between starts that f
 
 
 class WorkerDied(Exception):
-    """The process ended, or did not answer in time, with a batch in its hands."""
+    """The process ended, or did not answer in time, during a batch."""
 
 
 class BatchFailed(Exception):
@@ -31,7 +31,7 @@ class BatchFailed(Exception):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """What a worker process is started with. threads: of its numerical library; None: as many as there are cores."""
+    """Settings of a worker process. threads: of its numerical library; None: the number of cores."""
 
     model: str
     precision: str = "fp32"
@@ -43,7 +43,7 @@ class WorkerSettings:
 
 
 class Worker:
-    """One process with one model. `run` is for one caller at a time."""
+    """One process with one model. Only one caller may use `run` at a time."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
@@ -61,11 +61,11 @@ class Worker:
 
     @property
     def pid(self) -> int | None:
-        """The process's number; None before it is started."""
+        """The process id; None before the start."""
         return self._process.pid if self._process else None
 
     async def start(self) -> Facts:
-        """Start the process and wait for its model. Raises what loading the folder raised."""
+        """Starts the process and waits for its model. Raises the error of loading the folder."""
         await self.stop()
         ours, theirs = socket.socketpair()
         given = {name: getattr(self.settings, name) for name in ("model", "precision", "device", "engine", "threads")}
@@ -94,7 +94,7 @@ class Worker:
         return self.facts
 
     async def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """`Engine.run` in the process. Raises BatchFailed, or WorkerDied; then `start` is to be called again."""
+        """Calls `Engine.run` in the process. Raises BatchFailed, or WorkerDied, which requires a new `start`."""
         if self._streams is None:
             raise WorkerDied
         try:
@@ -118,7 +118,7 @@ class Worker:
             raise WorkerDied from None
 
     async def restart(self, on_failure: Callable[[str], None]) -> None:
-        """Start until it succeeds, waiting longer after each failure. on_failure: told why a start failed."""
+        """Starts until it succeeds, with increasing pauses. on_failure: called with each error."""
         for attempt in range(1_000_000):
             await asyncio.sleep(RESTART_S[min(attempt, len(RESTART_S) - 1)])
             try:
@@ -128,7 +128,7 @@ class Worker:
                 on_failure(str(error))
 
     async def stop(self) -> int | None:
-        """End the process; -> its exit status."""
+        """Ends the process and returns its exit status."""
         self._loaded = False
         if self._streams is not None:
             self._streams[1].close()
@@ -143,21 +143,21 @@ class Worker:
 
 
 class FactsAlone:
-    """The facts of a model that runs elsewhere, where an `Engine` is asked for what it is."""
+    """An `Engine` that has the facts of a model in another process and cannot run."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
 
     def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """Not here: batches go to the worker process."""
+        """Raises an error: batches go to the worker process."""
         raise NotImplementedError("batches go to the worker process")
 
 
 def engine_for(facts: Facts) -> Engine:
-    """What a Predictor needs of an engine to encode and decode."""
+    """Returns an engine with which a Predictor encodes and decodes."""
     return FactsAlone(facts)
 
 
 def facts_of_json(value: dict[str, Any]) -> Facts:
-    """The facts a worker sent."""
+    """Returns the facts that a worker sent."""
     return Facts(**{**value, "labels": tuple(value["labels"])})

@@ -1,4 +1,4 @@
-"""The table of routes: where, which models answer there, what is sent, and who does the work. One row a route.
+"""The table of routes: path, suitable models, body and handler. One row per route.
 
 A route that models of several tasks answer goes to the first model of the server that has one of its `kinds`.
 """
@@ -22,7 +22,7 @@ ANY = ()
 
 @dataclass(frozen=True)
 class Route:
-    """A row. kinds: what a model must answer (`Served.kinds`), the ones that suit best first; none: any model."""
+    """A route. kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model."""
 
     path: str
     kinds: tuple[str, ...]
@@ -34,12 +34,12 @@ class Route:
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
-        """What reads a body."""
+        """The parser of the body."""
         return TypeAdapter(self.body)
 
     @property
     def summary(self) -> str:
-        """The first line of what it returns."""
+        """The first line of the handler's docstring."""
         return (self.work.__doc__ or "").partition("\n")[0]
 
 

@@ -1,4 +1,4 @@
-"""Bodies of requests, as the clients of other servers send them. Unknown keys at the top are ignored, as there."""
+"""Bodies of requests, as clients of other servers send them. Unknown keys on the top level are ignored."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -17,7 +17,7 @@ Row = str | Many[str] | dict[str, Any]
 
 
 class Body(BaseModel):
-    """What every body may say. model: which of the served models answers; left out: the first that can."""
+    """Keys of every body. model: name of the served model; default: the first suitable one."""
 
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
@@ -25,14 +25,14 @@ class Body(BaseModel):
 
 
 class Limited(Body):
-    """truncate: true cuts texts that are too long, false refuses them; null: the server's policy."""
+    """truncate: true truncates texts that are too long, false refuses them, null follows the server's policy."""
 
     truncate: bool | None = None
     truncation_direction: Side = "right"
 
 
 class EmbedBody(Limited):
-    """Texts whose vectors are wanted. dimensions: of a model trained for fewer, the first so many."""
+    """Texts to embed. dimensions: number of dimensions to keep, for a model that was trained for it."""
 
     inputs: Text | Many[Text | TokenIds]
     prompt_name: str | None = None
@@ -41,7 +41,7 @@ class EmbedBody(Limited):
 
 
 class EmbedAllBody(Limited):
-    """Texts whose token vectors are wanted. layer: 0 are the embeddings; negative numbers count from the last one."""
+    """Texts whose tokens are embedded. layer: 0 is the embeddings; negative numbers count from the last layer."""
 
     inputs: Text | Many[Text | TokenIds]
     prompt_name: str | None = None
@@ -49,7 +49,7 @@ class EmbedAllBody(Limited):
 
 
 class RerankBody(Limited):
-    """A question and the texts to be put in order, as `texts` (Text Embeddings Inference) or `documents` (Cohere)."""
+    """A query and the texts to rank, as `texts` (Text Embeddings Inference) or `documents` (Cohere)."""
 
     query: Text
     texts: Many[Text] | None = None
@@ -61,33 +61,33 @@ class RerankBody(Limited):
 
 
 class PredictBody(Limited):
-    """A text; a list of two texts, which is one pair; or a batch: lists of one or two texts."""
+    """A text; a list of two texts, which is one pair; or a batch of lists of one or two texts."""
 
     inputs: Text | Many[Text] | Many[Many[Text]]
     raw_scores: bool = False
 
 
 class ClassifyBody(Limited):
-    """Texts, or pairs of texts, to be classified."""
+    """Texts or pairs of texts to classify."""
 
     input: Text | Many[Text | Many[Text]]
 
 
 class SimilarityInputs(BaseModel):
-    """A sentence and those it is compared with."""
+    """A sentence and the sentences to compare it with."""
 
     source_sentence: Text
     sentences: Many[Text]
 
 
 class SimilarityBody(Limited):
-    """A sentence and those it is compared with."""
+    """A sentence and the sentences to compare it with."""
 
     inputs: SimilarityInputs
 
 
 class TokenizeBody(Body):
-    """Texts whose tokens are wanted."""
+    """Texts to tokenize."""
 
     inputs: Text | Many[Text]
     add_special_tokens: bool = True
@@ -110,7 +110,7 @@ class EmbeddingsBody(Body):
 
 
 class Parameters(BaseModel):
-    """Options of a pipeline; one that is not known is refused, not ignored."""
+    """Options of a pipeline. Unknown options are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -118,7 +118,7 @@ class Parameters(BaseModel):
 
 
 class TagParameters(Parameters):
-    """none: a record for each word; simple: for each entity."""
+    """none: one record per word; simple: one per entity."""
 
     aggregation_strategy: Literal["none", "simple"] = "simple"
     ignore_labels: Many[str] = ["O"]
@@ -135,20 +135,20 @@ class PipelineBody(Limited):
 
 
 class TagBody(PipelineBody):
-    """Texts whose entities are wanted."""
+    """Texts in which to find entities."""
 
     parameters: Annotated[TagParameters, Given] = TagParameters()
 
 
 class Question(BaseModel):
-    """A question and the text that may hold its answer."""
+    """A question and a context."""
 
     question: Text
     context: Text
 
 
 class QuestionBody(Limited):
-    """A question and the text that may hold its answer, or several."""
+    """One or several questions with their contexts."""
 
     inputs: Question | Many[Question]
     parameters: Annotated[Parameters, Given] = Parameters()
@@ -161,20 +161,20 @@ class AnswerBody(Limited):
 
 
 class Choices(BaseModel):
-    """A context, and what may follow it."""
+    """A context and its choices."""
 
     context: Text
     choices: Annotated[Many[Text], Field(min_length=2)]
 
 
 class ChooseBody(Limited):
-    """A context and its choices, or several."""
+    """One or several contexts with their choices."""
 
     inputs: Choices | Many[Choices]
 
 
 class Stretch(BaseModel):
-    """Characters of a text, in code points; `end` is the first one after. type: what kind of name it is."""
+    """A range of characters, in code points; `end` is exclusive. type: the entity type."""
 
     start: Annotated[int, Field(ge=0)]
     end: Annotated[int, Field(ge=1)]
@@ -182,7 +182,7 @@ class Stretch(BaseModel):
 
 
 class Related(BaseModel):
-    """A text with two names in it."""
+    """A text with two entities."""
 
     text: Text
     subject: Stretch
@@ -190,7 +190,7 @@ class Related(BaseModel):
 
 
 class RelateBody(Limited):
-    """A text with the two names whose relation is wanted, or several."""
+    """One or several texts, each with two entities."""
 
     inputs: Related | Many[Related]
 
@@ -203,12 +203,12 @@ class NextSentence(BaseModel):
 
 
 class NextSentenceBody(Limited):
-    """Two texts, or several pairs."""
+    """One or several pairs of texts."""
 
     inputs: NextSentence | Many[NextSentence]
 
 
 class AnyBody(BaseModel):
-    """Whatever the model's own pipeline takes; see the route of its task."""
+    """The body of the model's own pipeline; see the route of its task."""
 
     model_config = ConfigDict(extra="allow")

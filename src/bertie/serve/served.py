@@ -1,4 +1,4 @@
-"""`Served`: one model of the server, and `Call`: one request's way through it.
+"""`Served`, a model of the server, and `Call`, a request to it.
 
 examples -> token ids -> admission -> batches -> arrays -> predictions
 """
@@ -44,7 +44,7 @@ VECTORS = "vectors"  # what every encoder can answer with
 
 @dataclass(eq=False)
 class Served:
-    """A model under its name.
+    """A model with its name.
 
     sha: of its config and weights. generation: how often it was loaded. calls: requests that use it now.
     """
@@ -58,46 +58,46 @@ class Served:
 
     @cached_property
     def facts(self) -> Facts:
-        """What the model is, with what the folder says to `sentence-transformers`: a worker does not send matrices."""
+        """The facts of the model, with the folder's `sentence-transformers` settings, which a worker does not send."""
         return replace(self.batcher.facts, sentence=read_sentence(self.folder, read_public(self.folder)))
 
     @cached_property
     def predictor(self) -> Predictor:
-        """The tokenizer, the task and how texts are read."""
+        """The tokenizer, the task and the handling of long texts."""
         from bertie.serve.remote import engine_for
 
         return Predictor(engine_for(self.facts), Tokenizer.load(self.folder))
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """That of the folder."""
+        """The tokenizer of the folder."""
         return self.predictor.tokenizer
 
     @cached_property
     def embedder(self) -> EmbedTask:
-        """How vectors are made: as trained, else the mean of the tokens."""
+        """The embedding task: as trained, or the mean of the tokens."""
         task = self.predictor.task_or_none
         return task if isinstance(task, EmbedTask) else EmbedTask()
 
     @property
     def prompts(self) -> Mapping[str, str]:
-        """What is put before texts, by name."""
+        """The prompts by name."""
         return self.facts.sentence.prompts
 
     @cached_property
     def kinds(self) -> tuple[str, ...]:
-        """What it can be asked: its task first, then the heads of pre-training, then vectors."""
+        """The kinds of requests it answers: its task, then the heads of pre-training, then vectors."""
         task = (name_of(self.predictor.task),) if self.predictor.answers else ()
         return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), VECTORS)
 
     @cached_property
     def pair_kind(self) -> Kind:
-        """Which verdict its head on pairs gives."""
+        """The kind of its head for pairs."""
         return kind_of(self.folder)
 
     @cached_property
     def run(self) -> dict[str, Any] | None:
-        """The run that the folder lies in, if any."""
+        """The run that contains the folder, if any."""
         settings = self.folder.parent / "run.yaml"
         if not settings.is_file():
             return None
@@ -106,7 +106,7 @@ class Served:
         return {"name": self.folder.parent.name, "settings_xxh3": xxhash.xxh3_128_hexdigest(settings.read_bytes())}
 
     def info(self) -> dict[str, Any]:
-        """What /info tells of it."""
+        """Returns the record for /info."""
         facts, labels = self.facts, {str(i): label for i, label in enumerate(self.facts.labels)}
         names = {"id2label": labels, "label2id": {label: int(i) for i, label in labels.items()}}
         kind = self.kinds[0]
@@ -135,7 +135,7 @@ class Served:
 
 @dataclass(frozen=True)
 class Answer:
-    """One answer with what was read for it. raw: the head's outputs, the mean over windows, where they are one row."""
+    """One answer with its example. raw: the outputs of the head, averaged over windows."""
 
     prediction: Prediction
     tokens: int
@@ -144,14 +144,14 @@ class Answer:
     raw: Array | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The prediction's own fields, and how much of the text it rests on."""
+        """Returns the fields of the prediction, and how much of the text was read."""
         more = {"windows": self.windows} if self.windows > 1 else {}
         return {**self.prediction.as_json(), "tokens": self.tokens, "truncated": self.truncated, **more}
 
 
 @dataclass(eq=False)
 class Call:
-    """One request: what it may use, and what it took. Times in seconds."""
+    """One request: its options and its times in seconds."""
 
     model: Served
     admission: Admission
@@ -168,12 +168,12 @@ class Call:
     held: ExitStack = field(default_factory=ExitStack)
 
     def take(self, texts: int) -> None:
-        """Be admitted with so many texts, or raise Refused before any work is done."""
+        """Admits a number of texts, or raises Refused."""
         self.texts += texts
         self.held.enter_context(self.admission.hold(self.admission.texts, texts, self.model.name))
 
     def take_bytes(self, size: int) -> None:
-        """Be admitted with a large answer, or raise Refused; a Refusal for one that is never let in."""
+        """Admits a large response, or raises Refused; Refusal if it exceeds the whole budget."""
         budget = self.admission.content
         if size > budget.most // 2:
             raise Refusal(
@@ -182,12 +182,12 @@ class Call:
         self.held.enter_context(self.admission.hold(budget, size, self.model.name))
 
     def policy_for(self, task: Task) -> TooLong:
-        """What is done with long texts: as the request or the server says, else as the model was trained."""
+        """Returns the handling of long texts: that of the request, of the server, or of training."""
         predictor = self.model.predictor
         return self.too_long or (predictor.too_long if task is predictor.task_or_none else task.too_long)
 
     async def predict(self, examples: Sequence[Example], task: Task | None = None) -> list[Answer]:
-        """Answers of the model's task, or of another that it has the arrays for."""
+        """Returns predictions of the model's task, or of another task on the same arrays."""
         task = task or self.model.predictor.task
         encoded = await self.begin(examples, task)
         found = await self.logits(encoded, task)
@@ -199,18 +199,18 @@ class Call:
         return [Answer(*parts) for parts in zip(predictions, tokens, cut, windows, raw, strict=True)]
 
     async def begin(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
-        """Be admitted, then return the examples as token ids. segments: makes the ids of their texts."""
+        """Admits the examples and returns their token ids. segments: makes the ids of their texts."""
         self.take(len(examples))
         self.characters += sum(len(text) for example in examples for text in example.texts)
         return await self.encode(examples, task, segments)
 
     async def logits(self, encoded: Encoded, task: Task) -> Array:
-        """What a task decodes, for all sequences in their order."""
+        """Returns the arrays that a task decodes, for all sequences in order."""
         arrays = await self.arrays(encoded.packed(), task.outputs)
         return np.concatenate([arrays[name] for name in task.outputs], -1) if len(arrays) > 1 else arrays[task.output]
 
     async def encode(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
-        """Token ids of examples, by the policy of the request, the server or the model."""
+        """Returns the token ids of examples, with the handling of long texts of `policy_for`."""
         predictor, policy = self.model.predictor, self.policy_for(task)
         if self.side == "left" and not _plain(task):
             raise Refusal("Validation", "truncation_direction left is for texts that are classified or embedded.")
@@ -242,7 +242,7 @@ class Call:
         return encoded
 
     def cut(self, encoded: Encoded, task: Task) -> list[bool]:
-        """Of each example, whether something of it was not read; counted."""
+        """Returns whether each example was truncated, and counts those."""
         cut = [False] * len(encoded) if self.policy_for(task) == "window" else (~encoded.fits).tolist()
         self.truncated += sum(cut)
         return cut
@@ -278,6 +278,6 @@ def _plain(task: Task) -> bool:
 
 
 def refused(error: Refused) -> Refusal:
-    """What a client is told that is not let in."""
+    """Returns the error for a request that is not admitted."""
     headers = {"Retry-After": f"{error.retry_after_s:.0f}"}
     return Refusal("Overloaded", str(error), headers=headers, reason=error.reason)

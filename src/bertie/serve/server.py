@@ -1,4 +1,4 @@
-"""The server process: its socket, its signals, its log, and the order in which things start and end.
+"""The server process: its socket, signals and log, start and stop.
 
 SIGTERM or Ctrl-C: not ready at once, what was admitted is answered, exit 0. A second one: exit now. SIGHUP: reload.
 """
@@ -37,7 +37,7 @@ FORCED = 130  # exit status after a second signal
 
 @dataclass
 class Options:
-    """What `bertie serve` was told."""
+    """The options of `bertie serve`."""
 
     models: Mapping[str, Path]
     host: str = "127.0.0.1"
@@ -58,7 +58,7 @@ class Options:
     worker: WorkerSettings = field(default_factory=lambda: WorkerSettings(""))
 
     def check(self) -> None:
-        """Raise UsageError for a server that would be open to the network without anybody having said so."""
+        """Raises UsageError for a server that other machines could use without a key, unless no_key is set."""
         if self.host not in LOOPBACK and not self.keys and not self.no_key:
             raise UsageError(
                 f"--host {self.host} can be reached from other machines, and no key is set. Pass --key-file FILE, or "
@@ -67,7 +67,7 @@ class Options:
 
 
 def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: None) -> int:
-    """Serve until a signal comes; -> exit status. Raises BertieError: a port in use, a model that cannot be served."""
+    """Serves until a signal, and returns the exit status. Raises BertieError for a used port or an unsuitable model."""
     options.check()
     listener = bind(options.host, options.port)
     _more_files()
@@ -92,7 +92,7 @@ async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[
 
 
 def build(options: Options) -> tuple[Fleet, Application]:
-    """The models and the application in front of them; nothing is started."""
+    """Returns the models and the application, without starting them."""
     log = log_line if options.access_log else None
     admission = Admission(
         Budget("texts", options.max_concurrent),
@@ -119,7 +119,7 @@ def build(options: Options) -> tuple[Fleet, Application]:
 
 
 def uvicorn_settings() -> dict[str, Any]:
-    """How uvicorn runs the application."""
+    """Returns the settings of uvicorn."""
     return {
         "http": Protocol,
         "ws": "none",
@@ -135,17 +135,17 @@ def uvicorn_settings() -> dict[str, Any]:
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, whose signals are ours."""
+    """uvicorn's server without its signal handlers."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals alone."""
+        """Does nothing."""
         yield
 
 
 @dataclass
 class Run:
-    """What signals do to a server."""
+    """The signal handlers of a server."""
 
     server: Server
     fleet: Fleet
@@ -153,14 +153,14 @@ class Run:
     tasks: set["asyncio.Task[Any]"] = field(default_factory=set)
 
     def listen_to_signals(self) -> None:
-        """From now on."""
+        """Installs the signal handlers."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
         loop.add_signal_handler(signal.SIGHUP, lambda: self._spawn(self.fleet.reload()))
 
     def stop(self) -> None:
-        """Drain; the second time end at once."""
+        """Finishes requests; when called again, ends at once."""
         if self.fleet.draining:
             log_line("forced")
             for model in self.fleet.models.values():
@@ -186,7 +186,7 @@ class Run:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket for the address, not listening yet. Raises BertieError for one in use, or that is not ours."""
+    """Returns a bound socket. Raises BertieError for an address that is in use or not of this machine."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
@@ -201,7 +201,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def log_line(event: str, **fields: Any) -> None:
-    """One line of JSON on standard error."""
+    """Writes one line of JSON to standard error."""
     record = {"time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}
     try:
         sys.stderr.write(orjson.dumps(record, default=str).decode() + "\n")

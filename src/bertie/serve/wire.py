@@ -1,8 +1,8 @@
-"""Batches between the server and a worker process: a line of JSON that says what follows, then the bytes of arrays.
+"""Batches between the server and a worker process: a header in JSON, then the bytes of arrays.
 
     length of the header · length of the arrays · header · arrays      two little-endian uint32, JSON, raw bytes
 
-NumPy alone, and nothing that could run code when it is read.
+Uses only NumPy. Reading a message cannot run code.
 """
 
 import json
@@ -24,7 +24,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 def packed(header: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview]:
-    """One message as parts to be written one after the other; a small one is whole, so that its reader wakes once."""
+    """Returns one message in parts to write. A small message is one part, so that its reader wakes once."""
     whole = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     shapes = [(name, array.dtype.str, array.shape) for name, array in whole.items()]
     text = json.dumps({**header, "arrays": shapes}).encode()
@@ -35,7 +35,7 @@ def packed(header: Mapping[str, Any], arrays: Arrays) -> list[bytes | memoryview
 
 
 def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The header and the arrays of a message. Raises ValueError for one that is damaged."""
+    """Returns the header and the arrays of a message. Raises ValueError for a damaged message."""
     header, arrays, at = json.loads(text), dict[str, NDArray[Any]](), 0
     for name, kind, shape in header.pop("arrays"):
         if kind not in DTYPES:
@@ -47,13 +47,13 @@ def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict
 
 
 def arrays_of(ids: Ids) -> dict[str, NDArray[Any]]:
-    """The arrays of a batch by name."""
+    """Returns the arrays of a batch by name."""
     fields = {name: getattr(ids, name) for name in ("input_ids", "token_type_ids", "lengths", "places")}
     return fields | {EXTRA + name: array for name, array in ids.extra.items()}
 
 
 def ids_of(arrays: Arrays) -> Ids:
-    """The batch that `arrays_of` took apart."""
+    """Returns the batch of such arrays."""
     extra = {name.removeprefix(EXTRA): array for name, array in arrays.items() if name.startswith(EXTRA)}
     fields = {name: array for name, array in arrays.items() if not name.startswith(EXTRA)}
     return Ids(**fields, extra=extra)

@@ -1,8 +1,8 @@
-"""The process of one model: it loads the folder, says what it found, and runs batches until the server has gone.
+"""The process of one model: it loads the folder, sends its facts, and runs batches until the server ends.
 
     python -m bertie.serve.worker DESCRIPTOR '{"model": FOLDER, ...}'
 
-Interrupts of the terminal are the server's to handle; the worker ends when its socket does.
+The server handles interrupts of the terminal. The worker ends when its socket is closed.
 """
 
 import json
@@ -28,7 +28,7 @@ OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, whic
 
 
 def main(descriptor: str, settings: str) -> None:
-    """Serve one model on an inherited socket."""
+    """Serves one model on an inherited socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _prefer_to_die()
@@ -53,7 +53,7 @@ def main(descriptor: str, settings: str) -> None:
 def load(
     model: str, precision: str, device: str, engine: str, threads: int | None
 ) -> tuple["Engine", dict[str, Any], str]:
-    """The engine of a model folder, the facts that the server must know of it, and the hash of its weights."""
+    """Returns the engine of a model folder, its facts for the server, and the hash of its weights."""
     from bertie.infer.onnx_engine import OnnxEngine, graph_of
     from bertie.infer.quick import without_torch
 
@@ -71,7 +71,7 @@ def load(
 
 
 def with_torch(folder: Path, precision: str, device: str, engine: str, threads: int | None) -> "Engine":
-    """The engine of a folder that is opened by torch, as the other commands choose it."""
+    """Returns the engine of a folder that torch opens, as other commands choose it."""
     import torch
 
     import bertie
@@ -90,7 +90,7 @@ def with_torch(folder: Path, precision: str, device: str, engine: str, threads: 
 
 
 def weights_hash(folder: Path) -> str:
-    """Changes with any byte of a folder's weights or config."""
+    """Returns a hash of a folder's weights and config."""
     files = [folder / "config.json", *sorted(folder.glob("*.safetensors"))]
     return xxhash.xxh3_128_hexdigest(" ".join(map(file_hash, files)).encode())
 
