@@ -1,4 +1,4 @@
-"""What each choice inside a training step is worth: the step as it is, and with one choice undone, interleaved.
+"""Benchmark of the optimizations of a training step: the step with all of them, and without each of them, interleaved.
 
     python -m bertie.bench.choices bert-mini --repeats 4
 
@@ -30,7 +30,7 @@ ROWS, LENGTH, PREDICTED = 25, 128, 480
 
 
 def plain_loss(hidden: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """What `linear_cross_entropy` replaces: all logits, in float32."""
+    """The reference of `linear_cross_entropy`: all logits, in float32."""
     logits = F.linear(hidden, weight.to(hidden.dtype), bias.to(hidden.dtype))
     return F.cross_entropy(logits.float(), targets, reduction="sum"), right(logits, targets).sum()
 
@@ -82,7 +82,7 @@ def steps(preset: str, dropout_p: float) -> Callable[[tuple[Choice, ...]], tuple
 
 
 def main() -> None:
-    """Print one JSON line per choice: tokens a processor second (median, spread), and the step's time as a ratio."""
+    """Prints one JSON line per optimization: tokens per CPU second (median, spread), and the ratio of step times."""
     parser = argparse.ArgumentParser(description="Measures each optimization inside a training step.")
     parser.add_argument("preset")
     parser.add_argument("--repeats", type=int, default=5)

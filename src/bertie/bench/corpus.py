@@ -49,7 +49,7 @@ HANGUL = [chr(code) for code in range(ord("가"), ord("힣") + 1, 28)]
 
 
 def made_up(megabytes: float, *, hangul: bool = False, seed: int = 0) -> Iterator[str]:
-    """Documents of as many megabytes: made-up words as frequent as real ones (Zipf), sentences, some duplicates."""
+    """Yields generated documents: sentences of words with realistic frequencies (Zipf), with some duplicates."""
     rng = random.Random(seed)
     lengths = (
         1 + int(math.log10(rank + 1) * rng.uniform(0.4, 1.1)) for rank in range(WORDS)
@@ -66,7 +66,7 @@ def made_up(megabytes: float, *, hangul: bool = False, seed: int = 0) -> Iterato
 
 
 def documents_of(path: str, megabytes: float) -> Iterator[str]:
-    """The first megabytes of documents in files `bertie corpus` reads. Raises UsageError when there are none."""
+    """Yields the first megabytes of documents in files. Raises UsageError if there are none."""
     size = 0
     for unit in sources.plan([path], ReadOptions())[0]:
         for found in sources.read(unit, ReadOptions(), Counter()):
@@ -79,7 +79,7 @@ def documents_of(path: str, megabytes: float) -> Iterator[str]:
 
 
 def write(folder: Path, documents: Iterable[str]) -> tuple[Path, Path]:
-    """Documents as jsonl, and a tokenizer trained on their first: the input of every runner."""
+    """Writes the input of every runner: documents as jsonl, and a tokenizer trained on the first of them."""
     texts, read = list[str](), 0
     with atomic_write(folder / "input.jsonl") as file:
         for text in documents:
@@ -155,7 +155,7 @@ def _digest(parts: Iterable[tuple[Any, Any]]) -> str:
 
 @dataclass
 class Round:
-    """A runner with its number of workers; each call is one round, in a process of its own."""
+    """A runner with its number of workers. Each call is one round, in its own process."""
 
     name: str
     workers: int
@@ -179,7 +179,7 @@ class Round:
 
 
 def measure(documents: Iterable[str], about: str, *, workers: tuple[int, ...], rounds: int) -> list[dict[str, Any]]:
-    """One JSON-ready line per runner and number of workers. Raises BertieError when the ids differ."""
+    """Returns one row per runner and number of workers. Raises BertieError if the ids differ."""
     require()
     with tempfile.TemporaryDirectory() as work:
         input, tokenizer = write(Path(work), documents)

@@ -47,7 +47,7 @@ SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 @dataclass(frozen=True)
 class Setup:
-    """What all runners do. model: a preset (random weights, made-up examples), or a folder, which learns `data`."""
+    """The task of all runners. model: a preset (random weights, generated examples), or a folder with `data`."""
 
     model: str = "bert-mini"
     data: str = ""
@@ -60,7 +60,7 @@ class Setup:
 
 @dataclass
 class Prepared:
-    """The examples of a run as token ids, which both sides read."""
+    """The examples of a run as token ids, for both sides."""
 
     config: FinetuneConfig
     examples: Examples
@@ -70,7 +70,7 @@ class Prepared:
     targets: Targets
 
     def model(self, seed: int) -> Model:
-        """The model all start from under a seed, with a fresh head."""
+        """Returns the start model for a seed, with a new head."""
         task, config = self.examples.task, self.config
         if config.from_scratch:
             model = families.build(config.model, heads=task.heads, seed=seed)
@@ -80,7 +80,7 @@ class Prepared:
         return model
 
     def quality(self, logits: Array) -> float:
-        """The set's main metric on dev, what is chosen on dev chosen. logits: float32, of all dev sequences"""
+        """Returns the main metric on dev, after tuning thresholds on dev. logits: float32, of all dev sequences"""
         task, dev = self.examples.task, self.examples.dev
         task = task.tune_on_dev(zip(dev, task.decode(logits, self.dev, dev), strict=True))
         scores = task.scores()
@@ -89,7 +89,7 @@ class Prepared:
 
 
 def prepare(config: FinetuneConfig, examples: Examples | None = None) -> Prepared:
-    """Encode the examples given, or else those a config names. Raises as `bertie finetune` does."""
+    """Encodes the given examples, or those of a config. Raises the errors of `bertie finetune`."""
     examples, tokenizer = examples or read_examples(config), Tokenizer.load(config.model)
     task, policy = examples.task, config.too_long or examples.task.too_long
     train, dev = (
@@ -100,7 +100,7 @@ def prepare(config: FinetuneConfig, examples: Examples | None = None) -> Prepare
 
 
 class Runner:
-    """A whole short run a round; the n-th has seed n. qualities: what each came to on dev."""
+    """One complete short run per round, with the number of the round as its seed. qualities: the dev scores."""
 
     def __init__(self, prepared: Prepared, run: Callable[[Prepared, int], tuple[float, float]]) -> None:
         self.prepared, self.run = prepared, run
@@ -140,7 +140,7 @@ def bertie_run(precision: str) -> Callable[[Prepared, int], tuple[float, float]]
 
 
 def peer_run(way: TrainerSetup) -> Callable[[Prepared, int], tuple[float, float]]:
-    """The Trainer in one of its ways. -> a function that returns seconds and quality"""
+    """The Trainer with one of its setups. -> a function that returns seconds and quality"""
 
     def run(prepared: Prepared, seed: int) -> tuple[float, float]:
         config = prepared.config
@@ -153,7 +153,7 @@ def peer_run(way: TrainerSetup) -> Callable[[Prepared, int], tuple[float, float]
 
 
 def runners() -> dict[str, Callable[[Prepared, int], tuple[float, float]]]:
-    """Those that are at their best on this machine, and those in float32."""
+    """Returns the runners in the fastest precision of this machine, and in float32."""
     bf16 = harness.bf16_is_quicker("cpu")
     return {
         **({"bertie bf16": bertie_run("bf16")} if bf16 else {}),
@@ -164,7 +164,7 @@ def runners() -> dict[str, Callable[[Prepared, int], tuple[float, float]]]:
 
 
 def write_problem(setup: Setup, folder: Path) -> FinetuneConfig:
-    """The run's config; for a preset a model folder with random weights and made-up examples are written first."""
+    """Returns the config of the run. For a preset, writes a model with random weights and generated examples."""
     shared = {
         "max_length": setup.max_length,
         "optim": OptimConfig(lr=setup.lr, warmup=0.1),
@@ -189,7 +189,7 @@ def write_problem(setup: Setup, folder: Path) -> FinetuneConfig:
 
 
 def made_up(rng: np.random.Generator, count: int, words: int) -> list[tuple[str, str]]:
-    """Texts and labels: random words, and at random places some that tell the class."""
+    """Returns texts and labels: random words, with some that depend on the class."""
     made = []
     for number in range(count):
         label = number % 2
@@ -202,7 +202,7 @@ def made_up(rng: np.random.Generator, count: int, words: int) -> list[tuple[str,
 
 
 def same_loss(prepared: Prepared) -> float:
-    """Largest relative difference between our loss and the peer's on the first examples, in float32."""
+    """Returns the largest relative difference of the two losses on the first examples, in float32."""
     task, model = prepared.examples.task, prepared.model(0)
     examples = prepared.examples.train[:16]
     encoded = prepared.train.part(0, len(examples))
@@ -218,7 +218,7 @@ def same_loss(prepared: Prepared) -> float:
 
 
 def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[str, Any]]:
-    """One JSON-ready line per runner. Raises BertieError when the losses disagree before anything is trained."""
+    """Returns one row per runner. Raises BertieError if the losses differ before training."""
     require()
     with tempfile.TemporaryDirectory() as work:
         prepared = prepare(write_problem(setup, Path(work)))
@@ -262,7 +262,7 @@ def measure(setup: Setup, *, rounds: int = 3, memory: bool = True) -> list[dict[
 
 
 def main(runner: str, setup: dict[str, Any]) -> None:
-    """One run of one runner alone; prints the peak memory above what the imports took."""
+    """Runs one runner and prints its peak memory, without that of the imports."""
     require()
     with tempfile.TemporaryDirectory() as work:
         prepared = prepare(write_problem(Setup(**setup), Path(work)))

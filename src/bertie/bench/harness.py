@@ -1,4 +1,4 @@
-"""Peers side by side in one process, interleaved A B A B, so that both meet the same machine at the same moment.
+"""Interleaved measurements in one process, A B A B, so that changes of the machine affect all runners.
 
 A `Runner` does a fixed amount of work each time it is called and says how much; `interleave` calls every runner once a
 round, and `summary` turns the rounds into a median with its spread and ratios against the first runner.
@@ -42,12 +42,12 @@ class Cell:
 
     @property
     def spread(self) -> float:
-        """Half the distance between the slowest and the quickest round, as a share of the median."""
+        """Half the distance between the slowest and the fastest round, as a share of the median."""
         return (max(self.rates) - min(self.rates)) / 2 / self.median
 
 
 def interleave(runners: Mapping[str, Runner], *, rounds: int = 5, warmup: int = 1) -> list[Cell]:
-    """Call every runner once per round, A B C A B C; the first `warmup` rounds are not counted."""
+    """Calls every runner once per round, A B C A B C; the first `warmup` rounds are not counted."""
     cells = {name: Cell(name) for name in runners}
     with console.progress("measuring", total=(rounds + warmup) * len(runners), unit="runs") as advance:
         for round_number in range(warmup + rounds):
@@ -94,14 +94,14 @@ def resident_peak_bytes() -> int:
 
 
 def peak_bytes(device: str) -> int:
-    """The most memory so far: of the process on a CPU, of torch's tensors on a GPU."""
+    """Returns the peak memory so far: of the process on a CPU, of torch's tensors on a GPU."""
     import torch
 
     return resident_peak_bytes() if device == "cpu" else int(torch.cuda.max_memory_allocated(device))
 
 
 def wait_for(device: str) -> None:
-    """Until a GPU has done what it was asked to; a CPU has."""
+    """Waits until a GPU has finished its work."""
     import torch
 
     if device != "cpu":
@@ -109,7 +109,7 @@ def wait_for(device: str) -> None:
 
 
 def bf16_is_quicker(device: str) -> bool:
-    """Whether both sides are at their best in bf16 on this machine, or in float32."""
+    """Returns whether bf16 is faster than float32 on this machine."""
     import torch
 
     from bertie.train.precision import choose_dtype
@@ -118,7 +118,7 @@ def bf16_is_quicker(device: str) -> bool:
 
 
 def matrix_flops(device: str, precision: str) -> float:
-    """Floating-point operations a second of the machine's own matrix products, the best of ten: what a model can reach.
+    """Returns the floating-point operations per second of matrix products, the best of ten: an upper bound for models.
 
     precision: bf16 or fp32, float32 as torch computes it by default.
     """
@@ -160,7 +160,7 @@ def read_lines(path: Path | None) -> list[dict[str, Any]]:
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """What the numbers were measured on: processor, cores used, versions."""
+    """Returns the facts of the machine: processor, used cores, versions."""
     import platform
 
     import torch

@@ -43,7 +43,7 @@ class Texts:
 
     @property
     def tokens(self) -> int:
-        """Of all texts."""
+        """The number of tokens of all texts."""
         return sum(map(len, self.ids))
 
 
@@ -56,7 +56,7 @@ def published() -> Path:
 
 
 def texts_of(documents: Iterable[str], encode: Callable[[str], list[int]], count: int, seed: int = 0) -> Texts:
-    """Runs of one to twelve sentences of documents, of 3 to 300 tokens. Raises UsageError for too few."""
+    """Returns texts of one to twelve consecutive sentences, of 3 to 300 tokens. Raises UsageError for too few."""
     from bertie.text.sentences import splitter
 
     split, rng, found = splitter("rules"), random.Random(seed), list[str]()
@@ -109,14 +109,14 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
 
 @dataclass(frozen=True)
 class Opened:
-    """A runner that is ready: all texts at once, or a few of them by their numbers."""
+    """A loaded runner: for all texts, or for some of them by their numbers."""
 
     all: Callable[[], Vectors]
     some: Callable[[Sequence[int]], Vectors]
 
 
 def opened(runner: str, model: Path, work: Path, texts: Texts, threads: int) -> Opened:
-    """A runner of the table on a model folder. work: where peers put what they make of it."""
+    """Returns a runner for a model folder. work: folder for converted models."""
     if runner in OURS:
         encode = ours(OURS[runner], model, work, texts.calibration, threads)
         return Opened(lambda: encode(texts.ids), lambda some: encode([texts.ids[i] for i in some]))
@@ -138,7 +138,7 @@ def opened(runner: str, model: Path, work: Path, texts: Texts, threads: int) -> 
 
 
 def runners(only: Sequence[str] = ()) -> list[str]:
-    """Those of the table whose packages are here and which this processor can run; why another is left out is said."""
+    """Returns the runners that are installed and that this processor supports. Prints why others are skipped."""
     from bertie.errors import nearest
     from bertie.infer.native.library import open_library
 
@@ -163,7 +163,7 @@ def measure(
 ) -> list[dict[str, Any]]:
     """One line a runner: tokens a second with spread, cosines to float32, latency of one text, start-up, memory.
 
-    work: a folder for what the runners make of the model; what it has is used again.
+    work: folder for converted models, which are reused.
     """
     import torch
 
@@ -212,7 +212,7 @@ def measure(
 
 
 def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
-    """The worst cosine of a text's vector to the exact one, the first percentile, the mean."""
+    """Returns the worst cosine of a text's vector to the exact one, the first percentile, and the mean."""
     from bertie.compress import gate
 
     near = gate.cosines(found, exact)
@@ -221,7 +221,7 @@ def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
 
 
 def machine() -> dict[str, Any]:
-    """What the numbers were measured on, and what the peers and the native engine take of it."""
+    """Returns the facts of the machine, and which of its features the engines use."""
     import os
 
     from bertie.infer.native.library import open_library
@@ -251,7 +251,7 @@ def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:
 
 
 def _latencies(one: Opened, count: int) -> list[float]:
-    """Seconds of one text at a time, for texts of all lengths."""
+    """Returns the seconds of single texts of all lengths."""
     seconds = []
     one.some([0])
     for number in np.linspace(0, count - 1, min(ALONE, count)).astype(int):
@@ -262,7 +262,7 @@ def _latencies(one: Opened, count: int) -> list[float]:
 
 
 def _cost(name: str, model: Path, work: Path, texts: Texts, threads: int) -> dict[str, float]:
-    """Seconds from the start of a process to its first vector, and its peak memory when all texts are done."""
+    """Returns the seconds from the start of a process to its first vector, and its peak memory after all texts."""
     import subprocess
 
     path = work / "texts.json"
@@ -277,7 +277,7 @@ def _cost(name: str, model: Path, work: Path, texts: Texts, threads: int) -> dic
 
 
 def main() -> None:
-    """One runner in this process: print when its first vector was there, and its peak memory in the end."""
+    """Runs one runner in this process, and prints the time of its first vector and its peak memory."""
     runner, model, work, path, threads = sys.argv[1:]
     one = opened(runner, Path(model), Path(work), Texts(*json.loads(Path(path).read_text())), int(threads))
     one.some([0])

@@ -1,4 +1,4 @@
-"""The peers of the inference benchmark: the same encoder and token ids in the engines people use on a CPU.
+"""The peers of the inference benchmark: the same encoder and token ids in other engines for CPUs.
 
 Each is opened so that it does best: for many texts one core a call and as many calls at once as threads, with batches
 of similar length; for one text all cores. A peer whose package is missing is left out.
@@ -23,7 +23,7 @@ NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 @dataclass(frozen=True)
 class Peer:
-    """A row of the table. needs: packages; open: (model folder, scratch folder, calls at once, cores of each) -> what
+    """An engine. needs: packages; open: (model folder, scratch folder, calls at once, cores of each) -> what
     runs a batch.
 
     own_threads: it spreads one call over the cores itself. texts: it reads all texts at once, tokenizes and sorts them.

@@ -37,7 +37,7 @@ Document = list[list[int]]  # sentences of token ids
 
 @dataclass(frozen=True)
 class Instance:
-    """One sequence as the script writes it, filled up to the length asked for."""
+    """One sequence of the script, padded to the length."""
 
     input_ids: list[int]
     input_mask: list[int]
@@ -91,7 +91,7 @@ def pairs(
 
 
 def elsewhere(documents: list[Document], number: int, wanted: int, rng: random.Random) -> list[int]:
-    """Sentences from a random place of another document, until there are enough tokens."""
+    """Returns sentences from a random position of another document, until there are enough tokens."""
     for _ in range(10):
         other = rng.randint(0, len(documents) - 1)
         if other != number:
@@ -107,7 +107,7 @@ def elsewhere(documents: list[Document], number: int, wanted: int, rng: random.R
 def instance(
     a: list[int], b: list[int], random_next: bool, tokenizer: Tokenizer, words: range, length: int, rng: random.Random
 ) -> Instance:
-    """[CLS] a [SEP] b [SEP] with 15 % of its tokens predicted: 80 % of them masked, 10 % random, 10 % as they are."""
+    """[CLS] a [SEP] b [SEP] with 15% of its tokens predicted: 80% of them masked, 10% random, 10% unchanged."""
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
     tokens = [cls, *a, sep, *b, sep]
     segments = [0] * (len(a) + 2) + [1] * (len(b) + 1)
@@ -198,7 +198,7 @@ SHARES = {
 
 
 def agree(ours: Counter[str], theirs: Counter[str]) -> dict[str, tuple[float, float]]:
-    """The shares of both. Raises BertieError for one that differs by more than chance."""
+    """Returns the fractions of both. Raises BertieError for a significant difference."""
     shares = {}
     for name, (part, whole) in SHARES.items():
         a, b = ours[part] / ours[whole], theirs[part] / theirs[whole]
@@ -215,7 +215,7 @@ def agree(ours: Counter[str], theirs: Counter[str]) -> dict[str, tuple[float, fl
 
 
 def measure(documents: Iterable[str], about: str, *, length: int, rounds: int) -> list[dict[str, Any]]:
-    """One JSON-ready line per runner. Raises BertieError when the instances do not agree."""
+    """Returns one row per runner. Raises BertieError if the instances differ."""
     with tempfile.TemporaryDirectory() as work:
         path, folder = texts.write(Path(work), documents)
         tokenizer = Tokenizer.load(folder)

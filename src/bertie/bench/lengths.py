@@ -1,4 +1,4 @@
-"""How time and memory of a training step grow with the length: full attention, windows, blocks.
+"""Time and memory of a training step by length: full, windowed and block-sparse attention.
 
 `bertie bench lengths`: two layers of BERT-BASE's width, one sequence, forward and backward, one thread. Each cell is a
 process of its own, so that its peak memory is its own; time is processor time, which other jobs on the machine change

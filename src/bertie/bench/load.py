@@ -20,7 +20,7 @@ MEDIAN_WORDS, SIGMA, MOST_WORDS = 24, 1.0, 200  # log-normal lengths: 1 to 300 t
 
 @dataclass
 class Measured:
-    """One load: the seconds each request took, those refused for want of room apart; how many failed otherwise."""
+    """One load: the seconds of each answered request, and the numbers of refused and of failed requests."""
 
     rate: float
     took: list[float] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Measured:
 
 
 def texts(count: int, seed: int) -> list[str]:
-    """Texts of the documentation of Python's own library, of very different lengths."""
+    """Returns texts of Python's documentation with very different lengths."""
     rng = random.Random(seed)
     words = [word for module in pydocs.modules("email") for word in module.text.split()]
     words += [word for module in pydocs.modules("asyncio") for word in module.text.split()]
@@ -100,7 +100,7 @@ class Client:
 
 
 async def open_loop(port: int, requests: Sequence[bytes], rate: float, seconds: float, seed: int) -> Measured:
-    """So many requests a second for some seconds, each at its own moment."""
+    """Sends requests at a rate for some seconds, at random moments."""
     rng, client, found = random.Random(seed), Client(port), Measured(rate)
 
     async def one(request: bytes, due: float) -> None:
@@ -125,7 +125,7 @@ async def open_loop(port: int, requests: Sequence[bytes], rate: float, seconds: 
 
 
 async def closed_loop(port: int, requests: Sequence[bytes], seconds: float, clients: int = 8) -> float:
-    """Requests a second when so many clients send one after the other: about what the server can do."""
+    """Returns the requests per second of some clients that each wait for an answer: an estimate of the capacity."""
     client, count, until = Client(port), 0, time.perf_counter() + seconds
 
     async def one(first: int) -> None:

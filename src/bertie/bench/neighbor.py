@@ -66,7 +66,7 @@ def _trained(count: str, where: str, repeats: int) -> tuple[float, float]:
 
 @contextmanager
 def _neighbor(threads: int) -> Iterator[None]:
-    """A busy program with so many threads, at this process's priority."""
+    """Context with a busy program of some threads, at the priority of this process."""
     busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(threads)]
     try:
         yield

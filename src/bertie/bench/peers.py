@@ -1,4 +1,4 @@
-"""The peers of the training benchmarks: `transformers` and its Trainer, on the very sequences and weights Bertie gets.
+"""The peers of the training benchmarks: `transformers` and its Trainer, on the same sequences and weights as Bertie.
 
 Only the benchmarks import this file; `transformers` is no run-time dependency of Bertie.
 
@@ -77,7 +77,7 @@ def train(
     clock = {"started": 0.0, "seconds": 0.0}
 
     class Clock(TrainerCallback):  # type: ignore[misc]
-        """Times the steps alone: building a Trainer is not training."""
+        """Measures only the steps, without the creation of the Trainer."""
 
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step == warmup:
@@ -174,7 +174,7 @@ CLASSES = {
 
 @dataclass(frozen=True)
 class TrainerSetup:
-    """How a Trainer reads: with default (examples/pytorch/text-classification/run_glue.py) or tuned settings.
+    """How a Trainer batches: with default (examples/pytorch/text-classification/run_glue.py) or tuned settings.
 
     pad_to: tokens every row is padded to, None: to the longest of the batch; by_length: whether to group similar
     lengths.
@@ -257,7 +257,7 @@ class FinetunePeer:
 
     @torch.inference_mode()
     def logits(self, encoded: Encoded, *, batch_size: int = 32) -> Tensor:
-        """What the head says of all sequences in their order, in float32. -> (W, L), or (T, L) for heads on tokens"""
+        """Returns the head's logits of all sequences in order, in float32. -> (W, L), or (T, L) for heads on tokens"""
         self.model.float().eval()
         found = []
         read = [_row(ids, types) for ids, types in _sequences(encoded)]
@@ -275,7 +275,7 @@ class FinetunePeer:
 
 
 def rows(head: str, encoded: Encoded, targets: Targets) -> list[Row | None]:
-    """What the Trainer reads of each sequence, with its labels; None where a sequence has none."""
+    """Returns the Trainer's row of each sequence, with its labels; None for a sequence without labels."""
     told = {**targets.sequence, **targets.token}
     made: list[Row | None] = []
     for number, (ids, types) in enumerate(_sequences(encoded)):

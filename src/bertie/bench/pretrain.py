@@ -52,7 +52,7 @@ CLS, SEP, MASK, FIRST_WORD = 101, 102, 103, 999  # where the public uncased voca
 
 @dataclass(frozen=True)
 class Setup:
-    """What all runners do. length: tokens of a full row; device: a kind torch knows."""
+    """The task of all runners. length: tokens of a full row; device: a kind torch knows."""
 
     model: str = "base"
     batch_size: int = 32
@@ -67,7 +67,7 @@ class Setup:
 
 @dataclass
 class Rows:
-    """A source for `fit`: the same sequences the peers read, `batch_size` a step, masked as BERT does."""
+    """A source for `fit`: the sequences of the other runners, `batch_size` per step, masked as in BERT."""
 
     rows: list[NDArray[np.int64]]
     vocabulary: Vocabulary
@@ -132,7 +132,7 @@ class BertieRunner:
 
 
 def sequences(count: int, vocab_size: int, length: int, *, seed: int = 0) -> list[NDArray[np.int64]]:
-    """[CLS] tokens [SEP], lengths uniform in length / 5 ... length: what fills padded rows to 60 %."""
+    """[CLS] tokens [SEP], lengths uniform in length / 5 ... length: which fills padded rows to 60%."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(length // 5, length + 1, count)
     return [np.array([CLS, *rng.integers(FIRST_WORD, vocab_size, n - 2), SEP]) for n in lengths]

@@ -140,7 +140,7 @@ class LearnedRelative:
 
 @dataclass(frozen=True, kw_only=True)
 class Disentangled:
-    """Attention scores between contents, and between content and distance in both directions. He et al. 2020 (DeBERTa), 3.1.
+    """Attention scores of contents, and of content and distance in both directions. He et al. 2020 (DeBERTa), 3.1.
 
     Texts can have any length.
     """
