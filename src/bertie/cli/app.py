@@ -20,6 +20,7 @@ ORDER = (
         "sample",
         "corpus",
         "tokenizer",
+        "plan",
         "pretrain",
         "report",
         "compare",

@@ -24,6 +24,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     info,
     next_sentence,
     perplexity,
+    plan,
     predict,
     pretrain,
     reproduce,

@@ -1,0 +1,80 @@
+"""A pre-training run as the planner sees it: the model, the phases, and the operations and memory that follow."""
+
+from dataclasses import dataclass
+
+from bertie.models.config import EncoderConfig
+from bertie.models.count import forward_flops, parameters
+
+BACKWARD = 3  # forward and backward passes, in forward passes
+STATE = 16  # bytes a parameter: weight, gradient and two moments in float32
+COPY = 2  # bytes a parameter: the weights in 16 bit
+ACTIVATION = 52  # bytes a hidden unit, token and layer in 16 bit; fitted, see docs/plan.md
+LOGIT = 8  # bytes: a logit and its gradient in float32
+FIXED = 80e6  # bytes: work space of kernels, and the batches
+
+
+@dataclass(frozen=True)
+class JobPhase:
+    """Steps of one shape. predicted: share of tokens predicted over the vocabulary; extra: operations a token besides
+    the model's (a generator), forward and backward."""
+
+    steps: int
+    sequences: int
+    length: int
+    predicted: float
+    extra: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all steps, if every sequence is full."""
+        return self.steps * self.sequences * self.length
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run: the encoder, its phases, and whether it computes in 16 bit. head: parameters besides the encoder's."""
+
+    config: EncoderConfig
+    phases: tuple[JobPhase, ...]
+    half: bool = True
+    head: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the encoder and of the heads."""
+        return sum(parameters(self.config).values()) + self.head
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the entire run."""
+        return sum(phase.tokens for phase in self.phases)
+
+    @property
+    def flops(self) -> float:
+        """Operations of the entire run, forward and backward, a multiply-add counted as two."""
+        return sum(phase.tokens * self.flops_per_token(phase) for phase in self.phases)
+
+    def flops_per_token(self, phase: JobPhase) -> float:
+        """Operations of a training step per token."""
+        once = forward_flops(self.config, length=phase.length, predicted=phase.predicted)
+        return BACKWARD * sum(once.values()) + phase.extra
+
+    def memory(self, sequences: int, phase: JobPhase) -> float:
+        """Returns the peak memory of a micro-batch in bytes: weights and their state, activations, and logits.
+
+        Attention is not stored (it is computed again in the backward pass). Source of the form: Korthikanti et al.
+        2022, 4.1; the constant is measured.
+        """
+        tokens, config = sequences * phase.length, self.config
+        width = 1 if self.half else 2
+        layers = ACTIVATION * width * config.hidden_size * config.num_hidden_layers * tokens
+        logits = LOGIT * phase.predicted * tokens * config.vocab_size
+        return (STATE + COPY * self.half) * self.parameters + layers + logits + FIXED
+
+    def largest_batch(self, memory: float) -> int:
+        """Returns the most sequences that fit into some bytes of memory in every phase; 0 where not even one does."""
+        fits = []
+        for phase in self.phases:
+            empty, one = self.memory(0, phase), self.memory(1, phase)
+            fits.append(max(0, int((memory - empty) / (one - empty))))
+        return min(fits)
