@@ -67,7 +67,7 @@ def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
 
 DEBERTA = Variant(
     model_type="deberta-v2",
-    about="Attention to content and to distance apart; v3 learned from replaced tokens, as ELECTRA.",
+    about="Disentangled attention to content and position. Version 3 is pre-trained with replaced-token detection.",
     source="He et al. 2020, arXiv:2006.03654; He et al. 2021, arXiv:2111.09543",
     tokenizer="unigram",
     base=BASE,

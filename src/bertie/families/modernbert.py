@@ -96,7 +96,7 @@ def _stds(config: EncoderConfig) -> Stds:
 
 MODERNBERT = Variant(
     model_type="modernbert",
-    about="Today's BERT: 8,192 tokens by rotary positions and windows, gates, no biases, norms before.",
+    about="BERT with current methods: 8,192 tokens, rotary positions, windowed attention, gated layers, pre-norm, no biases.",
     source="Warner et al. 2024, arXiv:2412.13663",
     tokenizer="byte-bpe",
     base=BASE,

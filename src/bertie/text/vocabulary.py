@@ -25,10 +25,10 @@ from bertie.text.normalize import Normalizer
 from bertie.text.tokenizer import Tokenizer
 
 TRAINED_BY = {
-    "wordpiece": "BPE merges by pair count (the engine's WordPieceTrainer); read greedily, longest piece first",
-    "bpe": "byte-level BPE merges by pair count; read by merge rank",
-    "character-bpe": "BPE merges of characters by pair count, ends of words marked; read by merge rank",
-    "unigram": "unigram language model by EM and pruning; read by the most probable split",
+    "wordpiece": "BPE merges by pair count (WordPieceTrainer); text is split greedily into the longest tokens",
+    "bpe": "byte-level BPE merges by pair count; text is merged by rank",
+    "character-bpe": "BPE merges of characters by pair count, with marked word ends; text is merged by rank",
+    "unigram": "unigram language model by EM and pruning; text is split in the most probable way",
 }
 TOKENIZER_FOLDER = Kind(
     "tokenizer",
