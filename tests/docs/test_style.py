@@ -99,6 +99,10 @@ CODE_TERMS = TERMS | {
     r"stands? behind": "comes after",
     r"of like": "of similar",
     r"every word hangs on": "the head of every word",
+    r"anew": "again, or new",
+    r"stands? (for|before|behind|in)": "means, precedes, follows, or is in",
+    r"every so manieth": "every n-th",
+    r"(goes|go|went) on": "continues, or is resumed",
     r"colours?|recognis\w+|utilis\w+": "the American spelling",
 }
 

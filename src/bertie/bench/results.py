@@ -146,7 +146,7 @@ def prepared(row: ResultSpec, config: FinetuneConfig) -> Prepared:
 
 
 def spaced(examples: list[Example], most: int | None) -> list[Example]:
-    """Returns at most so many examples, evenly spaced, since consecutive examples are often about the same text."""
+    """Returns at most `most` examples, evenly spaced, since consecutive examples are often about the same text."""
     return examples if most is None else examples[:: max(1, len(examples) // most)][:most]
 
 

@@ -1,7 +1,7 @@
 """The same units of work on this process, on several, or on a Ray cluster, resumably: each result is a file.
 
-Whoever does a unit writes its result, so that what goes from process to process is small: a unit, and "done". Worker
-processes are fresh interpreters that import nothing of the caller's program.
+The process of a unit writes its result, so that processes exchange small messages only: a unit, and "done". Worker
+processes are new interpreters that import nothing of the caller's program.
 """
 
 import os

@@ -150,8 +150,8 @@ def _calibration(sequences: Sequence[Ids]) -> list[Ids]:
         if tokens >= CALIBRATED:
             return chosen
     raise DataError(
-        f"{len(sequences):,} texts are too few: int8 weights are calibrated on {CALIBRATED:,} tokens of texts beside "
-        f"the {TEXTS} that are compared on; there are {tokens:,}. Give more."
+        f"{len(sequences):,} texts are too few: {TEXTS} texts are for the comparison, and the others have {tokens:,} "
+        f"tokens. The calibration of int8 weights needs {CALIBRATED:,} tokens. Pass more texts."
     )
 
 

@@ -96,7 +96,7 @@ def _stds(config: EncoderConfig) -> Stds:
 
 MODERNBERT = Variant(
     model_type="modernbert",
-    about="BERT with current methods: 8,192 tokens, rotary positions, windowed attention, gated layers, pre-norm, no biases.",
+    about="BERT with current methods: 8,192 tokens, rotary positions, windows, gated layers, pre-norm, no biases.",
     source="Warner et al. 2024, arXiv:2412.13663",
     tokenizer="byte-bpe",
     base=BASE,

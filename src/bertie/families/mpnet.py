@@ -32,7 +32,7 @@ TABLE = WeightTable(
 MPNET = replace(
     ROBERTA,
     model_type="mpnet",
-    about="BERT with relative position biases, pre-trained on masked and permuted text; the encoder of all-mpnet-base-v2.",
+    about="BERT with relative position biases: pre-trained on permuted text; the encoder of all-mpnet-base-v2.",
     source="Song et al. 2020, arXiv:2004.09297",
     tokenizer="wordpiece",
     base=BASE,

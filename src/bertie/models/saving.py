@@ -26,7 +26,7 @@ class SavesTokenizer(Protocol):
         ...
 
     def save(self, folder: Path, *, segments: int | None = None) -> None:
-        """Writes the tokenizer's files for a model with so many segments."""
+        """Writes the tokenizer's files for a model with a number of segments."""
         ...
 
 

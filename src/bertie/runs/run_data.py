@@ -94,7 +94,7 @@ class RunData:
         return rows
 
     def sample(self, tokens: int) -> list[Batch]:
-        """Returns a few sequences of the first phase, of about so many tokens, for the trial of the speed."""
+        """Returns a few sequences of the first phase, with about this number of tokens, for the trial of the speed."""
         first = self.phases[0]
         size = max(1, min(first.batch_size, first.micro_batch_size or first.batch_size, tokens // first.max_length))
         return self._source(replace(first, batch_size=size, micro_batch_size=None)).batches(0)

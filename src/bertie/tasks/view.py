@@ -16,7 +16,7 @@ class View:
 
     @classmethod
     def sample(cls, texts: int) -> str:
-        """Returns one line of input that shows how a trained model with so many texts is used."""
+        """Returns one line of input that shows how a trained model is used, for one text or a pair."""
         return "A text." if texts == 1 else json.dumps({"text1": "A first text.", "text2": "A second text."})
 
     def error_score(self, example: Example, prediction: Prediction) -> float:

@@ -169,7 +169,7 @@ class Replicated:
         return forward()
 
     def passes(self, batches: int) -> int:
-        """Returns the number of forward passes per step on a rank with so many micro-batches."""
+        """Returns the number of forward passes per step on a rank with a number of micro-batches."""
         return batches
 
     def add_up(self, parameters: Iterable[nn.Parameter], figures: Tensor, *, max_norm: float) -> Tensor:
