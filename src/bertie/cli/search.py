@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 IndexFolder = Annotated[Path, typer.Argument(help="Folder of an index, made by `bertie index`.")]
 EmbedModel = Annotated[
     Path | None,
-    typer.Option("--embed", help="Model of sentence vectors: also search by meaning.", callback=tables.resolved),
+    typer.Option("--embed", help="Model of sentence embeddings, for search by meaning.", callback=tables.resolved),
 ]
 RerankModel = Annotated[
     Path | None,
-    typer.Option("--rerank", help="Model that re-ranks passages: task rank or choice.", callback=tables.resolved),
+    typer.Option("--rerank", help="Model that re-ranks passages (task rank or choice).", callback=tables.resolved),
 ]
 AnswerModel = Annotated[
     Path | None,
-    typer.Option("--answer", help="Model of the task span: find the answer.", callback=tables.resolved),
+    typer.Option("--answer", help="Model that finds the answer (task span).", callback=tables.resolved),
 ]
 
 
@@ -44,11 +44,11 @@ class StageOptions:
     embed: EmbedModel = None
     rerank: RerankModel = None
     answer: AnswerModel = None
-    no_embed: Annotated[bool, typer.Option("--no-embed", help="Search by words alone.")] = False
-    no_words: Annotated[bool, typer.Option("--no-words", help="Search by vectors alone.")] = False
-    first: Annotated[int, typer.Option(min=1, help="Passages from words and from vectors.")] = 100
-    rerank_top: Annotated[int, typer.Option(min=1, help="Passages to re-rank.")] = 50
-    read_top: Annotated[int, typer.Option(min=1, help="Passages to look for an answer in.")] = 3
+    no_embed: Annotated[bool, typer.Option("--no-embed", help="Search only by words.")] = False
+    no_words: Annotated[bool, typer.Option("--no-words", help="Search only by vectors.")] = False
+    first: Annotated[int, typer.Option(min=1, help="Number of passages from words, and from vectors.")] = 100
+    rerank_top: Annotated[int, typer.Option(min=1, help="Number of passages to re-rank.")] = 50
+    read_top: Annotated[int, typer.Option(min=1, help="Number of passages in which to find an answer.")] = 3
     precision: tables.Precision = "fp32"
     engine: tables.Engine = "auto"
     device: tables.Device = "auto"
@@ -104,23 +104,24 @@ def make_index(
     inputs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="INPUT...",
+            metavar="INPUT",
             help="Files, folders or globs of txt, md, html, pdf, jsonl, json (SQuAD), csv, tsv, parquet, xlsx or "
             "WikiExtractor output; python:PACKAGE,... is the documentation of installed packages.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--output", help="Folder of the index.")] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--output", help="Index folder to write.")] = None,
     embed: EmbedModel = None,
     text: Annotated[str, typer.Option("--text", help="Column of the text. Default: recognized by name.")] = "",
     title: Annotated[str, typer.Option("--title", help="Column of the title. Default: title.")] = "",
     encoding: tables.Encoding = "utf-8",
-    size: Annotated[int | None, typer.Option(min=16, help="Words of a passage. Default: 180.")] = None,
-    english: Annotated[str, typer.Option(help="stems, or words as they are.")] = "stems",
+    size: Annotated[int | None, typer.Option(min=16, help="Maximum words per passage. Default: 180.")] = None,
+    english: Annotated[str, typer.Option(help="English terms: stems, or words (unchanged).")] = "stems",
     korean: Annotated[
-        str, typer.Option(help="pairs of syllables; kiwi: also morphemes (needs bertie[ko]); words.")
+        str,
+        typer.Option(help=r"Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie\[ko]), or words."),
     ] = "pairs",
     remove: Annotated[bool, typer.Option("--remove", help="Remove the documents of these files.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Verify an index, and change nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Verify an index without changes.")] = False,
     precision: tables.Precision = "fp32",
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
@@ -214,11 +215,9 @@ def _check(folder: Path) -> None:
 @grouped
 def search(
     index: IndexFolder,
-    question: Annotated[
-        str, typer.Argument(help="The question, or words. Left out or -: one a line from stdin.")
-    ] = "-",
+    question: Annotated[str, typer.Argument(help="Question or words; - reads one question per line from stdin.")] = "-",
     stages: StageOptions = StageOptions(),
-    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Passages to show.")] = 5,
+    top: Annotated[int, typer.Option("--top", "-n", min=1, help="Number of passages to print.")] = 5,
 ) -> None:
     """Search an index: ranked passages, with the answer or the words of the question marked.
 
