@@ -25,7 +25,7 @@ UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What a search for a smaller model must keep."""
+    """Limits of the search for a smaller model."""
 
     max_drop: Annotated[float, typer.Option("--max-drop", min=0, help="With --data: maximum loss of the metric.")] = (
         0.01
@@ -133,7 +133,7 @@ def compress(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What both ways of compressing read of the command line."""
+    """The options of both ways to compress."""
 
     model: Path
     output: Path

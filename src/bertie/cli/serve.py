@@ -20,7 +20,7 @@ KEY = "BERTIE_API_KEY"
 
 @dataclass(frozen=True)
 class LimitOptions:
-    """What requests may take."""
+    """Limits of requests."""
 
     max_concurrent: Annotated[
         int, typer.Option("--max-concurrent", min=1, help="Maximum texts in progress; further requests get status 429.")

@@ -25,9 +25,9 @@ def choose_from(
     multi: bool = False,
     max_length: int | None = None,
 ) -> Predictor:
-    """What answers single texts with one of the candidates, or (multi) with any number of them.
+    """Returns a predictor that chooses one of the candidates for a text, or (multi) any number of them.
 
-    hypothesis: what a label claims of a text, with {} for the label; of vectors the label alone by default. Raises
+    hypothesis: a sentence about the text with {} for the label. Default for vectors: only the label. Raises
     UsageError: no candidates, or a model that has neither an entailment head nor vectors.
     """
     found, labels = Predictor(model, tokenizer, max_length=max_length, too_long="truncate"), tuple(candidates)

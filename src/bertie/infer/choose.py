@@ -84,7 +84,7 @@ def rates() -> Rates:
 
 
 def _measured() -> Rates:
-    """On one thread and by its processor time, which a busy neighbor hardly moves; all in turns, the best of each."""
+    """Measures CPU time on one thread, which other programs hardly affect; interleaved, the best of each."""
     from bertie.infer.native_engine import NativeEngine
 
     total = SEQUENCES * LENGTH

@@ -36,9 +36,9 @@ def embedder(
     normalize: bool = False,
     truncate_dim: int | None = None,
 ) -> Predictor:
-    """What makes vectors: as Bertie or `sentence-transformers` trained them, else the mean of the tokens.
+    """Returns a predictor of vectors, as trained by Bertie or `sentence-transformers`, or the mean of the tokens.
 
-    prompt: the name of one that the folder has; prefix: a text before every text. normalize: vectors are
+    prompt: the name of a prompt in the folder; prefix: a text before every text. normalize: vectors are
     made of length one. Raises UsageError for a prompt or a way of pooling that there is not.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
@@ -87,7 +87,7 @@ def vectors(
 def write_npy(
     predictor: Predictor, rows: Iterable[Row], out: IO[bytes], skipped: SkipReport, long: TooLongCount | None = None
 ) -> None:
-    """One float32 array (N, H); how many rows it has is written into its header at the end."""
+    """Writes one float32 array (N, H). The number of rows is written into the header at the end."""
     assert isinstance(predictor.task, EmbedTask)
     size, count = predictor.task.width(predictor.engine.facts.hidden_size), 0
     out.write(_header(0, size))

@@ -29,7 +29,7 @@ ORDERED = ("albert",)  # families that are pre-trained with sentence order
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """What the model says of two texts. probability: that of the verdict; yes: that it follows, or is in order."""
+    """The prediction for two texts. probability: of the prediction; yes: that the answer is yes."""
 
     kind: Kind
     verdict: str

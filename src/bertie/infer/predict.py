@@ -120,7 +120,7 @@ class Predictor:
 
     @property
     def task_or_none(self) -> Task | None:
-        """The same, None when it was not."""
+        """The task of the model; None for a model without a task head."""
         return self._task
 
     @property
@@ -180,7 +180,7 @@ class Predictor:
             yield chunk, answers, encoded
 
     def logits(self, encoded: Encoded) -> Array:
-        """What the task decodes, for all sequences in their order. -> (W, L), or (T, L) for a task of tokens"""
+        """Returns the logits of all sequences in order. -> (W, L), or (T, L) for a task of tokens"""
         arrays = run(self.engine, encoded.packed(), self.task.outputs)
         return np.concatenate([arrays[name] for name in self.task.outputs], -1)
 

@@ -22,12 +22,12 @@ LIMITS = ("ONEDNN_", "DNNL_", "MKL_", "ATEN_")
 
 
 def known() -> Rates | None:
-    """This machine's; None where they were not measured yet."""
+    """Returns the stored rates of this machine; None before the first measurement."""
     return _read().get(_machine())
 
 
 def measured(measure: Callable[[], Rates]) -> Rates:
-    """The same; where there are none, `measure` finds them, and they are kept."""
+    """Returns the stored rates. If there are none, calls `measure` and stores the result."""
     kept = _read()
     name = _machine()
     if name not in kept:
@@ -60,14 +60,14 @@ def _path() -> Path:
 
 
 def _machine() -> str:
-    """What the rates depend on: the processor's instructions, both engines, what the environment switches off."""
+    """Returns what the rates depend on: the processor's instructions, both engines, and settings of the environment."""
     limits = sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith(LIMITS))
     told = xxhash.xxh3_64_hexdigest(" ".join(sorted(features())).encode())
     return ", ".join([told, f"torch {version('torch')}", f"native {name_of()} {source_hash()}", *limits])
 
 
 def _read() -> dict[str, Rates]:
-    """What is kept; nothing where the file is missing or damaged."""
+    """Returns the stored content; nothing if the file is missing or damaged."""
     try:
         found = {name: {key: float(rate) for key, rate in row.items()} for name, row in read_json(_path()).items()}
     except (BertieError, OSError, AttributeError, TypeError, ValueError):

@@ -180,7 +180,7 @@ _ESCAPED = str.maketrans({"\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 @contextmanager
 def _tsv(out: IO[bytes], form: Form) -> Iterator[Write]:
-    """Without quoting, as these files are read: a tab in a text is written as \\t, a line end as \\n."""
+    """Writes without quoting, as these files are read. A tab in a text is written as \\t, a line end as \\n."""
     lossy = _Encoded(out, form)
     if form.excel and form.encoding == "utf-8":
         out.write(b"\xef\xbb\xbf")

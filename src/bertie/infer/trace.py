@@ -160,7 +160,7 @@ def _tokenized(tokenizer: Tokenizer, encoding: Encoding, text: str) -> Step:
 
 
 def _masked(tokenizer: Tokenizer, plain: Batch, batch: Batch) -> Step:
-    """What became of each predicted token: masked, another token at random, or as it was (80, 10, 10 of 100)."""
+    """Returns the input of each predicted token: masked, a random token, or unchanged (80%, 10%, 10%)."""
     rows = []
     for position, target in zip(
         batch.labels["mlm_positions"].tolist(), batch.labels["mlm_targets"].tolist(), strict=True

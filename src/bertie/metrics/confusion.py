@@ -136,7 +136,7 @@ class Confusion:
 
 @dataclass
 class ListedConfusion(Confusion):
-    """The same with its examples remembered, so that they can be resampled."""
+    """A `Confusion` that stores its examples, so that they can be resampled."""
 
     rows: list[tuple[str, str]] = field(default_factory=list)
 

@@ -87,7 +87,7 @@ def rewrite(tags: Tags, scheme: Scheme) -> list[str]:
 
 
 def inside(tag: str) -> str:
-    """What a further part of the same word or entity has: B-PER -> I-PER; O and tags without a prefix stay."""
+    """Returns the tag of a further part of the same entity: B-PER -> I-PER. O and tags without a prefix stay."""
     prefix, type = split_tag(tag)
     return tag_of("I", type) if prefix in "BS" and tag_of(prefix, type) == tag else tag
 

@@ -84,7 +84,7 @@ def _positions(config: EncoderConfig, width: int) -> dict[str, int]:
 
 
 def _first(config: EncoderConfig) -> int:
-    """What the first layer has more than the others: a convolution, or no norm before its attention."""
+    """Differences of the first layer: a convolution, or no norm before its attention."""
     layer, h = config.layer, config.hidden_size
     if not (isinstance(layer, Residual) and config.num_hidden_layers):
         return 0

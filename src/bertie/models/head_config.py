@@ -50,7 +50,7 @@ Pooled = Literal["cls", "first", "mean", "max", "last", "cls_layers", "attention
 
 @dataclass(frozen=True, kw_only=True)
 class LabelConfig:
-    """What heads that label have in common."""
+    """Settings that classification heads share."""
 
     label_pooling: Pooled = "cls"
     """What heads on sequences read. cls: the first token, through the pooler where the family has one; first: without

@@ -70,7 +70,7 @@ class Int8Weight:
         return cls(values, scale, parts[0].group, parts[0].inv, parts[0].off)
 
     def within(self, most: int) -> "Int8Weight":
-        """The same matrix where weights that are added together (`added_together`) make at most `most`, either sign.
+        """Returns the matrix with sums of weights that are added together (`added_together`) bounded by `most`.
 
         A row of a group that makes more is rounded once more, in wider steps.
         """
@@ -117,7 +117,7 @@ def added_together(group: NDArray[Any]) -> list[Int]:
 
 
 def excess(values: NDArray[Any], most: int) -> Floats:
-    """By how much each row's steps must widen so that no set adds up to more. values (N, sets, n) -> (N,), 1 or more"""
+    """Returns the factor of each row's steps that keeps sets in bounds. values (N, sets, n) -> (N,), 1 or more"""
     sums = np.maximum(np.maximum(values, 0).sum(2, dtype=np.int64), -np.minimum(values, 0).sum(2, dtype=np.int64))
     found: Floats = np.maximum(sums.max(1, initial=0) / (most - values.shape[2] / 2), 1).astype(np.float32)
     found[sums.max(1, initial=0) <= most] = 1

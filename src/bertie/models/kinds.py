@@ -288,11 +288,11 @@ class Alternating:
             )
 
     def radius(self, layer: int) -> int | None:
-        """How many tokens to each side a layer sees; None: all."""
+        """Returns the number of tokens on each side that a layer attends to; None: all."""
         return self.local_attention // 2 if layer % self.global_attn_every_n_layers else None
 
     def tokens_seen(self, layer: int, length: float) -> float:
-        """How many tokens a token attends to, at most."""
+        """Returns the maximum number of tokens that a token attends to."""
         radius = self.radius(layer)
         return length if radius is None else min(length, 2 * radius + 1)
 

@@ -10,7 +10,7 @@ from bertie.models.encoder import EncoderOutput
 
 
 def pool(output: EncoderOutput, pooling: str) -> Tensor:
-    """One vector a sequence. pooling: a key of `sentence.MODES`. -> (B, H)
+    """Returns one vector per sequence. pooling: a key of `sentence.MODES`. -> (B, H)
 
     mean_sqrt_len: the sum over the root of the length; weighted_mean: the tokens weigh 1, 2, 3 ...
     """

@@ -68,7 +68,7 @@ class Dense:
 
 @dataclass(frozen=True)
 class SentenceModules:
-    """How a folder's texts become vectors, and pairs become scores.
+    """The settings that turn texts into vectors, and pairs into scores.
 
     pooling: one way or several, whose vectors are joined; empty where the model makes no vectors (a cross-encoder).
     dense, normalize, truncate_dim: what follows, in this order. prompts: texts to put before a text, by name.
@@ -87,9 +87,9 @@ class SentenceModules:
 
 
 def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
-    """What a folder says, or the one around it (2020's layout); public: its config.json.
+    """Returns the settings of a folder, or of its parent (the layout of 2020). public: its config.json.
 
-    Raises DataError for what is not known here, or is damaged.
+    Raises DataError for unknown or damaged settings.
     """
     inner, folder = folder, folder.parent if first_module(folder.parent) == folder else folder
     told = _object(folder / SETTINGS)

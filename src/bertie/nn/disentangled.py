@@ -41,7 +41,7 @@ def log_buckets(distance: Tensor, *, buckets: int, most: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Distances:
-    """What layers read: what hides padding, and the table's row of every distance from 1 - S to S - 1. (R, H), (U,)"""
+    """Inputs of layers: the mask of padding, and the table's row of every distance from 1 - S to S - 1. (R, H), (U,)"""
 
     bias: Tensor | None
     table_RH: Tensor
@@ -59,7 +59,7 @@ class DistanceTable(nn.Embedding):
     def added(
         self, bias: Tensor | None, queries: int, keys: int, mask_BK: Tensor | None, dtype: torch.dtype
     ) -> Distances:
-        """What layers read of sequences of this length; `bias` hides padding."""
+        """Returns the inputs of layers for sequences of this length; `bias` masks padding."""
         weight, side = self.weight if self.norm is None else self.norm(self.weight), len(self.weight) // 2
         key_minus_query = torch.arange(1 - keys, keys, device=weight.device)
         rows_U = log_buckets(-key_minus_query, buckets=self.buckets, most=self.most) + side

@@ -56,7 +56,7 @@ class RelativePositions(nn.Module):
         self.bias = ScoreBias(num_buckets, num_heads)
 
     def added(self, bias: Tensor | None, queries: int, keys: int, mask_BK: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """What is added to the scores, in the compute dtype: what may not be seen (`bias`), and how far it is."""
+        """Returns what is added to the scores, in the compute dtype: the mask (`bias`) and the biases of distances."""
         distances: Tensor = self(queries, keys, mask_BK).to(dtype)
         return distances if bias is None else bias + distances
 

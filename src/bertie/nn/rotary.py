@@ -26,7 +26,7 @@ CHUNKED_FROM = 4  # windows' radii in a sequence, from where chunks cost less th
 
 @dataclass(frozen=True)
 class Views:
-    """What layers read: `whole`, as `SelfAttention` does; window, of layers with windows; the turns, by their base."""
+    """Inputs of layers: the mask of all tokens (`whole`), the window, and the rotations by their base."""
 
     whole: Tensor | Groups | None
     window: WindowMask

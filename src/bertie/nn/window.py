@@ -162,7 +162,7 @@ class WindowAttention(SelfAttention):
 
 
 def near(seen: WindowMask, queries: int, *, radius: int, dilation: int = 1) -> Tensor:
-    """Which of all tokens the last `queries` of a row see: the window as a mask. -> (B, 1, Q, K) bool"""
+    """Returns the window of the last `queries` of a row as a mask over all tokens. -> (B, 1, Q, K) bool"""
     place_BK = seen.mask_BS.cumsum(1)
     ahead_BQK = place_BK[:, None, :] - place_BK[:, -queries:, None]
     found = (ahead_BQK.abs() <= radius * dilation) & (ahead_BQK % dilation == 0)

@@ -28,7 +28,7 @@ EMBEDDED = 1024  # passages embedded at once, sorted by length
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """How an index is made; stored with it. size: words of a passage."""
+    """The settings of an index, which are stored with it. size: maximum words of a passage."""
 
     terms: Terms = field(default_factory=Terms)
     reading: Reading = field(default_factory=Reading)
@@ -46,7 +46,7 @@ class IndexConfig:
 
 @dataclass
 class Changes:
-    """What a call did: sources added, replaced, unchanged and removed; new passages; and what could not be read."""
+    """The changes of a call: sources added, replaced, unchanged and removed; new passages; unreadable records."""
 
     added: int = 0
     replaced: int = 0

@@ -29,7 +29,7 @@ Ranking = list[tuple[int, float]]  # (passage, score), best first
 
 @dataclass(frozen=True)
 class Depth:
-    """How many passages each stage passes on: those of the first stages, of re-ranking, and those that are read."""
+    """The numbers of passages from the first stages, for re-ranking, and for reading."""
 
     first: int = 100
     rerank: int = 50

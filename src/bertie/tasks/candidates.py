@@ -26,7 +26,7 @@ HYPOTHESIS = "This example is {}."
 
 
 def hypotheses(labels: Sequence[str], hypothesis: str) -> list[str]:
-    """What each label claims of a text. Raises UsageError without labels, with one twice, or without a place for it."""
+    """Returns the hypothesis of each label. Raises UsageError for no labels, a repeated label, or a missing {}."""
     if not labels or len(set(labels)) < len(labels) or not all(label.strip() for label in labels):
         raise UsageError(f"Name the candidates, each once: refund,delivery,praise (given: {', '.join(labels) or '-'}).")
     if hypothesis.count("{}") != 1:
@@ -59,7 +59,7 @@ class EntailedTask(SequenceTask):
         return found.grouped([len(claims)] * len(examples))
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """One label, or (multi) those that are more likely than not. logits (W, L)"""
+        """Returns one label, or (multi) all labels with a probability above 0.5. logits (W, L)"""
         of_each = self.multi or len(self.labels) == 1
         if of_each:
             scores_EC = softmax(logits[:, [self.contradicts, self.entails]])[:, 1].reshape(len(examples), -1)
@@ -97,7 +97,7 @@ class NearestTask(EmbedTask):
 
     @classmethod
     def of(cls, own: EmbedTask, labels: tuple[str, ...], vectors_CH: Logits) -> Self:
-        """As a model makes vectors, with the labels'."""
+        """Returns the task of a model's vectors, with the vectors of the labels."""
         return replace(cls(**{**own.settings(), "dense": own.dense}), labels=labels, vectors_CH=vectors_CH)
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:

@@ -115,11 +115,11 @@ class EmbedTask(Task):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """One array for each way of pooling."""
+        """One array per pooling."""
         return (self.pooling,) if isinstance(self.pooling, str) else self.pooling
 
     def width(self, hidden_size: int) -> int:
-        """How many numbers a vector has."""
+        """The number of dimensions of a vector."""
         pooled = len(self.dense[-1].weight) if self.dense else len(self.outputs) * hidden_size
         return min(pooled, self.truncate_dim or pooled)
 

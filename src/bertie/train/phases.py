@@ -23,7 +23,7 @@ class PhasedSource:
 
     @property
     def fingerprint(self) -> str:
-        """That of a single source, or a hash of all and of their boundaries."""
+        """The fingerprint of a single source, or a hash of all fingerprints and of the boundaries."""
         if len(self.sources) == 1:
             return self.sources[0].fingerprint
         parts = [(source.fingerprint, end) for source, end in zip(self.sources, self.ends, strict=True)]

@@ -139,7 +139,7 @@ class FolderEngine:
 
     @property
     def facts(self) -> Facts:
-        """What the folder says, and what computes it."""
+        """The facts of the folder and of the engine."""
         return Facts(
             self.config.max_length,
             self.config.hidden_size,

@@ -91,7 +91,7 @@ class MaskedLMHead(VocabularyHead):
         self.axes = NARROW if config.embedding_size or config.project_embeddings else TRANSFORM
 
     def parts(self, hidden: Tensor, word_embeddings: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """As of every head over the vocabulary."""
+        """Returns the parts, as every head over the vocabulary."""
         decoder = word_embeddings if self.weight is None else self.weight
         if self.columns is not None:
             decoder = torch.cat([word_embeddings, self.columns.T], 1)
