@@ -29,7 +29,10 @@ ORDERED = ("albert",)  # families that are pre-trained with sentence order
 
 @dataclass(frozen=True)
 class PairVerdict:
-    """The prediction for two texts. probability: of the prediction; yes: that the answer is yes."""
+    """The prediction for two texts.
+
+    probability: that of the prediction. yes: the probability that the second text follows, or that they are in order.
+    """
 
     kind: Kind
     verdict: str
@@ -45,8 +48,8 @@ def check_head(facts: Facts) -> None:
     """Raise UsageError for a model without the head."""
     if HEAD not in facts.heads:
         raise UsageError(
-            "This model has no head on pairs of texts. Models pre-trained with next-sentence prediction or sentence "
-            "order have one; fine-tuned models have not."
+            "This model has no head for pairs of texts. Use a model that was pre-trained with next-sentence prediction "
+            "or sentence-order prediction. Fine-tuned models have no such head."
         )
 
 
