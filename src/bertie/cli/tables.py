@@ -138,7 +138,7 @@ def opened(model: Path, precision: str, device: str, engine: str = "auto") -> "t
 
     if graph := onnx_engine.graph_of(model):
         if precision == "bf16" or device not in ("auto", "cpu"):
-            raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
+            raise UsageError(f"{graph} runs on the CPU in its own precision. Omit --precision and --device.")
         return onnx_engine.opened(graph)
     if quick := without_torch(model, precision, device, engine):
         return quick

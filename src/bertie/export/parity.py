@@ -73,7 +73,7 @@ class Parity:
 def check_count(texts: Sequence[str]) -> None:
     """Raises DataError for fewer texts than are compared."""
     if len(texts) < TEXTS:
-        raise DataError(f"{len(texts):,} texts are too few to compare on: give {TEXTS} or more, one a line.")
+        raise DataError(f"{len(texts):,} texts are too few to compare on: pass at least {TEXTS}, one per line.")
 
 
 Expected = list[tuple[Ids, Mapping[str, Array]]]

@@ -38,7 +38,7 @@ def choose_from(
         found.task = entailed
     elif found.answers and isinstance(found.task, EmbedTask):
         if multi:
-            raise UsageError("Vectors say which label is nearest, not which of them hold: leave multi out.")
+            raise UsageError("A model of sentence vectors only finds the nearest label. Omit multi.")
         claims = hypotheses(labels, hypothesis or "{}")
         vectors_CH = np.array([answer.label for answer in found.predict(claims)], np.float32)
         found.task = NearestTask.of(found.task, labels, vectors_CH)

@@ -45,7 +45,7 @@ def embedder(
     own = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask()
     prompts = found.engine.facts.sentence.prompts
     if prompt is not None and prefix is not None:
-        raise UsageError("A prompt is named, or its text is given: choose one of prompt and prefix.")
+        raise UsageError("prompt and prefix exclude each other. Pass one of them.")
     if prompt is not None and prompt not in prompts:
         known = nearest(prompt, prompts) if prompts else "It has none; give the text itself as prefix."
         raise UsageError(f"The model has no prompt {prompt!r}. {known}")
@@ -53,7 +53,7 @@ def embedder(
         if way not in MODES:
             raise UsageError(f"Unknown pooling {way!r}. {nearest(way, MODES)}")
     if pooling is not None and own.dense:
-        raise UsageError("This model's matrices follow its own pooling: leave pooling out.")
+        raise UsageError("The dense layers of this model need its own pooling. Omit pooling.")
     asked: dict[str, Any] = {
         "prompt": prefix if prompt is None else prompts[prompt],
         "pooling": pooling,

@@ -59,7 +59,7 @@ class Signature:
             facts = Facts(**told.pop("facts"))
             return cls(replace(facts, labels=tuple(facts.labels)), **told)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DataError(f"{where}: what its metadata says of the model cannot be read ({error}).") from None
+            raise DataError(f"{where}: the metadata of the model cannot be read ({error}).") from None
 
 
 class OnnxEngine:
@@ -74,7 +74,7 @@ class OnnxEngine:
         except ImportError:
             raise UsageError(MISSING) from None
         if not path.is_file():
-            raise DataError(f"{path} is not there. Write one: bertie export MODEL --to onnx -o FOLDER")
+            raise DataError(f"{path} does not exist. Write an ONNX graph: bertie export MODEL --to onnx -o FOLDER")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3  # errors alone
         if threads is not None:
@@ -85,7 +85,7 @@ class OnnxEngine:
             raise DataError(f"{path} cannot be opened by ONNX Runtime: {str(error)[:300]}") from None
         told = self.session.get_modelmeta().custom_metadata_map.get(KEY)
         if told is None:
-            raise DataError(f"{path} does not say which model it is. Write it with bertie export.")
+            raise DataError(f"{path} has no metadata of Bertie. Write it with bertie export.")
         self.signature = Signature.parsed(told, str(path))
         inputs = self.session.get_inputs()
         self._inputs, self._choices = [one.name for one in inputs], len(inputs[0].shape) == 3

@@ -104,7 +104,7 @@ def trace(model: Model, text: str, *, seed: int = 0) -> list[Step]:
 
 def _needed(model: Model) -> tuple[Tokenizer, VocabularyHead]:
     if model.tokenizer is None:
-        raise UsageError("The model has no tokenizer, so it cannot read text. Put its files into the model's folder.")
+        raise UsageError("The model has no tokenizer, so it cannot read text. Copy its files into the model's folder.")
     if "mlm" not in model.heads:
         raise UsageError("This model has no masked-LM head: it was saved without one. Use a pre-trained model.")
     head = model.heads["mlm"]

@@ -161,7 +161,7 @@ class ElmoEncoder(nn.Module):
         if input_ids.ndim == (2 if isinstance(layout, Packed) else 3):
             return input_ids
         if self.spelling is None:
-            raise UsageError("ELMo reads characters. Pass those of nn.characters.character_ids, or call spell first.")
+            raise UsageError("ELMo reads characters. Pass the ids of nn.characters.character_ids, or call spell first.")
         self.spelling = self.spelling.to(input_ids.device)
         return self.spelling[input_ids]
 

@@ -99,7 +99,7 @@ def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
     pooling, include_prompt, dense, normalize = _chain(folder)
     prompts = {name: text for name, text in (told.get("prompts") or {}).items() if isinstance(text, str)}
     if any(prompts.values()) and not include_prompt:
-        raise DataError(f"{folder}: prompts are left out of the pooling (include_prompt), which is not known here.")
+        raise DataError(f"{folder}: include_prompt=false is not supported.")
     default, length = told.get("default_prompt_name"), _object(inner / LENGTH).get("max_seq_length")
     similarity, dim = told.get("similarity_fn_name") or "cosine", told.get("truncate_dim")
     if similarity not in SIMILARITIES:
@@ -108,7 +108,7 @@ def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
         )
     if default is not None and default not in prompts:
         raise DataError(
-            f"{folder / SETTINGS}: default_prompt_name is {str(default)[:80]!r}, which no prompt is called."
+            f"{folder / SETTINGS}: default_prompt_name is {str(default)[:80]!r}, which is not the name of a prompt."
         )
     if dim is not None and (type(dim) is not int or dim < 1):
         raise DataError(f"{folder / SETTINGS}: truncate_dim is {str(dim)[:80]!r}; it must be a number from 1.")
@@ -141,10 +141,10 @@ def _chain(folder: Path) -> tuple[tuple[str, ...], bool, tuple[Dense, ...], bool
     """The modules of modules.json: ways of pooling, whether they see prompts, matrices, whether a norm follows."""
     listed = read_json(folder / MODULES)
     if not isinstance(listed, list) or not all(isinstance(module, dict) for module in listed):
-        raise DataError(f"{folder / MODULES} is no list of modules.")
+        raise DataError(f"{folder / MODULES} is not a list of modules.")
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in listed]
     if unknown := sorted(set(kinds) - {"Transformer", "Pooling", "Dense", "Normalize"}):
-        raise DataError(f"{folder / MODULES} has modules that are not known here: {', '.join(unknown)}.")
+        raise DataError(f"{folder / MODULES} has unknown modules: {', '.join(unknown)}.")
     steps = " ".join(kinds).removeprefix("Transformer").removeprefix(" Pooling").removesuffix(" Normalize").split()
     if kinds[:1] != ["Transformer"] or (kinds[1:] and kinds[1] != "Pooling") or set(steps) - {"Dense"}:
         raise DataError(
@@ -178,11 +178,11 @@ def _dense(folder: Path) -> Dense:
     activation = _named_activation(told.get("activation_function", "Tanh"), ACTIVATIONS, folder / "config.json")
     inputs, outputs = (told.get(key, "sentence_embedding") for key in ("module_input_name", "module_output_name"))
     if told.get("use_residual") or (inputs, outputs or inputs) != ("sentence_embedding",) * 2:
-        raise DataError(f"{folder / 'config.json'}: this Dense module reads more than the text's vector.")
+        raise DataError(f"{folder / 'config.json'}: this Dense module has other inputs than the vector of the text.")
     if not path.is_file():
         raise DataError(
-            f"{folder} holds no model.safetensors. A pytorch_model.bin is a pickle, which can run code, and is never "
-            f"opened here. If you trust it, convert it once, which reads numbers alone: bertie convert --unsafe "
+            f"{folder} has no model.safetensors. A pytorch_model.bin is a pickle, which can run code, and is never "
+            f"opened here. If you trust it, convert it once, which only reads numbers: bertie convert --unsafe "
             f"{folder.parent} -o NEW"
         )
     try:

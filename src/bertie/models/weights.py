@@ -153,7 +153,7 @@ class WeightsFolder:
         try:
             return Int8Weight.fused([self.whole_numbers(public) for public in publics])
         except ValueError as error:
-            raise DataError(f"{self.folder}: {publics[0]} is no whole int8 weight: {error}.") from None
+            raise DataError(f"{self.folder}: {publics[0]} is not a complete int8 weight: {error}.") from None
 
 
 def has_weights(folder: Path) -> bool:

@@ -111,7 +111,7 @@ class Guard:
             raise Refusal("Unhealthy", "The server is shutting down. Send the request to another one.")
         self.admission.check_room()
         if seen.headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise Refusal("UnsupportedMedia", "Compressed bodies are not taken. Leave Content-Encoding out.")
+            raise Refusal("UnsupportedMedia", "Compressed bodies are not accepted. Omit Content-Encoding.")
         kind = seen.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
         if kind != b"application/json":
             raise Refusal("UnsupportedMedia", "Send JSON, with the header Content-Type: application/json.")
@@ -132,7 +132,9 @@ class Guard:
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Refusal("Validation", "The client went away before its request was complete.", status=400)
+                        raise Refusal(
+                            "Validation", "The client disconnected before its request was complete.", status=400
+                        )
                     part = message.get("body", b"")
                     got += len(part)
                     if got > size:

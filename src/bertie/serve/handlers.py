@@ -49,7 +49,7 @@ def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inp
         raise Refusal("Empty", f"`{name}` is empty.", param=name)
     if len(inputs) > most:
         raise Refusal(
-            "Validation", f"The request has {len(inputs):,} {name}; at most {most:,} are taken at once.", param=name
+            "Validation", f"The request has {len(inputs):,} {name}; at most {most:,} are allowed.", param=name
         )
 
 

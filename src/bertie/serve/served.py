@@ -237,7 +237,7 @@ class Call:
             raise Refusal(
                 "Validation",
                 f"Input {first} has more than the {predictor.max_length:,} tokens that the model reads. Send a shorter "
-                "text, or let it be cut with truncate: true.",
+                "text, or truncate it with truncate: true.",
             )
         return encoded
 

@@ -60,7 +60,7 @@ def load(
     folder = Path(model)
     if (graph := graph_of(folder)) is not None:
         if precision == "bf16" or device not in ("auto", "cpu"):
-            raise UsageError(f"{graph} runs on the CPU in its own precision. Leave out --precision and --device.")
+            raise UsageError(f"{graph} runs on the CPU in its own precision. Omit --precision and --device.")
         exported = OnnxEngine(graph, threads=threads)
         return exported, asdict(exported.facts), file_hash(graph)
     if quick := without_torch(folder, precision, device, engine):

@@ -118,5 +118,5 @@ def _open(target: str) -> ctypes.CDLL:
         if (folder / f"{target}.so").is_file():
             return ctypes.CDLL(str(folder / f"{target}.so"))
     if found_compiler() is not None:
-        say(f"Compiling the native engine for {target}, once: some seconds.")
+        say(f"Compiling the native engine for {target}, which takes some seconds the first time.")
     return ctypes.CDLL(str(build(target, cache_folder())))
