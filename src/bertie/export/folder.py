@@ -107,8 +107,8 @@ def check_tokenizer(folder: Path, tokenizer: Any, texts: Sequence[str]) -> None:
     for text, one, other in zip(texts, ours, plain.encode_batch(list(texts)), strict=True):
         if list(one.ids) != other.ids or list(one.type_ids) != other.type_ids:
             raise DataError(
-                f"tokenizer.json alone gives other tokens than this tokenizer: {text[:60]!r}. Other programs would read "
-                "other tokens. A tokenizer with morphemes, or with split special tokens, cannot be exported."
+                f"tokenizer.json alone gives other tokens than this tokenizer: {text[:60]!r}. Other programs would "
+                "read other tokens. A tokenizer with morphemes, or with split special tokens, cannot be exported."
             )
 
 
