@@ -28,7 +28,13 @@ from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
-LABELS = {"sequence": ("no", "yes"), "multilabel": ("x", "y"), "rank": ("0", "1"), "relation": ("no_relation", "of")}
+LABELS = {
+    "few-shot": ("no", "yes"),
+    "sequence": ("no", "yes"),
+    "multilabel": ("x", "y"),
+    "rank": ("0", "1"),
+    "relation": ("no_relation", "of"),
+}
 LABELS |= {"tagging": ("O", "B-X", "I-X"), "parse": ("root", "x"), "regression": ("score",)}
 PAIRS = ("rank", "span")
 TASK_NAMES = [name for name, _ in TASKS.items()]

@@ -77,6 +77,7 @@ WALKS = (
     Walk("ModernBERT-base", "tagging", MASKED, ("local_attention=8", "num_hidden_layers=4")),
     Walk("mpnet-base", "pair", MASKED),
     Walk("deberta-v3-base", "span", MASKED, RELATIVE),
+    Walk("nomic-bert-2048", "pair", MASKED),
 )
 BPE, UNIGRAM = ("--algorithm", "bpe"), ("--algorithm", "unigram")
 OTHER = (  # families with special tokens of their own, on a vocabulary with [CLS] and [SEP]

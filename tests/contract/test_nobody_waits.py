@@ -100,6 +100,7 @@ EXAMPLES: dict[str, list[Example]] = {
     ],
     "span": [Example(("w1", "w2 w3 w4"), (("w3", 3),)), Example(("w1", "w5"), ())],
     "parse": [TaggedExample((WORDS[0],), ((2, "x"), (0, "y"), (2, "x")), spans=SPANS)],
+    "few-shot": [Example((text,), label) for text, label in zip(WORDS * 2, "abba", strict=True)],
     "embed": [Example(WORDS, 1.0), Example(("w1", "w2"), 0.3)],
 }
 OPTIONS: dict[str, list[dict[str, Any]]] = {

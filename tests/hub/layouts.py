@@ -515,7 +515,7 @@ def gte_modernbert(folder: Path) -> None:
 
 
 def japanese_bert(folder: Path) -> None:
-    bert(folder, tokenizer={"alone": True, "tokenizer_class": "BertJapaneseTokenizer"})
+    bert(folder, tokenizer={"alone": True, "tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"})
 
 
 def kobert(folder: Path) -> None:
@@ -580,7 +580,7 @@ LAYOUTS = (
     Layout(modernbert, "ModernBERT-base, mmBERT"),
     Layout(modernbert_of_2024, "ModernBERT's first config, labels from the mean"),
     Layout(gte_modernbert, "gte-modernbert-base", "vector"),
-    Layout(japanese_bert, "tohoku BERT", refused="BertJapaneseTokenizer"),
+    Layout(japanese_bert, "tohoku BERT"),
     Layout(kobert, "KoBERT", refused="KoBertTokenizer"),
     Layout(bertweet, "BERTweet", refused="BertweetTokenizer"),
 )

@@ -151,3 +151,51 @@ def test_tokens_are_drawn_as_likely_as_the_generator_finds_them(model, monkeypat
         said = sample(generator.mlm, hidden.expand(50_000, -1), word, draws)
         shares = torch.bincount(said, minlength=V) / 50_000
         torch.testing.assert_close(shares, probabilities, rtol=0, atol=5e-5)
+
+
+SMALL = {
+    "vocab_size": V,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+
+
+@pytest.mark.parametrize("preset", ["electra-small-discriminator", "deberta-v3-small"])
+def test_disentangled_embeddings(preset: str, batch, tmp_path: Path) -> None:
+    """The gradients are those of two models that share nothing: He et al. 2021, 3.3."""
+    options = {"size": 1.0, "layers": 0.5, "rate": 0.3}
+    objective, apart = (objectives.build({"rtd": {**options, "tied": tied}}) for tied in ("disentangled", "none"))
+    variant = families.family(preset).model_type
+    shape = families.config(preset, **SMALL)
+    model, other = (families.build(shape, heads=objective.heads, variant=variant, seed=3) for _ in range(2))
+    before = model.word_embeddings.clone()
+    objective.prepare(model, 3)
+    apart.prepare(other, 3)
+    torch.testing.assert_close(model.word_embeddings, before)  # the difference begins with zero
+    names = dict(model.named_parameters())
+    with torch.no_grad():
+        for name, parameter in names.items():
+            if name.endswith(rtd.DIFFERENCE):
+                parameter.copy_(torch.randn_like(parameter) * 0.1)
+    assert sum(name.endswith(rtd.DIFFERENCE) for name in names) == (3 if variant == "electra" else 1)
+    other.load_state_dict(rtd.with_sums(model.state_dict()))
+    for each, one in ((model, objective), (other, apart)):
+        each.train()
+        backward(each, one, [batch], one.counts(batch), seed=(0,), device=torch.device("cpu"))
+    wanted = {name: parameter.grad for name, parameter in other.named_parameters()}
+    for name, parameter in names.items():
+        plain = f"{name.removesuffix(rtd.DIFFERENCE)}.weight" if name.endswith(rtd.DIFFERENCE) else name
+        torch.testing.assert_close(parameter.grad, wanted[plain], atol=1e-6, rtol=1e-4, msg=name)
+    for name, each in objective.models_to_save(model).items():
+        each.save_pretrained(tmp_path / name)
+        again, report = families.load(tmp_path / name)
+        assert report.fresh + report.unused == ()
+        weight = (
+            other.word_embeddings if name == "model" else other.companions["generator"].encoder.embeddings.word.weight
+        )
+        torch.testing.assert_close(again.word_embeddings, weight)
+    assert model.word_embeddings.requires_grad, "the model that trains is as it was"

@@ -114,7 +114,7 @@ def reproduce(
     with console.progress("reproducing", len(SIDES) * runs, unit="runs") as advance:
         for name in names:
             row = ROWS[name]
-            _check_model(run / name, Path(models[row.model]))
+            check_model(run / name, Path(models[row.model]))
             sides: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
             for seed in range(min(seeds, row.seeds)):
                 for side, measure in SIDES.items():
@@ -127,7 +127,7 @@ def reproduce(
     return found
 
 
-def _check_model(folder: Path, model: Path) -> None:
+def check_model(folder: Path, model: Path) -> None:
     """Results of two models are not to be mixed."""
     folder.mkdir(parents=True, exist_ok=True)
     note, said = folder / "model.json", {"model": model.absolute().name}

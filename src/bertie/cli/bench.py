@@ -110,6 +110,56 @@ def finetune(
     tell(lines, partial(_table, title, lines, "examples_per_s", quality=True), output)
 
 
+@bench.command("families")
+def of_families(
+    models: Annotated[
+        str, typer.Option(help="Presets with a masked-LM head, comma-separated.")
+    ] = "ModernBERT-base,deberta-v3-base,mpnet-base",
+    layers: Annotated[int, typer.Option(min=1, help="Layers of each model. Speed per layer is what differs.")] = 4,
+    rounds: Annotated[int, typer.Option(min=2, help="Measured rounds of every runner.")] = 3,
+    output: Output = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Benchmark training steps and inference of model families against transformers.
+
+    Both sides have the same weights and texts of uneven lengths. The runners alternate. Needs the peers: pip install
+    'bertie\[dev]'.
+
+    [bold]Example[/]
+
+      bertie bench families --models ModernBERT-base --layers 2
+    """
+    from bertie import families
+    from bertie.bench import family_speed as program
+    from bertie.bench.peers import require
+    from bertie.errors import UsageError, nearest
+
+    require()
+    names = tables.names(models)
+    for name in names:
+        if name not in families.PRESETS:
+            raise UsageError(f"{name!r} is not a preset. {nearest(name, families.PRESETS)}")
+    for name in names:
+        lines = program.measure(name, layers=layers, rounds=rounds)
+        tell(lines, partial(_families_table, lines), output)
+
+
+def _families_table(lines: list[dict[str, Any]]) -> "Table":
+    from rich.table import Table
+
+    peers = list(lines[0]["times_quicker_than"])
+    table = Table("work", "runner", title=f"{lines[0]['model']}, {lines[0]['layers']} layers")
+    for column in ("tokens/s", "spread", *(f"times {peer}" for peer in peers)):
+        table.add_column(column, justify="right")
+    for line in lines:
+        against = [line["times_quicker_than"][peer] for peer in peers]
+        told = [f"{a['median']:.2f} ({a['low']:.2f}-{a['high']:.2f})" for a in against]
+        table.add_row(line["work"], line["runner"], f"{line['tokens_per_s']:,.0f}", f"± {line['spread']:.0%}", *told)
+    return table
+
+
 @bench.command("lengths")
 def lengths(
     at: Annotated[str, typer.Option("--at", help="Lengths in tokens, comma-separated.")] = "512,1024,2048,4096",

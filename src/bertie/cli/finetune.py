@@ -29,6 +29,7 @@ SETTINGS: dict[str, str | Flag] = {
     "encoding": "encoding",
     "seed": "train.seed",
 }
+FEW_SHOT = "finetune-few-shot"
 StartModel = Annotated[str | None, typer.Argument(help="Folder of a pre-trained model, run or checkpoint.")]
 
 
@@ -47,6 +48,13 @@ def finetune(
             help="Number of runs with different seeds, from --seed up. Default: 5 on small --data, otherwise 1.",
         ),
     ] = None,
+    few_shot: Annotated[
+        bool,
+        typer.Option(
+            "--few-shot",
+            help="Train on pairs of texts, for 2 to 64 examples per label: the settings of -c finetune-few-shot.",
+        ),
+    ] = False,
     against: Annotated[
         str | None, typer.Option("--against", help="A second start model: fine-tune both alike, and compare them.")
     ] = None,
@@ -69,12 +77,16 @@ def finetune(
 
       bertie finetune runs/tiny/model --train few.tsv --dev dev.tsv --seeds 5 -o runs/few
 
+      bertie finetune models/minilm --few-shot --train forty.csv -o runs/forty
+
       bertie finetune models/base --against runs/domain --train reviews.csv --seeds 5 -o runs/worth
     """
     from bertie.runs import finetune as run
     from bertie.runs.against import finetune_against
 
-    settings = settings_of(model, overrides, config, given)
+    if few_shot and config is not None:
+        raise UsageError(f"--few-shot and -c {config} exclude each other. Write `extends: {FEW_SHOT}` in the file.")
+    settings = settings_of(model, overrides, Path(FEW_SHOT) if few_shot else config, given)
     if dry_run:
         plan = run.plan(settings)
         if against is not None:

@@ -8,9 +8,47 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.files import write_bytes
 
 group = typer.Typer(help="Reproduce the published result tables.", no_args_is_help=True)
 app.add_typer(group, name="reproduce")
+
+
+@group.command("few-labels")
+def few_labels(
+    model: Annotated[str, typer.Option(help="Folder of a model of sentence vectors.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder that contains the folders glue, nsmc and squad.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the measurements. Those in it are reused.")
+    ],
+    only: Annotated[str, typer.Option(help="Sets, comma-separated: sst2, nsmc, topics. Default: all.")] = "",
+    draws: Annotated[int, typer.Option(min=1, help="Number of draws of the training examples.")] = 10,
+    to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/few-labels.md.")] = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Measure classifiers trained on 8, 16 and 64 examples per label.
+
+    Compares few-shot training with plain fine-tuning, with the vectors of the start model, and with tf-idf. The same
+    command resumes an interrupted one.
+
+    [bold]Example[/]
+
+      bertie reproduce few-labels --model minilm --data-dir data --only sst2 --draws 3 -o runs/few
+    """
+    from bertie.bench import few_labels as program
+
+    names = tables.names(only) or tuple(program.SETS)
+    rows = program.reproduce(names, model, data_dir, output, draws=draws)
+    command = f"bertie reproduce few-labels --model {Path(model).absolute().name} --data-dir data --draws {draws}"
+    page = program.page(rows, model=model, command=f"{command}{f' --only {only}' if only else ''} -o runs/few")
+    write_bytes(to or output / "few-labels.md", page.encode())
+    if console.verbosity.json:
+        for row in rows:
+            emit(row)
+    else:
+        console.show(page)
 
 
 @group.command("results")

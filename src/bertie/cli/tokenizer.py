@@ -32,7 +32,10 @@ def train(
     ] = "bert",
     algorithm: Annotated[
         str | None,
-        typer.Option(help="wordpiece, bpe (byte-level), character-bpe or unigram. Default: that of the family."),
+        typer.Option(
+            help="wordpiece, wordpiece-likelihood, bpe (byte-level), character-bpe or unigram. Default: that of the "
+            "family."
+        ),
     ] = None,
     lowercase: Annotated[bool, typer.Option("--lowercase/--cased", help="Convert letters to lower case.")] = False,
     strip_accents: Annotated[

@@ -51,6 +51,23 @@ def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> d
     return found
 
 
+def words_and_characters(task: Task) -> Callable[[list[Example], list[Example]], Answers | None]:
+    """Returns a function that trains the tf-idf baselines on some examples, and predicts others by their mean."""
+
+    def answer(train: list[Example], asked: list[Example]) -> Answers | None:
+        learnt = _some(train)
+        found = [answers for name in ("words", "characters") if (answers := BASELINES[name][1](task, learnt, asked))]
+        if not found:
+            return None
+        mean = (
+            {name: sum(a.scores[name] for a in row) / len(row) for name in task.labels}
+            for row in zip(*found, strict=True)
+        )
+        return [Prediction(best := max(p, key=p.__getitem__), p[best], p) for p in mean]
+
+    return answer
+
+
 def measured(
     task: Task, dev: Sequence[Example], answers: Mapping[int, Prediction], found: Mapping[str, Answers], metric: str
 ) -> list[dict[str, Any]]:

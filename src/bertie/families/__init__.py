@@ -23,6 +23,7 @@ from bertie.families.longformer import LONGFORMER
 from bertie.families.mobilebert import MOBILEBERT
 from bertie.families.modernbert import MODERNBERT
 from bertie.families.mpnet import MPNET
+from bertie.families.nomic_bert import NOMIC_BERT
 from bertie.families.roberta import ROBERTA
 from bertie.families.t5 import T5
 from bertie.families.xlmr import XLMR
@@ -43,7 +44,7 @@ __all__ = ["PRESETS", "VARIANTS", "build", "changed", "config", "family", "load"
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
-    *(OPENAI_GPT, GPT2, T5, MODERNBERT, MPNET, DEBERTA),
+    *(OPENAI_GPT, GPT2, T5, MODERNBERT, MPNET, DEBERTA, NOMIC_BERT),
 )
 VARIANTS: Registry[Variant] = Registry(
     "model_type",

@@ -46,6 +46,8 @@ TABLE = WeightTable(
         ("heads.choice.dense.*", "pooler.dense.*"),
         ("heads.sequence.classifier.*", "classifier.*"),
         *LABEL_ROWS,
+        ("heads.rtd.dense.*", "discriminator_predictions.dense.*"),  # as ELECTRA's: no public class has them
+        ("heads.rtd.classifier.*", "discriminator_predictions.dense_prediction.*"),
     ),
     old=(*old_names("deberta.")[1:], (r"^(embeddings|encoder)\.", r"deberta.\1."), *BERT_TABLE.old[-1:]),
     ignored=BUFFERS,
@@ -106,7 +108,7 @@ DEBERTA = Variant(
         **{"relative_attention": True, "position_biased_input": False, "share_att_key": True, "legacy": True},
         **{"pooler_dropout": 0, "conv_groups": 1, "pos_att_type": ["p2c", "c2p"]},
     },
-    recipe={  # 2021, table 10 (base); v3 learns from replaced tokens, for which no public class has a head
+    recipe={  # 2021, table 10 (base); v3 learned from replaced tokens: rtd with tied=disentangled
         "objectives": {"mlm": {"rate": 0.15}, "nsp": None},
         "max_length": 512,
         "optim": {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 0.01, "warmup": 10_000},

@@ -42,8 +42,9 @@ def embedder(
     made of length one. Raises UsageError for a prompt or a way of pooling that there is not.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
-    own = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask()
-    prompts = found.engine.facts.sentence.prompts
+    sentence = found.engine.facts.sentence
+    trained = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask.told(sentence)
+    own, prompts = trained or EmbedTask(), sentence.prompts
     if prompt is not None and prefix is not None:
         raise UsageError("prompt and prefix exclude each other. Pass one of them.")
     if prompt is not None and prompt not in prompts:

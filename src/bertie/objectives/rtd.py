@@ -13,7 +13,8 @@ generator's token at each predicted position.
 B sequences · T real tokens of the batch · N predicted tokens · H generator's hidden size · V vocabulary
 """
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal
 
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from bertie.data.batch import Batch
 from bertie.data.draws import Draws, unit
@@ -54,8 +56,10 @@ class ReplacedTokens(Objective):
     """Layers of the generator relative to the discriminator. Source: Clark et al. 2020, table 6."""
     weight: float = 50.0
     """Weight of the discriminator's loss; the generator's is 1. Source: Clark et al. 2020, 3.2."""
-    tied: Literal["embeddings", "none"] = "embeddings"
-    """Shared parameters: embeddings (token, position and segment), or none. Source: Clark et al. 2020, 3.2."""
+    tied: Literal["embeddings", "disentangled", "none"] = "embeddings"
+    """Shared parameters: embeddings (token, position and segment), or none. disentangled: the discriminator adds a
+    difference to the generator's embeddings and trains only the difference. Source: Clark et al. 2020, 3.2; He et al.
+    2021, 3.3 (disentangled, DeBERTa v3)."""
     rate: Rates = 0.15
     """Fraction of a sequence's tokens that are masked for the generator. Source: Clark et al. 2020, table 6: 0.25 for
     large."""
@@ -74,8 +78,8 @@ class ReplacedTokens(Objective):
             )
         if not self.weight > 0:
             raise UsageError(f"rtd.weight is {self.weight}; it must be above 0.")
-        if self.tied not in ("embeddings", "none"):
-            raise UsageError(f"rtd.tied is {self.tied!r}; it must be embeddings or none.")
+        if self.tied not in ("embeddings", "disentangled", "none"):
+            raise UsageError(f"rtd.tied is {self.tied!r}; it must be embeddings, disentangled or none.")
         try:
             assert self.masked
         except UsageError as error:
@@ -92,16 +96,18 @@ class ReplacedTokens(Objective):
 
     def prepare(self, model: Model, seed: int) -> None:
         """Adds a new generator to the model. Raises UsageError for a family without such a head."""
-        if model.variant is not None and ("rtd",) not in model.variant.architectures.values():
+        if model.variant is not None and "heads.rtd.dense.*" not in dict(model.variant.table.rows):
             raise UsageError(
-                f"rtd needs a head that a {model.variant.model_type} does not have. Choose an ELECTRA of any "
-                "size: model=electra-small-discriminator"
+                f"rtd needs a head that a {model.variant.model_type} does not have. Choose an ELECTRA or a "
+                "DeBERTa of any size: model=electra-small-discriminator"
             )
         model.companions["generator"] = Generator(self.smaller(model.config))
         if self.tied == "embeddings":
             tie_embeddings(_generator(model).encoder, model.encoder)
         fresh = {name for name, _ in model.named_parameters() if name.startswith("companions.generator.")}
         initialize(model, std=model.config.initializer_range, seed=seed, only=fresh)
+        if self.tied == "disentangled":
+            share_disentangled(_generator(model).encoder, model.encoder)
 
     def smaller(self, config: EncoderConfig) -> EncoderConfig:
         """Returns the config of the generator. google-research/electra, pretrain_helpers.py, get_generator_config."""
@@ -173,9 +179,11 @@ class ReplacedTokens(Objective):
 
     def models_to_save(self, model: Model) -> dict[str, Model]:
         """Returns the discriminator, and the generator for its own folder."""
-        generator = _generator(model)
+        generator, encoder = _generator(model), model.encoder
+        if self.tied == "disentangled":
+            encoder = summed(encoder)
         return {
-            "model": Model(model.encoder, dict(model.heads), variant=model.variant, public=model.public),
+            "model": Model(encoder, dict(model.heads), variant=model.variant, public=model.public),
             "generator": Model(generator.encoder, {"mlm": generator.mlm}, variant=model.variant),
         }
 
@@ -219,19 +227,75 @@ def sample(head: VocabularyHead, hidden: Tensor, word_embeddings: Tensor, draws:
     return torch.cat(said)
 
 
+EMBEDDINGS = ("word", "position", "segment")
+DIFFERENCE = ".parametrizations.weight.original"  # torch's name of it
+
+
+class Difference(nn.Module):
+    """The discriminator's embeddings as the generator's plus a trained difference. He et al. 2021, 3.3.
+
+    The generator's are read without a gradient: the discriminator's loss does not change them.
+    """
+
+    def __init__(self, shared: nn.Module) -> None:
+        super().__init__()
+        self._shared = [shared]  # in a list, so that its parameters belong to the generator alone
+
+    def forward(self, difference: Tensor) -> Tensor:
+        """-> the embeddings, as `difference`"""
+        weight: Tensor = self._shared[0].weight  # type: ignore[assignment]
+        return weight.detach() + difference
+
+
+def share_disentangled(generator: Encoder, discriminator: Encoder) -> None:
+    """Gives the generator the discriminator's embeddings, and makes those the generator's plus a difference of zero.
+
+    Raises UsageError where their embeddings differ in shape.
+    """
+    for part, ours, theirs in _shared_parts(generator, discriminator):
+        with torch.no_grad():
+            ours.weight.copy_(theirs.weight)
+            theirs.weight.zero_()
+        parametrize.register_parametrization(getattr(discriminator.embeddings, part), "weight", Difference(ours))
+
+
+def summed(discriminator: Encoder) -> Encoder:
+    """Returns a copy whose embeddings are plain parameters again."""
+    found = copy.deepcopy(discriminator)
+    for part in EMBEDDINGS:
+        module = getattr(found.embeddings, part)
+        if module is not None and parametrize.is_parametrized(module):
+            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+    return found
+
+
+def with_sums(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Returns the tensors of a checkpoint with plain embeddings instead of differences."""
+    found = dict(tensors)
+    for name in [name for name in tensors if name.endswith(DIFFERENCE)]:
+        plain = f"{name.removesuffix(DIFFERENCE)}.weight"
+        found[plain] = found.pop(name) + tensors[f"companions.generator.{plain}"]
+    return found
+
+
+def _shared_parts(generator: Encoder, discriminator: Encoder) -> Iterator[tuple[str, nn.Embedding, nn.Embedding]]:
+    """Yields the embeddings that both models have. Raises UsageError where they differ in shape."""
+    for part in EMBEDDINGS:
+        ours, theirs = getattr(generator.embeddings, part), getattr(discriminator.embeddings, part)
+        if ours is None or theirs is None:  # a family without them
+            continue
+        if ours.weight.shape != theirs.weight.shape:
+            raise UsageError(
+                f"The {part} embeddings of generator and discriminator are {tuple(ours.weight.shape)} and "
+                f"{tuple(theirs.weight.shape)}. To share them, vocab_size and embedding_size must be equal."
+            )
+        yield part, ours, theirs
+
+
 def tie_embeddings(generator: Encoder, discriminator: Encoder) -> None:
     """Makes two models share token, position and segment embeddings, as in pre-training (Clark et al. 2020, 3.2).
 
     Raises UsageError where their embeddings differ in shape.
     """
-    theirs = discriminator.embeddings
-    for part in ("word", "position", "segment"):
-        ours, other = getattr(generator.embeddings, part), getattr(theirs, part)
-        if ours is None or other is None:  # a family without them
-            continue
-        if ours.weight.shape != other.weight.shape:
-            raise UsageError(
-                f"The {part} embeddings of generator and discriminator are {tuple(ours.weight.shape)} and "
-                f"{tuple(other.weight.shape)}. To share them, vocab_size and embedding_size must be equal."
-            )
-        setattr(generator.embeddings, part, other)
+    for part, _, theirs in _shared_parts(generator, discriminator):
+        setattr(generator.embeddings, part, theirs)

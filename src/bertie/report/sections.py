@@ -84,6 +84,7 @@ def answers(
     _points(report, findings["points"])
     _subgroups(report, findings, scores)
     _worst(report, findings["worst"], source)
+    _label_check(report, findings.get("label_check"))
 
 
 # Sections -----------------------------------------------------------------------------------------------------------
@@ -208,6 +209,20 @@ def _worst(report: Report, worst: Sequence[Mapping[str, Any]], source: str) -> N
         report.example(
             Html(f'{texts}<p class="meta">{escape(meta)}</p>'), Html(said + bars(one["scores"], one["truth"]))
         )
+
+
+def _label_check(report: Report, found: Mapping[str, Any] | None) -> None:
+    if not found or not found["rows"]:
+        return
+    about = (
+        f"{found['listed']:,} of {found['checked']:,} training rows have labels that models contradict which were not "
+        f"trained on the row ({found['model']}; Northcutt et al. 2021). The first rows are the most suspicious. "
+        f"{found['file']} has all of them. Read and correct them before you train again."
+    )
+    columns = ["line", "label", "suggested", "probability of the label", "of the suggested one", "text"]
+    keys = ("line", "label", "suggested", "probability", "suggested_probability", "text")
+    rows = [[row[key] for key in keys] for row in found["rows"]]
+    report.section("Labels to check", about).table(columns, rows, stack=True)
 
 
 def _stretch(part: Mapping[str, str]) -> str:

@@ -87,6 +87,8 @@ class FinetuneConfig(Config):
     """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
     """Labeled examples to evaluate on. Default: a tenth of the training examples, the same for all seeds."""
+    per_label: int | None = Field(None, ge=1)
+    """Number of training examples of each label, drawn by train.seed: for learning curves. Not set: all."""
     text: tuple[str, ...] = ()
     """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""
@@ -118,6 +120,9 @@ class FinetuneConfig(Config):
     select: Literal["last", "best"] = "last"
     """Weights of the final model: those after the last step, or the best on dev. Source: google-research/bert,
     run_classifier.py."""
+    label_check: Literal["none", "words", "folds"] = "words"
+    """List training rows whose labels are probably wrong, in RUN/label_check.csv: words (tf-idf of words and
+    characters; seconds), folds (five models fine-tuned on four fifths each) or none. Source: Northcutt et al. 2021."""
     baselines: bool = True
     """Also evaluate baselines without a model, such as tf-idf with logistic regression. Takes seconds."""
     optim: OptimConfig = OptimConfig(lr=3e-5, warmup=0.1)

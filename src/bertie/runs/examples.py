@@ -41,7 +41,9 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     rest for evaluation, in their order, so that the questions about one article stay together.
     """
     dataset = DATASETS[config.data] if config.data else None
-    kind = TASKS[dataset.task if dataset else config.task]
+    kind = TASKS[config.task]
+    if dataset and not issubclass(kind, TASKS[dataset.task]):  # a special case of the data set's task may be chosen
+        kind = TASKS[dataset.task]
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
     train, texts, notes = _read(kind, tables["train"])
     options = {**(dataset.options if dataset else {}), **config.task_options}
@@ -63,6 +65,10 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     else:
         train, dev = hold_out(train, by=kind.stratify_by, group=kind.group)
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
+    if config.per_label:
+        train = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
+        notes.append(f"per_label={config.per_label}: {len(train):,} training examples are drawn")
+    task.check(train)
     if dataset and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
@@ -134,6 +140,20 @@ def hold_out(
         )
     train = [example for i, example in enumerate(examples) if i not in held]
     return train, [examples[i] for i in sorted(held)]
+
+
+def few(
+    examples: Sequence[Example],
+    count: int,
+    *,
+    seed: int,
+    by: Callable[[Example], Hashable] = lambda example: example.label,
+) -> list[Example]:
+    """Draws `count` examples of each stratum, by default each label, or all where there are fewer, in their order."""
+    strata: dict[Hashable, list[int]] = {}
+    for i in np.argsort(key(seed, np.arange(len(examples))), kind="stable").tolist():
+        strata.setdefault(by(examples[i]), []).append(i)
+    return [examples[i] for i in sorted(i for rows in strata.values() for i in rows[:count])]
 
 
 def nothing_left(encoded: Encoded, tokenizer: Tokenizer) -> NDArray[np.int64]:

@@ -89,6 +89,8 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
     for seed in range(config.train.seed, config.train.seed + seeds):
         console.say(f"[bold]seed {seed}[/]", markup=True)
         seeded = config.model_copy(update={"train": config.train.model_copy(update={"seed": seed})})
+        if config.per_label:
+            without = Without()  # each seed has other training examples
         results[seed] = finetune(seeded, run / f"seed-{seed}", resume=resume, without=without)
     first = next(iter(results.values()))
     metrics = first["metrics"]

@@ -1,8 +1,10 @@
 """One fine-tuning run, from examples to RUN/model and results.json. finetune.py calls it."""
 
 import shutil
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
 from bertie.runs.folder import BEST, FINDINGS, SCORE, RunFolder
+from bertie.runs.label_check import check_labels
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction
@@ -102,7 +105,7 @@ class Run:
         for warning in self.warnings:
             console.warn(warning)
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
-        self._measure(FIRST_LOOK)
+        self.measure(FIRST_LOOK)
         if config.select == "best" and resume not in ("auto", "never"):
             self._take_best(Path(resume))
         fit(
@@ -115,12 +118,25 @@ class Run:
             config=config,
             identity=self.identity,
             evaluate=self._evaluate,
-            save_model=self._save,
+            save_model=self._save_settled,
             resume=resume,
             allow_change=None,
             on_step=self._stepped,
         )
         return self._finish()
+
+    def _settle(self) -> None:
+        """Sets the weights that the loss does not train, from all others in float32."""
+        was_training, dtype = self.model.training, self.model.compute_dtype
+        self.model.eval()
+        self.model.compute_dtype = None
+        self.task.settle(self.model, self.train, self.source.targets)
+        self.model.compute_dtype = dtype
+        self.model.train(was_training)
+
+    def _save_settled(self, folder: Path) -> None:
+        self._settle()
+        self._save(folder)
 
     def _take_best(self, chosen: Path) -> None:
         """Copies the best weights so far of the run whose checkpoint this one starts from.
@@ -173,7 +189,7 @@ class Run:
         return encoded
 
     def _evaluate(self) -> dict[str, float]:
-        found = self._measure()
+        found = self.measure()
         if self.config.select == "best" and self._is_best(found[self.examples.metrics[0]]):
             self._save(self.run / BEST, {SCORE: {self.examples.metrics[0]: found[self.examples.metrics[0]]}})
         if self.callback is not None:
@@ -184,8 +200,9 @@ class Run:
         path = self.run / BEST / SCORE
         return not path.exists() or value > float(read_json(path)[self.examples.metrics[0]])
 
-    def _measure(self, most: int | None = None) -> dict[str, float]:
+    def measure(self, most: int | None = None) -> dict[str, float]:
         """Returns loss and metrics of the (first) dev examples. Those with unknown labels count only in the metrics."""
+        self._settle()
         was_training = self.model.training
         self.model.eval()
         scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
@@ -243,6 +260,22 @@ class Run:
             self.without.update(baselines(self.task, examples.train, examples.dev))
         return {**report, "baselines": measured(self.task, examples.dev, answers, self.without, metric)}
 
+    def _label_check(self) -> dict[str, Any]:
+        """Returns the training rows whose labels are probably wrong, for the report; a trial of tuning has none."""
+        if self.callback is not None or not self.task.one_label:
+            return {}
+        return check_labels(self.config.label_check, self.examples, self.run, self._predict_fold)
+
+    def _predict_fold(self, train: list[Example], asked: list[Example]) -> list[Prediction]:
+        """Fine-tunes the start model on other rows with the same settings, and predicts these."""
+        with tempfile.TemporaryDirectory(prefix="bertie-fold-") as place:
+            changed = {"label_check": "none", "baselines": False, "select": "last"}
+            config = with_steps(self.config.model_copy(update=changed), len(train))
+            run = Run(config, Path(place), replace(self.examples, train=train, dev=asked, notes=[]))
+            run.warnings = []
+            run.go("never")
+            return [answer for _, answer in run._answers(run.task.scores())]
+
     def _finish(self) -> dict[str, Any]:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
@@ -273,7 +306,7 @@ class Run:
         }
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
-        write_json(self.run / FINDINGS, findings.as_json())
+        write_json(self.run / FINDINGS, {**findings.as_json(), **self._label_check()})
         return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
 
 

@@ -29,13 +29,14 @@ from bertie.train.resume import changes, rows, ways_on
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
+SUSPECTS = "label_check.csv"
 FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
 
 CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))
 RUN = Kind(
     "run",
     begins=(CONFIG, log.METRICS, STUDY, f"seed-*/{CONFIG}"),
-    files=(CONFIG, log.METRICS, RESULTS, REPORT, GUESSES, FINDINGS, STUDY, f"{STUDY}.lock", ".search.lock"),
+    files=(CONFIG, log.METRICS, RESULTS, REPORT, GUESSES, FINDINGS, SUSPECTS, STUDY, f"{STUDY}.lock", ".search.lock"),
     folders={
         "checkpoint-*": CHECKPOINT,
         MODEL: MODEL_FOLDER,

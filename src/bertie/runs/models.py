@@ -119,6 +119,7 @@ def _write(found: "Checkpoint", out: Path) -> None:
     from bertie import families
     from bertie.models.variant import read_public
     from bertie.models.weights import WEIGHTS, save_weights
+    from bertie.objectives.rtd import with_sums
     from bertie.train import checkpoint
 
     run = found.folder.resolve().parent
@@ -132,5 +133,5 @@ def _write(found: "Checkpoint", out: Path) -> None:
     shutil.copytree(outline, out, dirs_exist_ok=True, ignore=skip)
     public, variant = read_public(outline), families.family(outline)
     tensors = found.tensors(checkpoint.MODEL)
-    own = {name: tensor for name, tensor in tensors.items() if not name.startswith("companions.")}
+    own = {name: tensor for name, tensor in with_sums(tensors).items() if not name.startswith("companions.")}
     save_weights(own, out / WEIGHTS, variant.table, base=variant.based(public))

@@ -12,6 +12,7 @@ from bertie.models.folder import check_trainable
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
 from bertie.models.saving import check_vocabulary
+from bertie.models.sentence import read_sentence
 from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.tasks import Task, name_of
@@ -29,7 +30,8 @@ def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model,
     Raises UsageError for int8 weights or a max_length beyond the positions, DataError for another model's vocabulary.
     """
     tokenizer, lacking, seed = Tokenizer.load(start), list[str](), config.train.seed
-    overrides = {} if config.pooling is None else {"label_pooling": config.pooling}
+    overrides = task.overrides(read_sentence(start, {}))
+    overrides |= {} if config.pooling is None else {"label_pooling": config.pooling}
     if config.from_scratch:
         model = families.build(start, heads=task.heads, seed=seed, **overrides)
     else:
@@ -47,6 +49,9 @@ def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model,
         reinitialize(model, config.reinit, seed=config.train.seed)
     if config.freeze is not None:
         freeze(model, config.freeze)
+    pooled = any(needs.pooler for needs in model.needs)
+    if not any(p.requires_grad and (pooled or ".pooler." not in name) for name, p in model.named_parameters()):
+        raise UsageError(f"freeze={config.freeze} leaves nothing to train in this task. Freeze fewer layers.")
     check_vocabulary(tokenizer, model.config, start)
     if config.max_length > (most := model.config.max_length):
         raise UsageError(

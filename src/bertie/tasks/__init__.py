@@ -9,6 +9,7 @@ from bertie.tasks.answerer import Prediction
 from bertie.tasks.base import Task
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.embed import EmbedTask
+from bertie.tasks.few_shot import FewShotTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.parse import ParseTask
 from bertie.tasks.rank import RankTask
@@ -36,14 +37,15 @@ TASKS: Registry[type[Task]] = Registry(
         ("span", SpanTask),
         ("parse", ParseTask),
         ("embed", EmbedTask),
+        ("few-shot", FewShotTask),
     ],
 )
 """Tasks by name. A model folder without a task has the first task whose head it has."""
 
 
 def name_of(task: Task) -> str:
-    """Returns the name of a task in the table."""
-    return next(name for name, kind in TASKS.items() if kind is type(task))
+    """Returns the name of a task in the table, as it is saved with a model."""
+    return task.saved_as or next(name for name, kind in TASKS.items() if kind is type(task))
 
 
 def task_of(facts: Facts, tokenizer: "Tokenizer | None") -> Task | None:

@@ -59,6 +59,8 @@ class Answerer(ABC):
     """The default for long texts."""
     baselines: ClassVar[tuple[str, ...]] = ()
     """Baselines without a model, rows of evaluate/baselines.py."""
+    one_label: ClassVar[bool] = False
+    """Whether an example has one label, and a prediction the probability of each: labels can then be checked."""
     csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
     """The keys of `Prediction.as_json` that are written to csv files."""
 

@@ -42,6 +42,8 @@ class Task(Reader, Learner, Answerer, View):
     """The name of its head in `Model.heads`, which determines the class in config.json."""
     problem_type: ClassVar[str | None] = None
     """The problem_type in config.json, where the Hugging Face format has one."""
+    saved_as: ClassVar[str] = ""
+    """The name of the trained model's task, where it is another one: few-shot training makes a `sequence` model."""
     most_labels: ClassVar[int | None] = None
     """The maximum number of labels, where each label needs memory for every token or prediction."""
 
@@ -59,6 +61,9 @@ class Task(Reader, Learner, Answerer, View):
         options: settings of the user. Raises DataError for unusable examples, UsageError for a bad option.
         """
         return cls.make((), options)
+
+    def check(self, train: Sequence[Example]) -> None:
+        """Raises DataError for training examples that the task cannot learn from."""
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Returns warnings about unusual examples."""

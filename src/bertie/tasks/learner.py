@@ -5,10 +5,11 @@ examples, Encoded -> targets -> Batch -> EncoderOutput -> logits -> losses (fit:
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bertie.data.tables import Example
 from bertie.models.config import EncoderConfig
+from bertie.models.sentence import SentenceModules
 from bertie.tasks.source import Arrays, Encoded, Targets
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class Learner(ABC):
 
         return {self.output: HEADS[self.output](config, len(self.labels))}
 
+    def overrides(self, sentence: SentenceModules) -> dict[str, Any]:
+        """Returns settings of the encoder's config that the task needs. sentence: how the start model pools texts."""
+        return {}
+
     @abstractmethod
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """Returns the targets: arrays of W rows (per sequence) or T rows (per token), which become `Batch.labels`.
@@ -57,6 +62,12 @@ class Learner(ABC):
     def computed(self, model: "Model", encoded: Encoded) -> Arrays:
         """Returns arrays of T rows that do not change during training, by their names in `Batch.labels`."""
         return {}
+
+    def settle(self, model: "Model", encoded: Encoded, targets: Targets) -> None:  # noqa: B027  (most tasks set none)
+        """Sets weights that the loss does not train, before each evaluation and before the model is saved.
+
+        encoded, targets: the training examples. The model is in evaluation mode.
+        """
 
     def logits(self, model: "Model", output: "EncoderOutput") -> "Tensor":
         """Returns the head's output. -> (B, L), or (T, L) for token labels"""

@@ -48,6 +48,7 @@ class SequenceTask(Task):
 
     head = "sequence"
     problem_type = "single_label_classification"
+    one_label = True
     metrics = ("accuracy", "macro_f1")
     baselines: ClassVar[tuple[str, ...]] = ("majority", "overlap", "words", "characters")
 
@@ -107,7 +108,11 @@ class SequenceTask(Task):
         target_B, weight_B = batch.labels["label"], batch.labels["weight"]
         loss_B = cross_entropy(logits, target_B, reduction="none")
         correct = (weight_B * right(logits, target_B)).sum()
-        return {"label": LossTerm((weight_B * loss_B).sum(), self.counts(batch.host)["label"], correct.detach())}
+        return {
+            "label": LossTerm(
+                (weight_B * loss_B).sum(), SequenceTask.counts(self, batch.host)["label"], correct.detach()
+            )
+        }
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label with the highest mean probability over the windows of a text, the first label for a tie."""

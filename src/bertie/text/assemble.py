@@ -54,6 +54,8 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
         row = row or BERT
         named = {f"{role}_token": token for role, token in row.special.items()}
         engine = bert_engine(read_vocabulary(path), {**named, **settings}, path)
+        if row.japanese:  # the words come separated by spaces
+            engine.normalizer, engine.pre_tokenizer = None, pre_tokenizers.WhitespaceSplit()
         _add_more(engine, settings, row, _add_later(engine, folder, settings))
         if row.template is None:
             set_template(engine, settings, row)

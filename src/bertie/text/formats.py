@@ -19,7 +19,7 @@ Settings = Mapping[str, Any]
 Normalize = Callable[[Settings, bytes], normalizers.Normalizer | None]
 """(tokenizer_config.json, a SentencePiece model's compiled rules) -> the first normalizer."""
 
-Algorithm = Literal["wordpiece", "bpe", "character-bpe", "unigram"]
+Algorithm = Literal["wordpiece", "wordpiece-likelihood", "bpe", "character-bpe", "unigram"]
 ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 MODEL_FILES = ("spiece.model", "sentencepiece.bpe.model", "sentencepiece.model", "tokenizer.model", "spm.model")
 VOCABULARY, BYTE_VOCABULARY, MERGES = "vocab.txt", "vocab.json", "merges.txt"
@@ -54,6 +54,7 @@ class Format:
     normalize: Normalize = field(default=lambda settings, charsmap: _precompiled(charsmap))
     split_numbers: bool = False  # "9," is never one piece (ALBERT's and XLNet's release)
     split_spaces: bool = True  # no piece reaches over a space
+    japanese: bool = False  # MeCab finds the words (japanese.py)
     split_punctuation: bool = False  # none reaches over punctuation either, where the settings say split_by_punct
 
 
@@ -95,7 +96,7 @@ END = "<|endoftext|>"
 
 BERT = Format(
     classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"),
-    model_types=("bert", "distilbert", "electra", "mobilebert", "elmo"),
+    model_types=("bert", "distilbert", "electra", "mobilebert", "elmo", "nomic_bert"),
     special=SPECIAL_TOKENS,
     files=(VOCABULARY,),
     template=AROUND_BERT,
@@ -103,6 +104,7 @@ BERT = Format(
     start=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     free_after=1,
 )
+JAPANESE = replace(BERT, classes=("BertJapaneseTokenizer",), model_types=(), japanese=True)
 ROBERTA = Format(
     classes=("RobertaTokenizer", "LongformerTokenizer"),
     model_types=("roberta", "longformer"),
@@ -223,7 +225,22 @@ XLNET = Format(
     split_numbers=True,
 )
 ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # say nothing of the rules: tokenizer.json does, or the family
-FORMATS = (BERT, ROBERTA, MODERNBERT, MPNET, DEBERTA, OPENAI_GPT, GPT2, XLMR, CAMEMBERT, ALBERT, BIGBIRD, T5, XLNET)
+FORMATS = (
+    BERT,
+    JAPANESE,
+    ROBERTA,
+    MODERNBERT,
+    MPNET,
+    DEBERTA,
+    OPENAI_GPT,
+    GPT2,
+    XLMR,
+    CAMEMBERT,
+    ALBERT,
+    BIGBIRD,
+    T5,
+    XLNET,
+)
 
 
 def of(model_type: str) -> Format:

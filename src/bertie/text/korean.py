@@ -18,8 +18,8 @@ class Morphemes:
         self._kiwi = load_kiwi()
 
     def __call__(self, text: str) -> tuple[str, NDArray[np.intp]]:
-        """Returns the text with spaces, and for each of its characters the position in `text` that it had, or now
-        precedes."""
+        """Returns the text with spaces, and for each of its characters where it stood in `text`: first and end, or of
+        a space what it precedes. (C + 1, 2)"""
         parts, origins, last = [], [], 0
         for border in sorted({token.start for token in self._kiwi.tokenize(text)}):
             if 0 < border < len(text) and _hangul(text[border - 1]) and _hangul(text[border]):
@@ -28,7 +28,8 @@ class Morphemes:
                 last = border
         parts.append(text[last:])
         origins += range(last, len(text) + 1)
-        return " ".join(parts), np.array(origins, np.intp)
+        first = np.array(origins, np.intp)
+        return " ".join(parts), np.stack([first, first + 1], -1)
 
 
 def _hangul(character: str) -> bool:

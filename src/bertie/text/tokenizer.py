@@ -36,6 +36,7 @@ from bertie.text.engine import (
 )
 from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find, guess, names
 from bertie.text.frame import Frame, frames
+from bertie.text.japanese import JapaneseWords
 from bertie.text.korean import Morphemes
 
 _UNUSED = re.compile(r"\[unused\d+\]")
@@ -96,7 +97,12 @@ class Tokenizer:
         special = {i for i, token in added.items() if token.special}
         self.special_ids: frozenset[int] = frozenset(special.union(i for i in self._special.values() if i is not None))
         self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
-        self._morphemes = Morphemes() if self._facts.get("morphemes") == "kiwi" else None
+        self._words: Morphemes | JapaneseWords | None = None  # a step before all others
+        if self._facts.get("morphemes") == "kiwi":
+            self._words = Morphemes()
+        elif self.format.japanese:
+            spelled = self.settings.get("split_special_tokens") is True
+            self._words = JapaneseWords(self.settings, () if spelled else [token.content for token in added.values()])
         self._composes = bool(engine.normalizer) and '"NFC"' in json.dumps(state(engine.normalizer))
 
     def special_id(self, role: str) -> int | None:
@@ -333,7 +339,8 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything that determines the ids of a text, 32 hex digits."""
-        decides: list[object] = [self._rules(), self.special_tokens, bool(self._morphemes)]
+        words = self._words.rules if isinstance(self._words, JapaneseWords) else bool(self._words)
+        decides: list[object] = [self._rules(), self.special_tokens, words]
         if self._reader is not self.engine:
             decides.append("split_special_tokens")
         return xxhash.xxh3_128(json.dumps(decides).encode()).hexdigest()
@@ -372,14 +379,14 @@ class Tokenizer:
         return spelled_out(self.engine) if self.settings.get("split_special_tokens") is True else self.engine
 
     def _segmented(self, texts: Sequence[str]) -> Sequence[str]:
-        return [self._morphemes(text)[0] for text in texts] if self._morphemes else texts
+        return [self._words(SURROGATE.sub("\ufffd", text))[0] for text in texts] if self._words else texts
 
     def tokenize(self, texts: Sequence[str]) -> list[Tokens]:
         """Returns the tokens of each text without special tokens, on all cores."""
         origins: list[NDArray[np.intp] | None] = [None] * len(texts)
         read = [SURROGATE.sub("\ufffd", text) for text in texts]
-        if self._morphemes:
-            read, origins = map(list, zip(*map(self._morphemes, read), strict=True)) if read else ([], [])
+        if self._words:
+            read, origins = map(list, zip(*map(self._words, read), strict=True)) if read else ([], [])
         result = []
         for text, origin, found in zip(
             read, origins, self._reader.encode_batch(read, add_special_tokens=False), strict=True
@@ -389,7 +396,7 @@ class Tokenizer:
                 offsets = whole_characters(text, offsets)
             if origin is not None:
                 offsets = [
-                    (int(origin[start]), int(origin[end - 1]) + 1 if end > start else int(origin[start]))
+                    (int(origin[start, 0]), int(origin[end - 1, 1] if end > start else origin[start, 0]))
                     for start, end in offsets
                 ]
             result.append(Tokens(found.ids, found.tokens, offsets, found.word_ids))

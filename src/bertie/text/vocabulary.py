@@ -2,7 +2,8 @@
 
 The WordPiece trainer of the library merges the most frequent pair, which is BPE. Only the use of the vocabulary
 (greedy, longest token first) is WordPiece. Published BERT vocabularies were probably trained by likelihood with a
-program that was not released. The tokenizer records the algorithm that was used (settings["bertie"]).
+program that was not released; text/likelihood.py does that from its description. The tokenizer records the algorithm
+that was used (settings["bertie"]).
 """
 
 import json
@@ -17,6 +18,7 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors,
 from bertie import console
 from bertie.errors import DataError, UsageError
 from bertie.folders import Kind
+from bertie.text import likelihood
 from bertie.text.assemble import set_template
 from bertie.text.engine import without_added_tokens
 from bertie.text.formats import BERT, MERGES, ROLES, TOKENIZER_FILES, Algorithm, Format
@@ -26,6 +28,7 @@ from bertie.text.tokenizer import Tokenizer
 
 TRAINED_BY = {
     "wordpiece": "BPE merges by pair count (WordPieceTrainer); text is split greedily into the longest tokens",
+    "wordpiece-likelihood": "WordPiece merges by likelihood; text is split greedily into the longest tokens",
     "bpe": "byte-level BPE merges by pair count; text is merged by rank",
     "character-bpe": "BPE merges of characters by pair count, with marked word ends; text is merged by rank",
     "unigram": "unigram language model by EM and pruning; text is split in the most probable way",
@@ -97,7 +100,7 @@ def train(
     Args:
         words: The counts of `count_words`.
         size: Vocabulary size, including special tokens. A warning reports a corpus with too few words for it.
-        algorithm: wordpiece, bpe, character-bpe or unigram. None: that of the family.
+        algorithm: wordpiece, wordpiece-likelihood, bpe, character-bpe or unigram. None: that of the family.
         family: The tokenizer format of a family (text/formats.py).
         normalizer: Normalization of texts. None: that of the family.
         min_frequency: Minimum frequency of a token.
@@ -135,8 +138,9 @@ def train(
         seen = {**_pre_tokenize(Counter(2 * character for character in alphabet), engine), **seen}
     known = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
     letters = sorted(alphabet)
-    if algorithm in ("wordpiece", "character-bpe"):
-        if algorithm == "wordpiece":
+    by_characters = algorithm.startswith("wordpiece")
+    if by_characters or algorithm == "character-bpe":
+        if by_characters:
             letters += sorted({f"##{character}" for word in known for character in word[1:]})
         else:
             letters += sorted({f"{word[-1]}{END_OF_WORD}" for word in known})
@@ -155,7 +159,14 @@ def train(
         known = {word: count for word, count in known.items() if count >= min_frequency}
     else:
         options["min_frequency"] = max(1, round(min_frequency * scale))
-    engine = _learn(engine, options, algorithm, known, scale)
+    if algorithm == "wordpiece-likelihood":
+        new = size - len(special) - len(letters)
+        pieces = likelihood.learn(known, pieces=letters, count=new, least=min_frequency)
+        ids = {piece: i for i, piece in enumerate([*special, *letters, *pieces])}
+        unk = family.special["unk"]
+        engine.model = models.WordPiece(ids, unk_token=unk, max_input_chars_per_word=MAX_WORD)
+    else:
+        engine = _learn(engine, options, algorithm, known, scale)
     engine = _finished(engine, family, prefixed=algorithm == "bpe")
     size += len(family.last)
     facts = {
@@ -235,7 +246,7 @@ def _engine(
     """Returns an untrained tokenizer with the rules of an algorithm, and the arguments of its trainer."""
     unk = family.special.get("unk", "")
     options: dict[str, Any] = {}
-    if algorithm == "wordpiece":
+    if algorithm.startswith("wordpiece"):
         engine = tokenizers.Tokenizer(models.WordPiece(unk_token=unk, max_input_chars_per_word=MAX_WORD))
         engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         engine.decoder = decoders.WordPiece(prefix="##")

@@ -80,7 +80,7 @@ HEADS: Registry[HeadSpec] = Registry(
         ("lm", HeadSpec(next_token_head, pipeline="text-generation")),
         ("plm", HeadSpec(PermutationLMHead, pipeline="text-generation")),
         ("bilm", HeadSpec(BiLMHead)),
-        ("rtd", HeadSpec(ReplacedTokenHead)),
+        ("rtd", HeadSpec(ReplacedTokenHead, own_class="BertieReplacedTokens")),
         ("pair", HeadSpec(PairHead)),
         ("parse", HeadSpec(ParseHead, labelled=True, own_class="BertieParser")),
         *(

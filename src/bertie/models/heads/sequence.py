@@ -69,14 +69,18 @@ class _OnSequence(Head):
         self.dense = None if name is None else Linear(config.hidden_size, config.hidden_size)
         self.classifier = Linear(config.hidden_size, outputs)
 
-    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
-        """-> logits (B, outputs)"""
+    def vector(self, output: EncoderOutput) -> Tensor:
+        """Returns what the classifier reads, without its dropout. -> (B, H)"""
         x = output.pooler_output if self.reads_pooler else self.pool(output)
         assert x is not None, "the head reads the pooler; its encoder needs one"
         if self.dense is not None and self.activation is not None:
             x = self.activation(self.dense(dropout(x, self.first_p, self.training)))
-        x = self.transform(x)
-        logits: Tensor = self.classifier(dropout(x, self.last_p, self.training))
+        transformed: Tensor = self.transform(x)
+        return transformed
+
+    def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
+        """-> logits (B, outputs)"""
+        logits: Tensor = self.classifier(dropout(self.vector(output), self.last_p, self.training))
         return logits
 
 

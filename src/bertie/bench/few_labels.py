@@ -1,0 +1,179 @@
+"""The curve of accuracy over the number of labeled examples: few-shot training beside three alternatives.
+
+    bertie reproduce few-labels --model minilm --data-dir data -o runs/few
+
+    few-shot       pairs of texts, then logistic regression (tasks/few_shot.py)
+    vectors        logistic regression on the vectors of the start model, which is not trained
+    fine-tuning    the usual classifier, with enough epochs for small data (Mosbach et al. 2021)
+    words          tf-idf of words and logistic regression
+
+All see the same examples, drawn by number, of the training split, and are scored on the same dev examples. Each
+measurement is a separate file, so that the command can be resumed. A draw comes after the other, so that an interrupted
+table has all rows.
+"""
+
+import datetime
+import itertools
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from bertie import console
+from bertie.bench import harness
+from bertie.bench.results import check_model, spaced
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError, nearest
+from bertie.evaluate.baselines import BASELINES
+from bertie.evaluate.compare import SeedSummary, over_seeds
+from bertie.files import read_json, write_json
+from bertie.models.head_config import Pooled
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import Examples, few, read_examples
+from bertie.runs.finetuning import Run, with_steps
+from bertie.settings import load
+from bertie.tasks import TASKS
+from bertie.train.loop import fit
+
+SIZES = (8, 16, 64)  # examples of each label
+TOPICS = 4  # articles of SQuAD with the most questions: which article a question is about, as in AG News
+DEV = 400  # dev examples, evenly spaced
+PLAIN_EPOCHS = {8: 20, 16: 20, 64: 10}
+
+
+def examples_of(name: str, data_dir: Path) -> Examples:
+    """Returns the training and dev examples of a set."""
+    if name == "topics":
+        return _topics(data_dir / "squad")
+    folder = {"sst2": "glue"}.get(name, name)
+    return read_examples(FinetuneConfig(model="", data=name, data_dir=str(data_dir / folder)))
+
+
+def _topics(folder: Path) -> Examples:
+    """Questions of the articles of SQuAD 1.1 with the most questions; the label is the article. A fifth is dev."""
+    found = sorted(folder.glob("train-v1.1*.json"))
+    if not found:
+        raise DataError(f"{folder} has no train-v1.1*.json, the training file of SQuAD 1.1.")
+    articles = read_json(found[0])["data"]
+    counted = Counter({a["title"]: sum(len(p["qas"]) for p in a["paragraphs"]) for a in articles})
+    titles = {title for title, _ in counted.most_common(TOPICS)}
+    train, dev = list[Example](), list[Example]()
+    for article in articles:
+        for number, paragraph in enumerate(article["paragraphs"] if article["title"] in titles else ()):
+            rows = [Example((qa["question"].strip(),), article["title"]) for qa in paragraph["qas"]]
+            (dev if number % 5 == 0 else train).extend(rows)
+    task = TASKS["sequence"].from_examples(train, (), {})
+    return Examples(task, train, dev, ("accuracy",))
+
+
+SETS: Mapping[str, Callable[[Path], Examples]] = {
+    name: partial(examples_of, name) for name in ("sst2", "topics", "nsmc")
+}
+
+
+def _config(recipe: str | None, model: str, seed: int, **changes: Any) -> FinetuneConfig:
+    fixed: dict[str, Any] = {"train.seed": seed, "train.eval_every": 10**6, "train.save_every": 10**6}
+    return load(FinetuneConfig, recipe, model=model, **fixed, **changes)
+
+
+def _trained(config: FinetuneConfig, examples: Examples) -> float:
+    """Trains as `bertie finetune` does, and measures once in float32, without a run folder and its pages."""
+    with tempfile.TemporaryDirectory(prefix="bertie-few-") as place:
+        run = Run(with_steps(config, len(examples.train)), Path(place), examples)
+        fit(run.model, run.task, run.source, train=run.config.train, optim=run.config.optim, run=place)
+    return float(run.measure()["accuracy"])
+
+
+def _few_shot(examples: Examples, model: str, size: int, seed: int) -> float:
+    return _trained(_config("finetune-few-shot", model, seed), _pairs(examples))
+
+
+def _pairs(examples: Examples) -> Examples:
+    return replace(examples, task=TASKS["few-shot"].make(examples.task.labels, {}))
+
+
+def _vectors(examples: Examples, model: str, size: int, seed: int) -> float:
+    """The same as few-shot training without any step."""
+    run = Run(_config("finetune-few-shot", model, seed), Path(), _pairs(examples))
+    return float(run.measure()["accuracy"])
+
+
+def _fine_tuning(examples: Examples, model: str, size: int, seed: int) -> float:
+    pooling: Pooled = "mean"  # what a sentence model was trained with; its pooler was not
+    changes = {"epochs": PLAIN_EPOCHS[size], "train.batch_size": 16, "pooling": pooling}
+    return _trained(_config(None, model, seed, **changes), examples)
+
+
+def _words(examples: Examples, model: str, size: int, seed: int) -> float:
+    answers = BASELINES["words"][1](examples.task, examples.train, examples.dev) or []
+    right: int = sum(answer.label == example.label for answer, example in zip(answers, examples.dev, strict=True))
+    return right / len(examples.dev)
+
+
+WAYS: Mapping[str, Callable[[Examples, str, int, int], float]] = {
+    "few-shot": _few_shot,
+    "vectors": _vectors,
+    "fine-tuning": _fine_tuning,
+    "words": _words,
+}
+
+
+def reproduce(names: Sequence[str], model: str, data_dir: Path, run: Path, *, draws: int = 10) -> list[dict[str, Any]]:
+    """Measures what is missing, and returns a line per set, size and way: accuracy over draws.
+
+    Raises UsageError for an unknown set, or a folder with results of another model.
+    """
+    for name in names:
+        if name not in SETS:
+            raise UsageError(f"{name!r} is not in the table. {nearest(name, SETS)}")
+    check_model(run, Path(model))
+    found: dict[tuple[str, int, str], list[float]] = {}
+    read = cache(lambda name: SETS[name](data_dir))  # when a measurement is missing
+    with console.progress("measuring", draws * len(names) * len(SIZES) * len(WAYS), unit="runs") as advance:
+        for draw in range(draws):
+            for name, size, way in itertools.product(names, SIZES, WAYS):
+                file = run / name / f"{way}-{size}-{draw}.json"
+                if not file.exists():
+                    whole = read(name)
+                    train, dev = few(whole.train, size, seed=draw), spaced(whole.dev, DEV)
+                    began = time.process_time()
+                    accuracy = WAYS[way](replace(whole, train=train, dev=dev, notes=[]), model, size, draw)
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    write_json(file, {"accuracy": accuracy, "processor_s": time.process_time() - began})
+                found.setdefault((name, size, way), []).append(read_json(file)["accuracy"])
+                advance(1, last=f"{name} {size} {way}")
+    return [
+        {"set": name, "per_label": size, "way": way, **over_seeds(values).as_json()}
+        for (name, size, way), values in found.items()
+    ]
+
+
+def page(rows: Sequence[Mapping[str, Any]], *, model: str, command: str) -> str:
+    """Returns the table as Markdown: mean accuracy and its 95% interval over draws."""
+    machine = harness.machine()
+    by_cell = {(row["set"], row["per_label"], row["way"]): row for row in rows}
+    lines = [f"| set | examples per label | {' | '.join(WAYS)} |", f"|---|---|{'---|' * len(WAYS)}"]
+    for name, size in dict.fromkeys((row["set"], row["per_label"]) for row in rows):
+        cells = " | ".join(_cell(by_cell[name, size, way]) for way in WAYS)
+        lines.append(f"| {name} | {size} | {cells} |")
+    draws = min(row["runs"] for row in rows)
+    lines += [
+        "",
+        f"Accuracy on {DEV} dev examples: mean and 95% interval of the mean over {draws} draws of training examples.",
+        f"Model: `{Path(model).absolute().name}`. Measured on {datetime.date.today().isoformat()} with torch "
+        f"{machine['torch']}, {machine['processor']}.",
+        "",
+        f"    {command}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Mapping[str, Any]) -> str:
+    known = SeedSummary(**{name: row[name] for name in ("runs", "mean", "sd", "low", "high")})
+    if known.low is None or known.high is None:
+        return f"{known.mean:.3f}"
+    return f"{known.mean:.3f} ({known.low:.3f} to {known.high:.3f})"

@@ -1,0 +1,105 @@
+"""Training rows whose labels are probably wrong: those that out-of-fold predictions contradict.
+
+    rows -> folds -> a model of the other folds predicts each fold -> confident learning (metrics/confident.py)
+
+A model must not be trained on the rows that it checks: it learns their wrong labels too.
+
+E examples · L labels
+"""
+
+import csv
+import io
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from bertie.data.tables import Example
+from bertie.evaluate.baselines import words_and_characters
+from bertie.metrics.confident import contradicted
+from bertie.tasks import Prediction, Task
+
+FOLDS = 5
+Predict = Callable[[list[Example], list[Example]], Sequence[Prediction] | None]
+"""Training examples, examples to predict -> predictions, or None where nothing can be learned."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A training row whose label is probably wrong. predicted: of a model that was not trained on the row."""
+
+    example: Example
+    suggested: str
+    predicted: Mapping[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the line of the row, its label, the suggested one, both probabilities, and the texts."""
+        own, texts = str(self.example.label), self.example.texts
+        return {
+            "line": self.example.line,
+            "label": own,
+            "suggested": self.suggested,
+            "probability": round(self.predicted.get(own, 0.0), 4),
+            "suggested_probability": round(self.predicted.get(self.suggested, 0.0), 4),
+            **{("text" if n == 0 else f"text{n + 1}"): text for n, text in enumerate(texts)},
+        }
+
+
+def suspects(task: Task, train: Sequence[Example], predict: Predict | None = None) -> list[Suspect]:
+    """Returns the rows whose labels are probably wrong, the most contradicted first.
+
+    predict: the model that is trained on the other folds; by default tf-idf and logistic regression. Rows of a label
+    with fewer than FOLDS rows are not checked.
+    """
+    labels = {name: number for number, name in enumerate(task.labels)}
+    found: dict[int, Mapping[str, float]] = {}
+    for learnt, asked in folds(train, task.group):
+        answers = (predict or words_and_characters(task))([train[i] for i in learnt], [train[i] for i in asked])
+        found |= {i: answer.scores for i, answer in zip(asked, answers or (), strict=bool(answers))}
+    counts = np.bincount([labels[example.label] for example in train if example.label in labels], minlength=len(labels))
+    rows = [i for i in sorted(found) if train[i].label in labels and counts[labels[train[i].label]] >= FOLDS]
+    if not rows:
+        return []
+    probability_EL = np.array([[found[i].get(name, 0.0) for name in task.labels] for i in rows])
+    order, suggested = contradicted(probability_EL, np.array([labels[train[i].label] for i in rows]))
+    pairs = zip(order.tolist(), suggested.tolist(), strict=True)
+    return [Suspect(train[rows[at]], task.labels[name], found[rows[at]]) for at, name in pairs]
+
+
+def folds(
+    train: Sequence[Example], group: Callable[[Example], Hashable] = lambda example: None, count: int = FOLDS
+) -> Iterator[tuple[list[int], list[int]]]:
+    """Yields the rows to learn from and the rows to predict, `count` times.
+
+    Each label is spread evenly. Rows of one group, and rows with the same texts, are in one fold.
+    """
+    fold_of, seen = dict[Hashable, int](), dict[Any, int]()
+    fold_E = np.zeros(len(train), np.int64)
+    for i, example in enumerate(train):
+        name = example.texts if (own := group(example)) is None else (own,)
+        if name not in fold_of:
+            fold_of[name] = seen.get(example.label, 0) % count
+            seen[example.label] = seen.get(example.label, 0) + 1
+        fold_E[i] = fold_of[name]
+    for fold in range(count):
+        learnt, asked = np.flatnonzero(fold_E != fold).tolist(), np.flatnonzero(fold_E == fold).tolist()
+        if learnt and asked:
+            yield learnt, asked
+
+
+def shortened(row: Mapping[str, Any], most: int = 200) -> dict[str, Any]:
+    """Returns a row for a report: its texts in one, cut to `most` characters."""
+    text = " | ".join(str(value) for name, value in row.items() if name.startswith("text"))
+    return {**row, "text": text if len(text) <= most else f"{text[:most]} ..."}
+
+
+def as_csv(found: Sequence[Suspect], texts: int) -> str:
+    """Returns a table with a row per suspect, for a spreadsheet. texts: the number of text columns."""
+    names = ["line", "label", "suggested", "probability", "suggested_probability"]
+    names += ["text", *(f"text{n + 1}" for n in range(1, texts))]
+    out = io.StringIO()
+    table = csv.DictWriter(out, names, lineterminator="\n")
+    table.writeheader()
+    table.writerows(suspect.as_json() for suspect in found)
+    return out.getvalue()

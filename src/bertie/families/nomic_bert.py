@@ -1,0 +1,92 @@
+"""NomicBERT: BERT with rotary positions, gates and no biases, for 2,048 tokens. Nussbaum et al. 2024.
+
+The hub's folders ask for code (auto_map) and are refused; those that transformers 5 saves open, with the same weights.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from bertie.errors import DataError
+from bertie.families.bert import BASE as BERT_BASE
+from bertie.families.bert import BERT, KEYS, LABEL_ROWS, UNTIED
+from bertie.models.kinds import Residual, Rotary
+from bertie.models.names import WeightTable
+from bertie.models.variant import same
+
+BASE = replace(
+    BERT_BASE,
+    vocab_size=30_528,
+    hidden_act="swiglu",
+    hidden_dropout_prob=0.0,
+    attention_probs_dropout_prob=0.0,
+    max_position_embeddings=2048,
+    positions=Rotary(rope_theta=1_000.0),
+    layer=Residual(bias=False),
+)
+LAYER = "nomic_bert.encoder.layers.{}"
+TABLE = WeightTable(
+    base="nomic_bert.",
+    rows=(
+        ("encoder.embeddings.word.*", "nomic_bert.embeddings.word_embeddings.*"),
+        ("encoder.embeddings.segment.*", "nomic_bert.embeddings.token_type_embeddings.*"),
+        ("encoder.embeddings.norm.*", "nomic_bert.emb_ln.*"),
+        ("encoder.layers.{}.attention.qkv.*", f"{LAYER}.attn.Wqkv.*"),
+        ("encoder.layers.{}.attention.output.*", f"{LAYER}.attn.out_proj.*"),
+        ("encoder.layers.{}.attention_norm.*", f"{LAYER}.norm1.*"),
+        ("encoder.layers.{}.gate_up.*", (f"{LAYER}.mlp.fc12.*", f"{LAYER}.mlp.fc11.*")),
+        ("encoder.layers.{}.down.*", f"{LAYER}.mlp.fc2.*"),
+        ("encoder.layers.{}.output_norm.*", f"{LAYER}.norm2.*"),
+        ("encoder.pooler.*", "nomic_bert.pooler.dense.*"),
+        ("heads.mlm.dense.*", "cls.predictions.transform.dense.*"),
+        ("heads.mlm.norm.*", "cls.predictions.transform.layer_norm.*"),
+        ("heads.mlm.bias", "cls.predictions.bias"),
+        ("heads.mlm.weight", "cls.predictions.decoder.weight"),
+        ("heads.sequence.classifier.*", "classifier.*"),
+        LABEL_ROWS[0],
+    ),
+    old=(
+        (r"^(embeddings|encoder|emb_ln|pooler)\.", r"nomic_bert.\1."),
+        (r"^cls\.predictions\.decoder\.bias$", "cls.predictions.bias"),
+    ),
+)
+
+
+def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The base of the turns, which `transformers` 5 keeps in rope_parameters; head_dim where it is not the usual."""
+    flat = {key: value for key, value in public.items() if key != "rope_parameters"}
+    if public.get("head_dim") and public["head_dim"] * public["num_attention_heads"] == public["hidden_size"]:
+        del flat["head_dim"]
+    rope = public.get("rope_parameters") or {}
+    if rope.get("rope_type", "default") != "default" or set(rope) - {"rope_type", "rope_theta"}:
+        raise DataError(f"rope_parameters are {str(rope)[:80]!r}; only a base (rope_theta) is known.")
+    return {**flat, "rope_theta": rope["rope_theta"]} if "rope_theta" in rope else flat
+
+
+NOMIC_BERT = replace(
+    BERT,
+    model_type="nomic_bert",
+    about="BERT for 2,048 tokens by rotary positions, with gates and no biases: the encoder of nomic-embed-text.",
+    source="Nussbaum et al. 2024, arXiv:2402.01613",
+    base=BASE,
+    presets={"nomic-bert-2048": BASE},
+    table=TABLE,
+    architectures={
+        "NomicBertModel": (),
+        "NomicBertForMaskedLM": ("mlm",),
+        "NomicBertForSequenceClassification": ("sequence",),
+        "NomicBertForTokenClassification": ("token",),
+    },
+    keys={**KEYS, **UNTIED, **same("rope_theta"), "attention_head_size": "head_dim"},
+    values={"hidden_act": (("swiglu", "silu"), ("geglu_erf", "gelu"), ("geglu", "gelu_pytorch_tanh"))},
+    flattened=_flattened,
+    unpooled=frozenset(),
+    fixed={},
+    recipe={  # paper, 3.2: masks of 30 %, texts of 2,048 tokens, 16 batches of 256 sequences
+        "objectives": {"mlm": {"rate": 0.3}, "nsp": None},
+        "max_length": 2048,
+        "packing": "full_sentences",
+        "optim": {"lr": 5e-4, "betas": (0.9, 0.98), "eps": 1e-6, "weight_decay": 1e-5},
+        "train": {"batch_size": 4_096},
+    },
+)

@@ -1,0 +1,138 @@
+"""Classification from a few examples of each label: contrastive training, then logistic regression.
+
+    texts of a batch -> vectors -> cosines of all pairs: 1 for the same label, 0 for another
+    vectors of all training texts -> logistic regression -> the classifier's weights
+
+Tunstall et al. 2022 (SetFit). They draw pairs, and each pair is read by itself. Here a text is read once a step and is
+compared with all others of its micro-batch, which gives more pairs for the same computation. The result is a usual
+classifier on the pooled vector.
+
+B sequences of a batch · W of all examples · H hidden size · L labels
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+
+from bertie.data.tables import Example
+from bertie.errors import DataError
+from bertie.models.config import EncoderConfig
+from bertie.models.sentence import SentenceModules
+from bertie.tasks.embed import EmbedTask, Pooling
+from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.source import Encoded, Targets
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertie.data.batch import Batch
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.loss import LossReport
+    from bertie.models.model import Model
+
+READ = 64  # sequences in a forward pass of the regression's vectors
+STRENGTH = 1.0  # inverse of the regression's penalty: scikit-learn's default, as SetFit has it
+
+
+@dataclass(frozen=True)
+class FewShotTask(SequenceTask):
+    """One of `labels` for each sequence, learned from pairs of the same and of different labels."""
+
+    saved_as = "sequence"
+
+    def check(self, train: Sequence[Example]) -> None:
+        """Raises DataError for a label without two examples, since pairs of the same label need two."""
+        counts = Counter(example.label for example in train)
+        if rare := [f"{label!r} has {counts[label]}" for label in self.labels if counts[label] < 2]:
+            raise DataError(
+                f"Few-shot training needs two examples of each label at least: {', '.join(rare[:10])}. Add examples of "
+                "these labels, or pass a dev file (--dev FILE), so that none is held out of training."
+            )
+
+    def overrides(self, sentence: SentenceModules) -> dict[str, Any]:
+        """Returns a head that is a classifier on the pooled vector alone: as the sentence model pools, or the mean."""
+        (pooling,) = sentence.pooling if len(sentence.pooling) == 1 else ("mean",)
+        known = {"cls": "first", "max": "max", "last": "last"}
+        only_classifier = {"label_transform": None, "sequence_act": None, "sequence_matrix_only": False}
+        return {"label_pooling": known.get(pooling, "mean"), **only_classifier}
+
+    def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
+        """Returns the head. Its classifier is not trained by gradients: `settle` computes it."""
+        from bertie.models.heads.sequence import SequenceHead
+
+        head = SequenceHead(config, len(self.labels))
+        head.classifier.requires_grad_(False)
+        return {self.head: head}
+
+    def counts(self, batch: "Batch") -> dict[str, int]:
+        """Returns the number of pairs of the same label and of different labels."""
+        return {name: int(pairs_BB.sum()) for name, pairs_BB in _pairs(batch).items()}
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+        """Returns the squared error of the cosines, separately for both kinds of pairs, which weigh the same."""
+        from torch.nn.functional import normalize
+
+        from bertie.models.loss import LossTerm
+
+        vector_BH = normalize(_vectors(model, output), dim=-1)
+        cosine_BB, wanted = vector_BH @ vector_BH.T, {"same": 1.0, "different": 0.0}
+        return {
+            name: LossTerm(
+                ((cosine_BB - wanted[name]) ** 2 * pairs_BB.to(cosine_BB.device)).sum(), int(pairs_BB.sum()), weight=0.5
+            )
+            for name, pairs_BB in _pairs(batch).items()
+        }
+
+    def settle(self, model: "Model", encoded: Encoded, targets: Targets) -> None:
+        """Fits the classifier by logistic regression on the vectors of the training examples.
+
+        The vectors are divided by the root of their mean squared length, one number for all, which goes into the
+        weights. A length for each text could not: a classifier is a matrix.
+        """
+        import torch
+        from sklearn.linear_model import LogisticRegression
+
+        sequences = np.array_split(np.arange(len(encoded.lengths)), -(-len(encoded.lengths) // READ))
+        with torch.no_grad():
+            batches = (encoded.batch(part).to(model.device) for part in sequences)
+            vector_WH = torch.cat([_vectors(model, model.encode(batch)) for batch in batches]).cpu().double().numpy()
+        scale = float(np.sqrt((vector_WH**2).sum(-1).mean()))
+        label_W, weight_W = targets.sequence["label"], targets.sequence["weight"]
+        found = LogisticRegression(C=STRENGTH, max_iter=1_000).fit(vector_WH / scale, label_W, sample_weight=weight_W)
+        weight_LH, bias_L = found.coef_ / scale, found.intercept_
+        if len(self.labels) == 2:  # one row there: the difference of the two logits
+            weight_LH, bias_L = np.concatenate([-weight_LH, weight_LH]) / 2, np.concatenate([-bias_L, bias_L]) / 2
+        head: Any = model.heads[self.head]
+        with torch.no_grad():
+            head.classifier.weight.copy_(torch.from_numpy(weight_LH))
+            head.classifier.bias.copy_(torch.from_numpy(bias_L))
+
+    def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
+        """Returns the files of `sentence-transformers`, since the trained vectors are useful by themselves too."""
+        pooling: Any = {"first": "cls", "cls": None}.get(
+            config.heads.label.label_pooling, config.heads.label.label_pooling
+        )
+        if pooling not in get_args(Pooling):
+            return {}
+        return EmbedTask(pooling=pooling, normalize=True).files(config, max_length)
+
+
+def _vectors(model: "Model", output: "EncoderOutput") -> "Tensor":
+    """Returns what the classifier reads. -> (B, H) float32"""
+    head: Any = model.heads[FewShotTask.head]
+    vector_BH: Tensor = head.vector(output).float()
+    return vector_BH
+
+
+def _pairs(batch: "Batch") -> "dict[str, Tensor]":
+    """Returns which pairs of a batch have the same label, and which have different ones, each pair once. (B, B) bool
+
+    Sequences of one example are no pair.
+    """
+    label_B, example_B = batch.host.labels["label"], batch.host.sample_ids
+    pair_BB = (example_B[:, None] != example_B).triu(1)
+    same_BB = label_B[:, None] == label_B
+    return {"same": pair_BB & same_BB, "different": pair_BB & ~same_BB}
