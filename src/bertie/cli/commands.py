@@ -16,6 +16,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     demo,
     embed,
     evaluate,
+    explain,
     export,
     families,
     fill_mask,

@@ -1,0 +1,111 @@
+"""`bertie explain`: which words a prediction rests on."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.errors import UsageError
+
+WIDTH = 24  # characters of the longest bar
+
+
+@app.command()
+def explain(
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")],
+    methods: Annotated[
+        str, typer.Option("--methods", help="Methods, comma-separated: ig, gradient, occlusion.")
+    ] = "ig",
+    label: Annotated[
+        str, typer.Option("--label", help="Label or masked word to explain. Default: the prediction.")
+    ] = "",
+    word: Annotated[
+        int | None, typer.Option("--word", min=1, help="For a tagger: number of the word. Default: the first entity.")
+    ] = None,
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show which words of a text a prediction rests on.
+
+    Works for labels, numbers, tags, answers in a text, and masked words. ig is integrated gradients, the only method
+    whose values add up to the change of the logit; gradient is gradient x input; occlusion masks one token at a time.
+    For each method, Bertie also measures what the logit loses without the most important words.
+
+    [bold]Examples[/]
+
+      bertie explain runs/reviews/model "The plot is thin, but the actors are wonderful."
+
+      bertie explain runs/reviews/model "A dull film." --methods ig,occlusion -o explanation.html
+
+      bertie explain runs/questions/model "Who wrote it?" "The book was written by Jane Austen."
+
+      bertie explain models/bert "Paris is the capital of [MASK]." --label france
+    """
+    import bertie
+    from bertie.explain import attribution as attributions
+    from bertie.explain.page import page, trust
+    from bertie.explain.targets import question_of
+    from bertie.files import check_new_file
+
+    if len(texts) > 2:
+        raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
+    if output is not None:
+        check_new_file(output, overwrite=overwrite)
+    chosen = tables.names(methods)
+    for name in chosen:
+        if name not in attributions.METHODS:
+            attributions.attribute(None, name)  # type: ignore[arg-type]  # raises, before the model is opened
+    opened = bertie.load(model)
+    opened.eval().requires_grad_(False)
+    explained = question_of(opened, texts, label=label, word=word, max_length=max_length)
+    if explained.cut:
+        console.warn(f"The text is too long: {explained.cut:,} tokens are not read.")
+    question = explained.question
+    found = []
+    for name in chosen:
+        one = attributions.attribute(question, name)
+        found.append((one, attributions.faithfulness(question, one.values)))
+    if output is not None:
+        page(explained, found, str(model)).save(output)
+    for one, faithful in found:
+        words = attributions.by_word(question.encoding, one.values, explained.texts)
+        if console.verbosity.json:
+            emit(
+                {
+                    "explained": explained.about,
+                    **{key: value for key, value in asdict(one).items() if key != "values"},
+                    "converged": one.converged,
+                    "words": [{"text": text, "value": value} for text, value in words],
+                    "tokens": [
+                        {"text": text, "value": value}
+                        for text, value in zip(question.encoding.tokens, one.values.tolist(), strict=True)
+                    ],
+                    "faithfulness": asdict(faithful),
+                }
+            )
+            continue
+        console.show(f"{explained.about}: logit {one.value:.3f}, without the words {one.baseline:.3f} ({one.method})")
+        special = {
+            token for token, at in zip(question.encoding.tokens, question.encoding.word_ids, strict=True) if at is None
+        }
+        most = max(abs(value) for _, value in words) or 1.0
+        longest = min(30, max(len(text) for text, _ in words))
+        for text, value in words:
+            if not value and text in special:
+                continue
+            bar = ("+" if value > 0 else "-") * round(WIDTH * abs(value) / most)
+            console.show(f"  {text[:30]:{longest}}  {value:+8.3f}  {bar}".rstrip())
+        console.say(trust(one, faithful))
+    if output is not None:
+        console.say(f"Page: {output}")

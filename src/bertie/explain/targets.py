@@ -1,0 +1,149 @@
+"""The number of a prediction to explain: a label's logit, a tag's, an answer's, a masked word's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bertie.errors import DataError, UsageError, nearest
+from bertie.explain.attribution import Question, Target
+from bertie.models.encoder import EncoderOutput
+from bertie.models.heads import VocabularyHead
+from bertie.models.model import Model
+from bertie.text.tokenizer import Tokenizer
+
+SPAN = 2  # outputs of a head for answers: start, end
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A question to attribute, and what it asks in words: "label positive", "word 3 (Paris): B-LOC"."""
+
+    question: Question
+    about: str
+    texts: tuple[str, ...]
+    cut: int  # tokens that the model does not read
+
+
+def question_of(
+    model: Model, texts: Sequence[str], *, label: str = "", word: int | None = None, max_length: int | None = None
+) -> Explained:
+    """Returns the question for a text or a pair of texts.
+
+    label: the label or masked word to explain; the predicted one by default. word: for a tagger, the number of the
+    word, from 1. Raises UsageError for a model without a tokenizer or a head that can be explained, or an unknown
+    label; DataError for a text without words.
+    """
+    tokenizer = model.tokenizer
+    if tokenizer is None:
+        raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
+    length = max_length or min(model.config.max_length, 512)
+    encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
+    if all(sequence is None for sequence in encoding.sequence_ids):
+        raise DataError("The text has no words to explain.")
+    head = _head(model)
+    ids = torch.tensor([encoding.ids], device=model.device)
+    pad = tokenizer.pad_id
+    mask = tokenizer.special_id("mask")
+    plain = Question(model, encoding, _nothing, pad, mask)
+    with torch.no_grad():
+        output = plain.output(ids)
+        if isinstance(model.heads[head], VocabularyHead):
+            target, about = _masked(model, head, output, encoding.ids, tokenizer, label)
+        else:
+            logits = model.logits(head, output)[0]
+            if logits.dim() == 1:
+                target, about = _sequence(model, head, logits, label)
+            elif logits.shape[-1] == SPAN and not model.labels:
+                target, about = _span(head, logits, plain, texts)
+            else:
+                target, about = _tag(model, head, logits, plain, texts, label, word)
+    return Explained(Question(model, encoding, target, pad, mask), about, tuple(texts), encoding.overflow)
+
+
+def _nothing(model: Model, output: EncoderOutput) -> Tensor:
+    return output.last_hidden_state[:, 0, 0]
+
+
+def _head(model: Model) -> str:
+    known = [name for name in model.heads if name not in ("nsp", "sop", "rtd", "bilm", "decoder", "parse")]
+    if not known:
+        raise UsageError("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
+    return next((name for name in known if not isinstance(model.heads[name], VocabularyHead)), known[0])
+
+
+def _choose(model: Model, logits: Tensor, label: str) -> int:
+    names = model.labels or tuple(str(number) for number in range(len(logits)))
+    if label and label not in names:
+        raise UsageError(f"Unknown label {label!r}. {nearest(label, names)}")
+    return names.index(label) if label else int(logits.argmax())
+
+
+def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Target, str]:
+    at = 0 if len(logits) == 1 else _choose(model, logits, label)
+    name = model.labels[at] if len(model.labels) > at else "the number" if len(logits) == 1 else str(at)
+    return (lambda model, output: model.logits(head, output)[:, at]), f"label {name}"
+
+
+def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Target, str]:
+    allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
+    starts, ends = (logits[:, side].cpu().masked_fill(~allowed, -torch.inf) for side in (0, 1))
+    scores = (starts[:, None] + ends[None, :]).masked_fill(
+        ~torch.ones(len(starts), len(ends)).triu().bool(), -torch.inf
+    )
+    first, last = divmod(int(scores.argmax()), len(ends))
+    offsets = plain.encoding.offsets
+    answer = texts[-1][offsets[first][0] : offsets[last][1]]
+
+    def target(model: Model, output: EncoderOutput) -> Tensor:
+        found = model.logits(head, output)
+        return found[:, first, 0] + found[:, last, 1]
+
+    return target, f"answer {answer!r}"
+
+
+def _tag(
+    model: Model, head: str, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
+) -> tuple[Target, str]:
+    words = plain.encoding.word_ids
+    numbers = list(dict.fromkeys(number for number in words if number is not None))
+    outside = model.labels.index("O") if "O" in model.labels else -1
+    if word is None:  # the first word that is not O
+        tagged = [number for number in numbers if int(logits[words.index(number)].argmax()) != outside]
+        word = numbers.index((tagged or numbers)[0]) + 1
+    if not 1 <= word <= len(numbers):
+        raise UsageError(f"--word is {word}; the text has words 1 to {len(numbers)}.")
+    place = words.index(numbers[word - 1])
+    at = _choose(model, logits[place], label)
+    start, end = plain.encoding.offsets[place]
+    name = model.labels[at] if model.labels else str(at)
+    return (
+        lambda model, output: model.logits(head, output)[:, place, at]
+    ), f"word {word} ({texts[0][start:end]}): {name}"
+
+
+def _masked(
+    model: Model, name: str, output: EncoderOutput, ids: list[int], tokenizer: Tokenizer, label: str
+) -> tuple[Target, str]:
+    head, mask = model.heads[name], tokenizer.special_id("mask")
+    assert isinstance(head, VocabularyHead)
+    if mask is None or mask not in ids:
+        raise UsageError(
+            f"This model has no task head, so the text needs a mask: {tokenizer.special_tokens.get('mask', '[MASK]')}. "
+            "Or fine-tune the model first."
+        )
+    place = ids.index(mask)
+    logits = head.logits(output.last_hidden_state[:, place], model.word_embeddings)[0]
+    if label:
+        found = tokenizer.ids([label])[0]
+        if len(found) != 1:
+            raise UsageError(f"--label {label!r} is {len(found)} tokens; a masked word is one token.")
+        at = int(found[0])
+    else:
+        at = int(logits.argmax())
+
+    def target(model: Model, output: EncoderOutput) -> Tensor:
+        return head.logits(output.last_hidden_state[:, place], model.word_embeddings)[:, at]
+
+    return target, f"masked word {tokenizer.id_to_token(at)!r}"

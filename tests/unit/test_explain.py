@@ -1,0 +1,175 @@
+"""Attributions against captum, against a planted word, and by the command line."""
+
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from bertie import families
+from bertie.errors import DataError, UsageError
+from bertie.explain.attribution import METHODS, by_word, faithfulness, integrated_gradients, occlusion
+from bertie.explain.page import page
+from bertie.explain.targets import question_of
+from bertie.models.heads import HEADS
+from bertie.models.model import Model
+from bertie.nn.layout import Padded
+from bertie.text.tokenizer import Tokenizer
+from toys import SPECIAL
+
+WORDS = "the film is good bad long short we saw it today in paris with two actors and a dog 영화 좋다".split()
+PLANTED = ("good", "bad", "none")
+TEXT = "we saw the film today in paris"
+
+
+def model(head: str, labels: tuple[str, ...] = (), std: float = 0.2) -> Model:
+    with TemporaryDirectory() as folder:  # every word is one token
+        (Path(folder) / "vocab.txt").write_text("\n".join([*SPECIAL, *WORDS, "<", ">", "/", "b"]), encoding="utf-8")
+        tokenizer = Tokenizer.load(Path(folder))
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+    shape = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, initializer_range=std, **sizes)
+    built = families.build(shape, heads={head: HEADS[head](shape, len(labels))}, seed=3, variant="bert").eval()
+    built.tokenizer, built.labels = tokenizer, labels
+    return built.requires_grad_(False)
+
+
+def test_integrated_gradients_are_captums() -> None:
+    captum = pytest.importorskip("captum.attr")
+    ours = model("sequence", ("no", "yes")).double()
+    question = question_of(ours, [TEXT], label="yes").question
+    found = integrated_gradients(question)
+    ids = torch.tensor([question.encoding.ids])
+    blank = torch.where(torch.from_numpy(question.words), question.pad_id, ids)
+
+    def forward(ids_BS: torch.Tensor) -> torch.Tensor:
+        output = ours.run_encoder(ids_BS, torch.zeros_like(ids_BS), Padded.of(ids_BS, None))
+        return ours.logits("sequence", output)[:, 1]
+
+    oracle = captum.LayerIntegratedGradients(forward, ours.encoder.embeddings.word)
+    wanted = oracle.attribute(ids, blank, n_steps=found.nodes, method="gausslegendre").sum(-1)[0].numpy()
+    assert np.abs(found.values - wanted).max() <= 1e-6 * np.abs(wanted).max()
+    assert found.value == pytest.approx(float(forward(ids)[0]), abs=1e-9)
+    assert found.error is not None
+    assert found.error <= 0.05
+    assert found.values.sum() == pytest.approx(found.value - found.baseline, rel=0.05)
+
+
+def test_occlusion_is_one_forward_pass_for_each_token() -> None:
+    ours = model("sequence", ("no", "yes"))
+    question = question_of(ours, [TEXT], label="no").question
+    found = occlusion(question)
+    for place in (0, 3):
+        changed = list(question.encoding.ids)
+        changed[place] = question.mask_id if place else changed[place]
+        ids = torch.tensor([changed])
+        output = ours.run_encoder(ids, torch.zeros_like(ids), Padded.of(ids, None))
+        wanted = found.value - float(ours.logits("sequence", output)[0, 0])
+        assert found.values[place] == pytest.approx(wanted, abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ig", "occlusion"])  # gradient x input saturates: it finds half of them
+def test_a_planted_word_comes_first(method: str) -> None:
+    """The label is the planted word of a text, or none. [PAD] and [MASK] occur in training, as for a real model."""
+    ours = model("sequence", PLANTED, std=0.1).requires_grad_(True)
+    assert ours.tokenizer is not None
+    rng = np.random.default_rng(0)
+    others = [word for word in WORDS if word not in PLANTED]
+
+    def text(word: str) -> str:
+        words = list(rng.choice(others, 6))
+        words.insert(rng.integers(7), word if word in WORDS else "the")
+        return " ".join(words)
+
+    optimizer = torch.optim.AdamW(ours.parameters(), lr=3e-3)
+    planted = torch.tensor([one[0] for one in ours.tokenizer.ids(PLANTED[:2])])
+    for _ in range(200):
+        labels = rng.integers(0, 3, 32)
+        ids = torch.tensor([one.ids for one in ours.tokenizer.encode_batch([text(PLANTED[label]) for label in labels])])
+        hidden = torch.from_numpy(rng.random(ids.shape) < rng.random((len(ids), 1))) & ~torch.isin(ids, planted)
+        hidden[:, [0, -1]] = False
+        blank = torch.from_numpy(rng.integers(0, 2, (len(ids), 1))) * SPECIAL.index("[MASK]")  # or [PAD], which is 0
+        ids = torch.where(hidden, blank, ids)
+        output = ours.run_encoder(ids, torch.zeros_like(ids), Padded.of(ids, None))
+        loss = torch.nn.functional.cross_entropy(ours.logits("sequence", output), torch.from_numpy(labels))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert loss.item() < 0.05
+    ours.requires_grad_(False)
+    right, faithful = 0, []
+    for number in range(20):
+        word = PLANTED[number % 2]
+        explained = question_of(ours, [text(word)])
+        found = METHODS[method](explained.question)
+        words = by_word(explained.question.encoding, found.values, explained.texts)
+        right += max(words, key=lambda row: row[1])[0] == word
+        faithful.append(faithfulness(explained.question, found.values))
+    assert right >= 19
+    gaps = [one.comprehensiveness - one.random_comprehensiveness for one in faithful]
+    assert np.mean(gaps) > 1.96 * np.std(gaps, ddof=1) / len(gaps) ** 0.5
+
+
+@pytest.mark.parametrize(
+    ("head", "labels", "texts", "about"),
+    [
+        ("sequence", ("a", "b", "c"), (TEXT,), "label "),
+        ("token", ("O", "B-X", "I-X"), (TEXT,), "word "),
+        ("span", (), ("where", TEXT), "answer "),
+        ("mlm", (), ("we saw the [MASK] today",), "masked word "),
+    ],
+)
+def test_every_kind_of_prediction(head: str, labels: tuple[str, ...], texts: tuple[str, ...], about: str) -> None:
+    explained = question_of(model(head, labels), texts)
+    assert explained.about.startswith(about)
+    found = integrated_gradients(explained.question, nodes=100)
+    assert found.converged
+    assert np.all(found.values[~explained.question.words] == 0)
+    assert np.abs(found.values).max() > 0
+
+
+def test_words_keep_their_hangul_and_markup() -> None:
+    explained = question_of(model("sequence", ("a", "b")), ["영화 <b>좋다</b>"])
+    found = integrated_gradients(explained.question)
+    words = [word for word, _ in by_word(explained.question.encoding, found.values, explained.texts)]
+    assert "영화" in words
+    assert "좋다" in words
+    html = str(page(explained, [(found, faithfulness(explained.question, found.values))], "m").render())
+    assert "<script" not in html
+    assert "<b>좋다" not in html
+    assert "http:" not in html.replace("http://www.w3.org", "")
+
+
+def test_the_command(tmp_path: Path, bertie: Any) -> None:
+    model("sequence", ("neg", "pos")).save_pretrained(tmp_path / "m")
+    out = tmp_path / "page.html"
+    code, stdout, _ = bertie("explain", tmp_path / "m", TEXT, "--methods", "ig,occlusion", "-o", out, "--json")
+    assert code == 0
+    rows = [json.loads(line) for line in stdout.splitlines()]
+    assert [row["method"] for row in rows] == ["integrated gradients", "occlusion"]
+    assert [row["text"] for row in rows[0]["words"]][1:-1] == TEXT.split()
+    assert out.stat().st_size < 2e6
+    code, stdout, _ = bertie("explain", tmp_path / "m", TEXT, "--label", "pos")
+    assert code == 0
+    assert "label pos" in stdout
+    for arguments, said in (
+        ((TEXT, "--methods", "lime"), "ig"),
+        ((TEXT, "--label", "poss"), "pos"),
+        (("a", "b", "c"), "3 texts"),
+        ((TEXT, "-o", out), "--overwrite"),
+        (("   ",), "no words"),
+    ):
+        code, _, err = bertie("explain", tmp_path / "m", *arguments)
+        assert code in (2, 3), err
+        assert said in err
+
+
+def test_what_cannot_be_explained() -> None:
+    with pytest.raises(UsageError, match="needs a mask"):
+        question_of(model("mlm"), [TEXT])
+    with pytest.raises(UsageError, match="1 to 7"):
+        question_of(model("token", ("O", "B-X")), [TEXT], word=9)
+    with pytest.raises(DataError, match="no words"):
+        question_of(model("sequence", ("a", "b")), ["  "])
