@@ -28,6 +28,7 @@ FINGERPRINTS = {
     ("names", "en"): "340ac93df2e2ae8e",
     ("questions", "en"): "94225070b7353aa3",
     ("pairs", "en"): "ade05a644db18936",
+    ("directions", "en"): "1d0ee67d8e1d6f8f",
     ("notes", "en"): "d36b55d5ebe99dc4",
 }
 ALL = [(name, language) for name, kind in TABLES.items() for language in kind.languages]

@@ -127,3 +127,30 @@ def test_metrics_equal_those_of_ir_measures() -> None:
     for name, value in zip(NAMES, np.mean(mine, 0), strict=True):
         measure = {"mrr": RR, "ndcg": nDCG, "recall": R}[name.partition("@")[0]] @ int(name.partition("@")[2])
         assert value == pytest.approx(expected[measure], abs=1e-9), name
+
+
+@pytest.mark.parametrize("form", ["lists", "pairs"])
+def test_negatives_are_other_passages_without_the_answer(corpus: Path, bertie: Any, form: str) -> None:
+    more = [{"_id": f"n{i}", "text": f"The river number {i} flows to the sea."} for i in range(8)]
+    rows = [*CORPUS, *more, {"_id": "twin", "text": "Also the Nile flows north."}]
+    Path("corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = [
+        {"question": "Which river flows to the sea?", "relevant": ["a"], "answers": ["Nile"]},
+        {"question": "What flows?", "relevant": ["missing"]},
+        {"question": "moon", "relevant": ["c"]},
+    ]
+    Path("q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    bertie("index", "corpus.jsonl", "-o", "index")
+    call = ("negatives", "index", "--questions", "q.jsonl", "--form", form, "-o", "out.jsonl")
+    code, _, err = bertie(*call)
+    assert code == 0
+    assert "2 questions left out: 1 whose document is not in the index, 1 with too few" in " ".join(err.split())
+    found = [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+    texts = found[0]["choices"] if form == "lists" else [row["sentence"] for row in found]
+    assert (len(found), len(texts)) == (1 if form == "lists" else 4, 4)
+    assert texts[0].endswith(CORPUS[0]["text"])
+    assert not any("Nile" in text for text in texts[1:])
+    first = Path("out.jsonl").read_bytes()
+    assert bertie(*call)[0] == 2, "nothing is replaced unasked"
+    assert bertie(*call, "--overwrite")[0] == 0
+    assert Path("out.jsonl").read_bytes() == first

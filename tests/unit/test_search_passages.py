@@ -53,6 +53,8 @@ def test_terms_are_stems_and_pairs() -> None:
     assert cut("학교에서 3분 A형 한") == ["학교", "교에", "에서", "3", "분", "a", "형", "한"]
     assert cut("한국") == cut("\u1112\u1161\u11ab\u1100\u116e\u11a8"), "composed and decomposed"
     assert cut("東京") == ["東京"]
+    assert cut.asked("This was the tide") == ["tide"]
+    assert cut.asked("To be") == ["to", "be"], "there are no others"
     assert Terms("words", "words")("Runs 학교에서") == ["runs", "학교에서"]
 
 

@@ -7,6 +7,7 @@ from bertie import console
 from bertie.cli import (  # noqa: F401 (imported for what they register)
     bench,
     bench_neighbor,
+    bench_search,
     bench_serve,
     bench_text,
     compress,

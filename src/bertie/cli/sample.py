@@ -12,7 +12,9 @@ from bertie.errors import UsageError
 
 @app.command()
 def sample(
-    name: Annotated[str, typer.Argument(help="Name of the table: reviews, names, questions, pairs or notes.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the table: reviews, names, questions, pairs, directions or notes.")
+    ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
     ] = None,
@@ -33,7 +35,8 @@ def sample(
     A template grammar generates the texts, so they are the same on every machine. `reviews`: short reviews with the
     labels positive and negative (CSV). `names`: sentences whose names are tagged (CoNLL). `questions`: questions about
     a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
-    clinic with the labels urgent and routine (CSV).
+    clinic with the labels urgent and routine (CSV). `directions`: questions with two passages that a preposition tells
+    apart (JSON lines).
 
     [bold]Examples[/]
 

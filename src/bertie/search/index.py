@@ -19,7 +19,7 @@ from bertie.search import models, readers
 from bertie.search.models import Embedder
 from bertie.search.passages import SIZE, passages
 from bertie.search.readers import Document, Reading
-from bertie.search.store import INDEX, Store, check_fts5, joined
+from bertie.search.store import INDEX, Store, check_fts5
 from bertie.search.terms import Terms
 from bertie.search.vectors import ROWS, write
 
@@ -259,7 +259,7 @@ def _add_document(
     count, line, seen = 0, found.line, 0
     for start, stop in passages(found.text, config.size) if found.text.strip() else [(0, 0)]:
         text = found.text[start:stop]
-        own = config.terms(joined(found.title, text))
+        own = config.terms(f"{found.title}\n{text}")
         if found.line and "\n" in found.text:
             line, seen = line + found.text.count("\n", seen, start) - found.text.count("\n", start, seen), start
         store.add_passage(document, start, line, text, own)

@@ -144,7 +144,7 @@ class Searcher:
     def _search(self, question: str, top: int, vector: Float | None) -> Found:
         seconds: dict[str, float] = {}
         rankings: dict[str, Ranking] = {}
-        terms = self.config.terms(question)
+        terms = self.config.terms.asked(question)
         if self.words:
             with _timed(seconds, "words"):
                 rankings["words"] = self.store.matches(terms, self.depth.first)

@@ -1,7 +1,7 @@
 """Small tables of generated examples, so that every command can be tried without a download.
 
-Template grammars generate the texts. The same call returns the same rows on every machine. A model with a high score
-has learned the grammar, and little about real text.
+Template grammars generate the texts, but those of `directions`, which are written. The same call returns the same rows
+on every machine. A model with a high score has learned the grammar, and little about real text.
 """
 
 import csv
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.data.sample import names, notes, pairs, questions, reviews
+from bertie.data.sample import directions, names, notes, pairs, questions, reviews
 from bertie.errors import UsageError
 from bertie.registry import Registry
 
@@ -36,6 +36,7 @@ TABLES = Registry("table", (
     ("names", Table("sentences with tagged names", 400, ".conll", {"en": names.row})),
     ("questions", Table("questions, each with a context and its answer", 600, ".jsonl", {"en": questions.row})),
     ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", {"en": pairs.row})),
+    ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
 ))  # fmt: skip
 
@@ -44,7 +45,7 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     """Returns the rows of a generated table, in random order without duplicates.
 
     Args:
-        name: "reviews", "names", "questions", "pairs" or "notes".
+        name: "reviews", "names", "questions", "pairs", "directions" or "notes".
         language: "en", or "ko" for reviews.
         rows: Number of rows. Default: that of the table.
         seed: Seed of the generator.
