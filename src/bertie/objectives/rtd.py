@@ -265,7 +265,8 @@ def summed(discriminator: Encoder) -> Encoder:
     for part in EMBEDDINGS:
         module = getattr(found.embeddings, part)
         if module is not None and parametrize.is_parametrized(module):
-            parametrize.remove_parametrizations(module, "weight", leave_parametrized=True)
+            weight = module.weight.detach().clone()  # to remove it here would remove it from the original's class
+            setattr(found.embeddings, part, nn.Embedding(*weight.shape, _weight=weight))
     return found
 
 
