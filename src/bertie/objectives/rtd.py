@@ -266,7 +266,7 @@ def summed(discriminator: Encoder) -> Encoder:
         module = getattr(found.embeddings, part)
         if module is not None and parametrize.is_parametrized(module):
             weight = module.weight.detach().clone()  # to remove it here would remove it from the original's class
-            setattr(found.embeddings, part, nn.Embedding(*weight.shape, _weight=weight))
+            setattr(found.embeddings, part, nn.Embedding.from_pretrained(weight, freeze=False))
     return found
 
 
