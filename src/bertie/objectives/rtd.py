@@ -266,7 +266,9 @@ def summed(discriminator: Encoder) -> Encoder:
         module = getattr(found.embeddings, part)
         if module is not None and parametrize.is_parametrized(module):
             weight = module.weight.detach().clone()  # to remove it here would remove it from the original's class
-            setattr(found.embeddings, part, nn.Embedding.from_pretrained(weight, freeze=False))
+            plain = nn.Embedding(len(weight), weight.shape[1])
+            plain.weight = nn.Parameter(weight)
+            setattr(found.embeddings, part, plain)
     return found
 
 
