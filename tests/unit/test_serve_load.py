@@ -43,7 +43,7 @@ class Echo:
     """A worker that gives ids back. fails: told of each batch's lengths, what is to be raised, if anything."""
 
     facts = Facts(64, 1, {"cls": 1, "hidden": 2, "mlm": 1}, rows=ROWS)
-    alive = True
+    alive, lanes = True, 1
 
     def __init__(self, fails=lambda lengths: None, delay_s=0.0):
         self.fails, self.delay_s, self.batches, self.starts = fails, delay_s, [], 0
@@ -52,6 +52,7 @@ class Echo:
         self.batches.append(ids.lengths.tolist())
         await asyncio.sleep(self.delay_s)
         if error := self.fails(ids.lengths.tolist()):
+            self.alive = not isinstance(error, WorkerDied)
             raise error
         return {name: echoed(ids)[name] for name in outputs}
 

@@ -53,6 +53,7 @@ class Setup:
     rounds: int = 2
     steps: int = 4
     infinity: str | None = None
+    precision: str = "fp32"
     seed: int = 0
 
 
@@ -105,7 +106,8 @@ def servers(setup: Setup) -> list[Server]:
         return lambda text: request_of(path, {key: [text] if key == "input" else text})
 
     def own(port: int) -> list[str]:
-        return [sys.executable, "-m", "bertie", "serve", setup.model, "--port", str(port), "--no-access-log"]
+        options = ["--port", str(port), "--no-access-log", "--precision", setup.precision]
+        return [sys.executable, "-m", "bertie", "serve", setup.model, *options]
 
     def written(port: int) -> list[str]:
         return [sys.executable, "-m", "bertie.bench.serve_peers", setup.path, setup.model, str(port)]
@@ -179,7 +181,7 @@ def measure(setup: Setup) -> list[dict[str, Any]]:
             with running[-1].awake():
                 running[-1].closed_per_s = asyncio.run(closed_loop(running[-1].port, running[-1].requests, 2.0))
             advance(1, last=f"{server.name}: {running[-1].closed_per_s:,.0f} requests/s, closed loop")
-        library_ms = alone(running, library(setup.model), sent)
+        library_ms = alone(running, library(setup), sent)
         advance(len(running))
         for number in range(setup.rounds):
             search(setup, running, number, advance)
@@ -187,7 +189,12 @@ def measure(setup: Setup) -> list[dict[str, Any]]:
     for found in rows:
         rate = found["requests_per_s"]
         found["bertie_times"] = round(rows[0]["requests_per_s"] / rate, 2) if rate else None
-        found |= {"path": setup.path, "library_ms": round(statistics.median(library_ms), 3), **harness.machine()}
+        found |= {
+            "path": setup.path,
+            "precision": setup.precision,
+            "library_ms": round(statistics.median(library_ms), 3),
+            **harness.machine(),
+        }
     return rows
 
 
@@ -237,12 +244,13 @@ def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
     }
 
 
-def library(model: str) -> "Predictor":
+def library(setup: Setup) -> "Predictor":
     """The model in this process, in the engine that serves it."""
     import bertie
     from bertie.infer.choose import engine_of
+    from bertie.runs.use import opened
 
-    loaded = bertie.load(model)
+    loaded = opened(setup.model, "cpu", setup.precision)
     return bertie.Predictor(engine_of(loaded, "auto"), loaded.tokenizer)
 
 

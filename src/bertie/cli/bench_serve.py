@@ -25,6 +25,7 @@ def serve(
     infinity: Annotated[
         str | None, typer.Option("--infinity", help="Program infinity_emb, which may be in another environment.")
     ] = None,
+    precision: tables.Precision = "fp32",
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -44,7 +45,9 @@ def serve(
     """
     from bertie.bench import serve as program
 
-    setup = program.Setup(str(model), program.path_of(model), seconds, rounds, steps, program.infinity_at(infinity))
+    setup = program.Setup(
+        str(model), program.path_of(model), seconds, rounds, steps, program.infinity_at(infinity), precision
+    )
     lines = program.measure(setup)
     tell(lines, partial(_table, lines), output)
 

@@ -2,7 +2,8 @@
 
 The next batch holds a sequence of the request that has waited longest, with those of similar length that fit into the
 budget. A request of which more is left then comes after the others, so that a long one does not hold up short ones.
-Nothing waits for company: a free worker takes what there is.
+Nothing waits for company: a free lane of a worker takes what there is. A batch holds what the worker computes in about
+BATCH_S, so that those who come meanwhile do not wait long.
 """
 
 import asyncio
@@ -18,8 +19,11 @@ from numpy.typing import NDArray
 from bertie.data.ids import Ids, Int
 from bertie.infer.batching import batches
 from bertie.infer.engine import Facts
+from bertie.serve.admission import Rate
 from bertie.serve.remote import Worker, WorkerDied
 
+BATCH_S = 0.03
+FEWEST = 128  # tokens that a batch may have, however slow the worker
 LOOKED_AT = 8  # budgets' worth of tokens, from the oldest on, among which similar lengths are looked for
 HEARTBEAT_S = 0.2
 Arrays = dict[str, NDArray[Any]]
@@ -33,7 +37,8 @@ class Failed(Exception):
 class Job:
     """The sequences of one request.
 
-    pending: those that wait; left: how many have no rows yet. waited_s, ran_s: before its first batch, in all of them.
+    pending: those that wait; left: how many have no rows yet. deaths: processes that ended with some of them. waited_s,
+    ran_s: before its first batch, and from then to the end of its last.
     """
 
     ids: Ids
@@ -44,7 +49,7 @@ class Job:
     found: Arrays = field(default_factory=dict)
     pending: list[int] = field(default_factory=list)
     left: int = 0
-    tries: int = 0
+    deaths: set[tuple[Worker, int]] = field(default_factory=set)
     waited_s: float = 0.0
     ran_s: float = 0.0
 
@@ -84,11 +89,15 @@ class Batcher:
     def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: Report) -> None:
         self.workers, self.max_tokens, self.report = list(workers), max_tokens, report
         self.waiting: deque[Job] = deque()
-        self.running: set[Job] = set()
+        self.running = 0  # batches
         self._arrived = asyncio.Event()
         self._closed = False
         self.on_restart: Callable[[str], None] = lambda why: None
-        self._tasks = [asyncio.create_task(self._empty(worker)) for worker in self.workers]
+        self.rate = Rate()
+        self._tasks = list[asyncio.Task[None]]()
+        for worker in self.workers:
+            starting = asyncio.Lock()
+            self._tasks += [asyncio.create_task(self._empty(worker, starting)) for _ in range(worker.lanes)]
         self._tasks.append(asyncio.create_task(self._watch()))
 
     @property
@@ -107,6 +116,12 @@ class Batcher:
     def size(self) -> int:
         """The number of waiting sequences."""
         return sum(len(job.pending) for job in self.waiting)
+
+    @property
+    def budget(self) -> int:
+        """Tokens of the next batch."""
+        usual = round(BATCH_S * self.rate.tokens_per_s) or self.max_tokens
+        return min(self.max_tokens, max(FEWEST, usual))
 
     @property
     def busy(self) -> bool:
@@ -151,8 +166,8 @@ class Batcher:
             if not all(worker.alive for worker in self.workers):
                 self._arrived.set()
 
-    async def _empty(self, worker: Worker) -> None:
-        """Runs one worker, batch after batch."""
+    async def _empty(self, worker: Worker, starting: asyncio.Lock) -> None:
+        """Runs one lane of a worker, batch after batch. starting: held by the lane that restarts the worker."""
         while True:
             while not self.waiting and not self._closed and worker.alive:
                 self._arrived.clear()
@@ -160,8 +175,10 @@ class Batcher:
             if self._closed and not self.waiting:
                 return
             if not worker.alive:
-                self.on_restart("the process has ended")
-                await worker.restart(self.on_restart)
+                async with starting:
+                    if not worker.alive:
+                        self.on_restart("the process has ended")
+                        await worker.restart(self.on_restart)
                 continue
             parts = self._next()
             if parts:
@@ -170,33 +187,34 @@ class Batcher:
     async def _run(self, worker: Worker, parts: list[Part]) -> None:
         """Runs one batch and finishes its jobs."""
         jobs = [job for job, _ in parts]
-        self.running.update(jobs)
-        started = time.perf_counter()
+        self.running += 1
+        started, process = time.perf_counter(), (worker, worker.starts)
         try:
             arrays = await worker.run(joined(parts), jobs[0].outputs)
             seconds = time.perf_counter() - started
             for job in jobs:
                 job.waited_s = job.waited_s or started - job.since
-                job.ran_s += seconds
+                job.ran_s = started + seconds - job.since - job.waited_s
             split(parts, arrays)
         except WorkerDied:
-            self._again(parts)
-            await worker.stop()
+            self._again(parts, process)
         except Exception as error:
             if len(parts) == 1:
                 _fail(jobs[0], str(error))
             for part in parts if len(parts) > 1 else ():  # one of them is at fault: the others need not suffer
                 await self._run(worker, [part])
         else:
-            self.report(sum(int(job.ids.lengths[numbers].sum()) for job, numbers in parts), len(parts), seconds)
+            tokens = sum(int(job.ids.lengths[numbers].sum()) for job, numbers in parts)
+            self.rate.add(tokens, seconds)
+            self.report(tokens, len(parts), seconds)
         finally:
-            self.running.difference_update(jobs)
+            self.running -= 1
 
-    def _again(self, parts: list[Part]) -> None:
-        """Queues a batch again, before all others. A job in two failed batches fails."""
+    def _again(self, parts: list[Part], process: tuple[Worker, int]) -> None:
+        """Queues a batch again, before all others. A job in two processes that ended fails."""
         for job, numbers in reversed(parts):
-            job.tries += 1
-            if job.tries > 1:
+            job.deaths.add(process)
+            if len(job.deaths) > 1:
                 _fail(job, "The process that runs the model ended twice with this request.")
             elif not job.done.done():
                 job.pending = sorted([*job.pending, *numbers.tolist()])
@@ -210,7 +228,7 @@ class Batcher:
             self.waiting.popleft()  # another of its sequences failed
         if not self.waiting:
             return []
-        pool, lengths, tokens = list[tuple[Job, int]](), list[int](), 0
+        pool, lengths, tokens, most = list[tuple[Job, int]](), list[int](), 0, self.budget
         outputs = self.waiting[0].outputs
         if len(self.waiting) == 1 and len(self.waiting[0].pending) == 1:
             job = self.waiting.popleft()
@@ -219,13 +237,13 @@ class Batcher:
         for job in self.waiting:
             if job.outputs != outputs or job.done.done():
                 continue
-            for number in job.pending[: self.max_tokens]:
+            for number in job.pending[:most]:
                 pool.append((job, number))
                 lengths.append(int(job.ids.lengths[number]))
                 tokens += lengths[-1]
-            if tokens > LOOKED_AT * self.max_tokens:
+            if tokens > LOOKED_AT * most:
                 break
-        chosen = next(batch for batch in batches(lengths, max_tokens=self.max_tokens) if 0 in batch)
+        chosen = next(batch for batch in batches(lengths, max_tokens=most) if 0 in batch)
         numbers = dict[Job, list[int]]()
         for i in sorted(chosen.tolist()):
             job, number = pool[i]

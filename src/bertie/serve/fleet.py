@@ -58,7 +58,7 @@ class Fleet:
             self.admission.add(name)
 
             def report(tokens: int, sequences: int, seconds: float) -> None:
-                self.admission.rates[name].add(tokens, seconds / self.replicas)
+                self.admission.rates[name].add(tokens, seconds / sum(worker.lanes for worker in workers))
                 self.metrics.batch_size.observe(sequences)
                 self.metrics.batch_tokens.observe(tokens)
                 self.metrics.counts.add("bertie_tokens_total", name, amount=tokens)

@@ -1,6 +1,7 @@
 """`Worker`: a model in another process, which is restarted when it ends."""
 
 import asyncio
+import itertools
 import json
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from bertie.errors import BertieError, DataError, UsageError
 from bertie.infer.engine import Engine, Facts
 from bertie.serve import wire
 
+Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
 MAX_BUFFER = 1 << 26  # bytes of a reply that the stream holds before it is read
 RESTART_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # waits between starts that fail one after another
 
@@ -43,16 +45,18 @@ class WorkerSettings:
 
 
 class Worker:
-    """One process with one model. Only one caller may use `run` at a time."""
+    """One process with one model. lanes: the number of batches that it runs at once."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self.settings = settings
         self.facts: Facts | None = None
-        self.starts = 0
-        self.sha = ""
+        self.starts, self.lanes, self.sha = 0, 1, ""
         self._loaded = False
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._numbers = itertools.count()
+        self._listener: asyncio.Task[None] | None = None
 
     @property
     def alive(self) -> bool:
@@ -90,25 +94,54 @@ class Worker:
         if "error" in header:
             await self.stop()
             raise {2: UsageError, 3: DataError}.get(header["exit_code"], BertieError)(header["error"])
-        self.facts, self.sha, self._loaded = facts_of_json(header["facts"]), header["sha"], True
+        self.facts, self.sha, self.lanes = facts_of_json(header["facts"]), header["sha"], header["lanes"]
+        self._listener, self._loaded = asyncio.create_task(self._listen()), True
         return self.facts
 
     async def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """Calls `Engine.run` in the process. Raises BatchFailed, or WorkerDied, which requires a new `start`."""
-        if self._streams is None:
+        """Calls `Engine.run` in the process. Raises BatchFailed, or WorkerDied, which requires a restart."""
+        if self._streams is None or not self._loaded:
             raise WorkerDied
+        number, process = next(self._numbers), self._process
+        answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
         try:
-            for part in wire.packed({"outputs": list(outputs)}, wire.arrays_of(ids)):
+            for part in wire.packed({"number": number, "outputs": list(outputs)}, wire.arrays_of(ids)):
                 self._streams[1].write(part)
             await self._streams[1].drain()
-            header, arrays = await asyncio.wait_for(self._receive(), self.settings.batch_s)
-        except (OSError, TimeoutError) as error:
+            header, arrays = await asyncio.wait_for(answer, self.settings.batch_s)
+        except (OSError, TimeoutError, WorkerDied) as error:
+            if process is self._process:  # and not one that has been started since
+                self._lose()
             raise WorkerDied from error
+        finally:
+            self._answers.pop(number, None)
         if "error" in header:
             raise BatchFailed(header["error"])
         return arrays
 
-    async def _receive(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    async def _listen(self) -> None:
+        """Hand each answer to who waits for it, until the process has gone."""
+        while True:
+            try:
+                header, arrays = await self._receive()
+            except WorkerDied:
+                self._lose()
+                return
+            answer = self._answers.get(header["number"])
+            if answer is not None and not answer.done():
+                answer.set_result((header, arrays))
+
+    def _lose(self) -> None:
+        """End the process, if it has not ended, and tell all who wait for it."""
+        self._loaded = False
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(WorkerDied())
+
+    async def _receive(self) -> Message:
         assert self._streams is not None
         reader = self._streams[0]
         try:
@@ -129,7 +162,10 @@ class Worker:
 
     async def stop(self) -> int | None:
         """Ends the process and returns its exit status."""
-        self._loaded = False
+        self._lose()
+        if self._listener is not None:
+            self._listener.cancel()
+            self._listener = None
         if self._streams is not None:
             self._streams[1].close()
             with suppress(OSError):
@@ -137,8 +173,6 @@ class Worker:
             self._streams = None
         if self._process is None:
             return None
-        if self._process.poll() is None:
-            self._process.kill()
         return await asyncio.to_thread(self._process.wait)
 
 

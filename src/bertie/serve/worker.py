@@ -2,6 +2,8 @@
 
     python -m bertie.serve.worker DESCRIPTOR '{"model": FOLDER, ...}'
 
+An engine whose batches need one core each runs as many batches at once as it has threads: its lanes.
+
 The server handles interrupts of the terminal. The worker ends when its socket is closed.
 """
 
@@ -10,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -39,15 +42,37 @@ def main(descriptor: str, settings: str) -> None:
             _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
             return
         del facts["sentence"]  # its matrices are no JSON, and the server reads these modules from the folder
-        _send(connection, {"facts": facts, "sha": sha}, {})
-        while (message := _receive(connection)) is not None:
-            header, arrays = message
-            try:
-                found = engine.run(wire.ids_of(arrays), header["outputs"])
-            except Exception as error:  # the server tries the batch's requests one by one
-                _send(connection, {"error": f"{type(error).__name__}: {error}"[:500]}, {})
-            else:
-                _send(connection, {}, found)
+        engine, lanes = side_by_side(engine)
+        _send(connection, {"facts": facts, "sha": sha, "lanes": lanes}, {})
+        reading, writing = threading.Lock(), threading.Lock()
+        for _ in range(lanes - 1):
+            threading.Thread(target=run, args=(engine, connection, reading, writing), daemon=True).start()
+        run(engine, connection, reading, writing)
+
+
+def side_by_side(engine: "Engine") -> tuple["Engine", int]:
+    """The engine for one batch, and how many batches it runs at once: each on one thread, or one on all threads."""
+    from bertie.infer.native.folder import FolderEngine
+
+    return (replace(engine, threads=1), engine.threads) if isinstance(engine, FolderEngine) else (engine, 1)
+
+
+def run(engine: "Engine", connection: socket.socket, reading: threading.Lock, writing: threading.Lock) -> None:
+    """One lane: batch after batch, until the server has gone."""
+    while True:
+        with reading:
+            message = _receive(connection)
+        if message is None:
+            os._exit(0)
+        header, arrays = message
+        found: Mapping[str, Any] = {}
+        told = {"number": header["number"]}
+        try:
+            found = engine.run(wire.ids_of(arrays), header["outputs"])
+        except Exception as error:  # the server tries the batch's requests one by one
+            told["error"] = f"{type(error).__name__}: {error}"[:500]
+        with writing:
+            _send(connection, told, found)
 
 
 def load(
