@@ -167,12 +167,16 @@ def test_the_curl_examples_of_the_page_work(tmp_path_factory):
     curl = shutil.which("curl")
     if not curl:
         pytest.skip("needs curl")
+    from bertie.search.index import index
     from serving import live, make_models
 
     text = (DEPLOY.parent / "docs" / "serving.md").read_text(encoding="utf-8")
     lines = re.findall(r"^    (curl .*)$", re.sub(r" \\\n\s+", " ", text), re.MULTILINE)
     assert len(lines) > 12
-    with live(make_models(tmp_path_factory.mktemp("models"))) as server:
+    home = tmp_path_factory.mktemp("documents")
+    (home / "library.txt").write_text("The library is in the old town hall.")
+    index([str(home)], home / "index")
+    with live(make_models(tmp_path_factory.mktemp("models")), indexes={"notes": home / "index"}) as server:
         for line in lines:
             words = [word.replace("localhost:3000", f"127.0.0.1:{server.port}") for word in shlex.split(line)]
             done = subprocess.run(

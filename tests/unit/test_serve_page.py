@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bertie.search.index import index
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
@@ -20,7 +21,10 @@ SHOTS = os.environ.get("BERTIE_SCREENSHOTS")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with live(make_models(tmp_path_factory.mktemp("models"))) as running:
+    home = tmp_path_factory.mktemp("documents")
+    (home / "library.txt").write_text("Books are here.\n\nThe library is in the old town hall. 도서관은 시청에 있다.")
+    index([str(home)], home / "index")
+    with live(make_models(tmp_path_factory.mktemp("models")), indexes={"notes": home / "index"}) as running:
         yield running
 
 
@@ -81,6 +85,18 @@ def test_every_task_shows_its_example(page, name, language):
     assert page.find_elements("css selector", "#tokens .piece")
     page.execute_script("document.querySelector('#tokens-box').open = true")
     shot(page, f"{name}-{language}")
+    assert complaints(page) == []
+
+
+@pytest.mark.parametrize("language", ["en", "ko"])
+def test_passages_of_an_index(page, language):
+    choose(page, "language", language)
+    choose(page, "model", "index:notes")
+    page.find_element("css selector", "#examples button").click()
+    assert "town hall" in answer(page)
+    marks = [one.text for one in page.find_elements("css selector", ".hits mark")]
+    assert ("library" if language == "en" else "도서관은") in marks or marks
+    shot(page, f"search-{language}")
     assert complaints(page) == []
 
 

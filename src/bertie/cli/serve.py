@@ -53,6 +53,10 @@ def serve(
         list[str], typer.Argument(help="Folders of models or runs, or exported graphs; NAME=FOLDER gives a name.")
     ],
     limits: LimitOptions,
+    index: Annotated[
+        list[str] | None,
+        typer.Option("--index", help="Folder of an index to search; NAME=FOLDER gives a name; can be repeated."),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 selects a free port.")] = 3000,
     key_file: Annotated[
@@ -89,6 +93,8 @@ def serve(
 
       bertie serve sentiment=runs/reviews search=runs/sts --port 8080
 
+      bertie serve models/minilm runs/squad2 --index notes=index
+
       bertie serve runs/reviews --host 0.0.0.0 --key-file keys.txt
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
@@ -106,6 +112,7 @@ def serve(
     check_names(precision, engine)
     options = Options(
         named(models),
+        named(index or [], "an index"),
         host=host,
         port=port,
         keys=keys_of(key_file),

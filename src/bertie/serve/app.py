@@ -20,8 +20,8 @@ from bertie.serve.fleet import Fleet
 from bertie.serve.guard import Guard, Limits, Receive, Seen, Send
 from bertie.serve.handlers import MOST_INPUTS
 from bertie.serve.page import add_page
-from bertie.serve.routes import BY_PATH, PIPELINE, ROUTES, Route
-from bertie.serve.schemas import AnyBody
+from bertie.serve.routes import ANY, BY_PATH, OWN, PIPELINE, ROUTES, Route
+from bertie.serve.schemas import AnyBody, SearchBody
 from bertie.serve.served import Call, Served, refused
 from bertie.tasks.source import TooLong
 
@@ -54,7 +54,8 @@ class Application:
     ) -> None:
         self.fleet, self.limits, self.too_long, self.log = fleet, limits, too_long, log
         self.app = FastAPI(title="Bertie", version=version("bertie"), docs_url=None, redoc_url=None)
-        for route in ROUTES:
+        self.rows = {route.path: route for route in (*ROUTES, *([self._search()] if fleet.index_paths else []))}
+        for route in self.rows.values():
             self._add(route, route.path)
         self._add_any()
         self._add_probes()
@@ -70,7 +71,7 @@ class Application:
 
     async def _dispatch(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Routes of the table are called directly: FastAPI's layers take longer than a small model."""
-        row = BY_PATH.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        row = self.rows.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if row is None:
             await self.app(scope, receive, send)
             return
@@ -82,6 +83,16 @@ class Application:
         await response(scope, receive, send)
 
     # The table ---------------------------------------------------------------------------------------------------
+
+    def _search(self) -> Route:
+        """The row of the indexes."""
+        from bertie.serve import searching
+
+        async def work(call: Call, body: SearchBody) -> Any:
+            return await searching.search(self.fleet, call, body)
+
+        work.__doc__ = searching.search.__doc__
+        return Route("/search", ANY, SearchBody, work, OWN, {"query": "Where is the library?"})
 
     def _add(self, row: Route, path: str) -> None:
         async def endpoint(body: Any) -> Any:
@@ -240,6 +251,7 @@ class Application:
             "auto_truncate": (self.too_long or chosen.predictor.too_long) != "error",
             "version": self.app.version,
             "models": {key: one.info() for key, one in fleet.models.items()},
+            "indexes": {key: {**one.counts, "vectors_of": one.embedder} for key, one in fleet.indexes.items()},
         }
 
     def _gauges(self) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertie.errors import BertieError, DataError, nearest
 from bertie.runs.models import model_folder
@@ -16,10 +16,16 @@ from bertie.serve.metrics import Metrics
 from bertie.serve.remote import Worker, WorkerSettings
 from bertie.serve.served import Served
 
+if TYPE_CHECKING:
+    from bertie.serve.searching import ServedIndex
+
 
 @dataclass(eq=False)
 class Fleet:
-    """The models of a server. paths: path by name. replicas: number of workers per model, made by `worker`."""
+    """The models of a server. paths: path by name. replicas: number of workers per model, made by `worker`.
+
+    index_paths: folders of indexes, by name.
+    """
 
     paths: Mapping[str, Path]
     settings: WorkerSettings
@@ -28,8 +34,10 @@ class Fleet:
     max_batch_tokens: int | None = None
     replicas: int = 1
     log: Any = None
+    index_paths: Mapping[str, Path] = field(default_factory=dict)
     worker: Callable[[WorkerSettings], Worker] = Worker
     models: dict[str, Served] = field(default_factory=dict)
+    indexes: dict[str, "ServedIndex"] = field(default_factory=dict)
     draining: bool = False
     _closing: set["asyncio.Task[None]"] = field(default_factory=set)
     _reloading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -43,6 +51,25 @@ class Fleet:
             if isinstance(one, BaseException):
                 await self.kill()
                 raise one
+        try:
+            await asyncio.to_thread(self._open_indexes)
+        except BertieError:
+            await self.kill()
+            raise
+
+    def _open_indexes(self) -> None:
+        """Opens the indexes and finds the models of their vectors."""
+        if self.index_paths:
+            from bertie.serve.searching import ServedIndex
+
+            found = {name: ServedIndex.load(name, path) for name, path in self.index_paths.items()}
+            for index in found.values():
+                index.link(self.models)
+                if index.content and not index.embedder:
+                    self._tell(
+                        "index_without_vectors", index=index.name, reason="the model of its vectors is not served"
+                    )
+            self.indexes = found
 
     async def load(self, name: str, path: Path, generation: int = 1) -> Served:
         """Loads one model in its own processes and checks it. Raises BertieError."""
@@ -132,6 +159,10 @@ class Fleet:
                     self._closing.add(task)
                     task.add_done_callback(self._closing.discard)
                 self.metrics.counts.add("bertie_reloads_total", name, outcomes[name].partition(":")[0])
+            try:
+                await asyncio.to_thread(self._open_indexes)
+            except (BertieError, OSError) as error:
+                self._tell("reload_failed", reason=str(error))
         return outcomes
 
     async def _retire(self, old: Served) -> None:
@@ -160,7 +191,7 @@ def name_of(path: Path, taken: Mapping[str, Path]) -> str:
     return name
 
 
-def named(arguments: list[str]) -> dict[str, Path]:
+def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") -> dict[str, Path]:
     """Returns the folders of NAME=FOLDER or FOLDER. Raises DataError for a missing folder or a repeated name."""
     found: dict[str, Path] = {}
     for argument in arguments:
@@ -169,10 +200,10 @@ def named(arguments: list[str]) -> dict[str, Path]:
         if equals and not path.exists():
             path = Path(rest)
             if name in found:
-                raise DataError(f"Two models are called {name!r}. Give each its own name: NAME=FOLDER.")
+                raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = name_of(path, found)
         if not path.exists():
-            raise DataError(f"{path} does not exist. Pass the folder of a model, a run or a checkpoint.")
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.")
         found[name] = path
     return found

@@ -208,6 +208,16 @@ class NextSentenceBody(Limited):
     inputs: NextSentence | Many[NextSentence]
 
 
+class SearchBody(Body):
+    """A question for an index. rerank, answer: whether the models served for it are used, or which one."""
+
+    query: Text
+    top: Annotated[int, Field(ge=1, le=100)] = 5
+    index: str | None = None
+    rerank: bool | str = True
+    answer: bool | str = True
+
+
 class AnyBody(BaseModel):
     """The body of the model's own pipeline; see the route of its task."""
 

@@ -80,6 +80,11 @@ class Served:
         return task if isinstance(task, EmbedTask) else EmbedTask()
 
     @property
+    def scores_pairs(self) -> bool:
+        """Whether it is a cross-encoder of `sentence-transformers`."""
+        return self.facts.sentence.activation is not None
+
+    @property
     def prompts(self) -> Mapping[str, str]:
         """The prompts by name."""
         return self.facts.sentence.prompts

@@ -40,6 +40,7 @@ class Options:
     """The options of `bertie serve`."""
 
     models: Mapping[str, Path]
+    indexes: Mapping[str, Path] = field(default_factory=dict)
     host: str = "127.0.0.1"
     port: int = 3000
     keys: tuple[str, ...] = ()
@@ -107,6 +108,7 @@ def build(options: Options) -> tuple[Fleet, Application]:
         max_batch_tokens=options.max_batch_tokens,
         replicas=options.replicas,
         log=log_line,
+        index_paths=options.indexes,
     )
     hosts = {*LOOPBACK, *options.hosts} if options.host in LOOPBACK or options.hosts else set[str]()
     limits = Limits(

@@ -12,6 +12,10 @@ const labels = (answer, words) => [
   element("p", { class: "verdict" }, Array.isArray(answer.label) ? answer.label.join(", ") || words.none : String(answer.label)),
   bars(Object.entries(answer.scores).sort((a, b) => b[1] - a[1]).slice(0, 20)),
 ];
+const snippet = (hit) => {
+  const characters = [...hit.text], [from, to] = hit.snippet, shown = characters.slice(from, to).join("");
+  return marked(`${from ? "… " : ""}${shown}${to < characters.length ? " …" : ""}`, hit.marks.map(([start, end]) => ({ start: start - from + (from ? 2 : 0), end: end - from + (from ? 2 : 0), note: "" })));
+};
 const rows = (values) => ({ inputs: values.second === undefined ? [values.text] : [[values.first, values.second]] });
 const classifier = { route: "/answer", fields: (model) => (model.texts === 2 ? pair : [text]), request: rows, examples: (model) => (model.texts === 2 ? PAIRS : REVIEWS), show: (found, _, words) => labels(found.answers[0], words), answer: (found) => found.answers[0] };
 const similar = {
@@ -78,4 +82,13 @@ export const KINDS = {
     show: (found, _, words) => { const one = found.answers[0]; return [element("p", { class: "verdict" }, words.verdicts[one.verdict]), bars([[words.yes, one.yes], [words.no, 1 - one.yes]].sort((a, b) => b[1] - a[1]))]; }, answer: (found) => found.answers[0], tokens: (values) => values.first,
   },
   embed: similar, vectors: similar,
+  search: {
+    route: "/search", fields: () => [{ name: "query", word: "query", short: true }], request: (values) => ({ query: values.query }),
+    examples: () => ({ en: [{ query: "Where is the library?" }], ko: [{ query: "도서관은 어디에 있나요?" }] }),
+    show: (found, _, words) => {
+      const said = "answer" in found ? [element("p", { class: "verdict" }, found.answer ? found.answer.text : words.noAnswer)] : [];
+      const hits = found.hits.map((hit) => element("li", {}, element("strong", {}, [hit.title, hit.source].filter(Boolean).join(" · ") + (hit.line ? `:${hit.line}` : "")), snippet(hit)));
+      return [...said, hits.length ? element("ol", { class: "hits" }, ...hits) : element("p", {}, words.none)];
+    },
+  },
 };

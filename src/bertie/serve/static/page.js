@@ -30,7 +30,7 @@ function draw() {
   const kinds = model.answers.filter((kind) => KINDS[kind] && !(kind === "vectors" && model.answers.includes("embed")));
   if (!kinds.includes(state.kind)) state.kind = kinds[0];
   $("task").textContent = words.tasks[state.kind];
-  const facts = [[words.maxLength, model.max_input_length], [words.device, `${model.device}, ${model.model_dtype}`], [words.weights, model.model_sha.slice(0, 12)]];
+  const facts = model.index ? [[words.documents, model.documents], [words.passages, model.passages], [words.kinds.vectors, model.vectors_of ?? words.no]] : [[words.maxLength, model.max_input_length], [words.device, `${model.device}, ${model.model_dtype}`], [words.weights, model.model_sha.slice(0, 12)]];
   if (model.run) facts.push([words.run, model.run.name]);
   if (model.labels.length) facts.push([words.labels, model.labels.length]);
   if (model.calibrated) facts.push([words.probability, words.calibrated]);
@@ -87,7 +87,8 @@ async function ask(path, body) {
 async function send() {
   const kind = KINDS[state.kind], values = { ...state.values }, turn = ++state.asking;
   let body;
-  try { body = { ...kind.request(values, words), model: state.model }; } catch (error) { fail(error.message); return; }
+  const { index } = state.models[state.model];
+  try { body = { ...kind.request(values, words), ...(index ? { index } : { model: state.model }) }; } catch (error) { fail(error.message); return; }
   $("send").disabled = true;
   try {
     const [found, heads] = await ask(kind.route, body);
@@ -102,6 +103,7 @@ async function send() {
     $("raw").textContent = JSON.stringify(found, null, 2);
     for (const id of ["share", "tokens-box", "raw-box"]) $(id).hidden = false;
     history.replaceState(null, "", link());
+    if (index) { $("tokens-box").hidden = true; return; }
     await showTokens((kind.tokens ?? ((given) => given.text ?? given.first))(values), turn);
   } catch (error) {
     if (turn === state.asking) fail(error instanceof TypeError ? words.failed : error.message);
@@ -165,9 +167,10 @@ async function loadModels() {
     const response = await fetch("/info", { headers: headers() });
     if (response.status === 401) { $("key-field").hidden = false; fail(words.needKey); return; }
     const info = await response.json();
-    state.models = info.models;
+    state.models = { ...info.models };
+    for (const [name, found] of Object.entries(info.indexes)) state.models[`index:${name}`] = { ...found, index: name, answers: ["search"], labels: [] };
     $("version").textContent = `Bertie ${info.version}`;
-    $("model").replaceChildren(...Object.keys(info.models).map((name) => element("option", { value: name }, name)));
+    $("model").replaceChildren(...Object.keys(state.models).map((name) => element("option", { value: name }, state.models[name].index ? `${words.kinds.search}: ${state.models[name].index}` : name)));
     clear();
     if (restore()) await send();
   } catch { fail(words.failed); }

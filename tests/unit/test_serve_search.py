@@ -1,0 +1,104 @@
+"""`/search`: what the server finds in an index is what the library finds with the same models."""
+
+import httpx
+import pytest
+
+import bertie
+from bertie.cli.search import embedder_of
+from bertie.infer.predict import Predictor
+from bertie.search.index import index
+from bertie.search.searcher import Searcher
+from serving import Live, live, make_models, until
+
+pytest.importorskip("fastapi")
+DOCUMENTS = {"one.txt": "a b c d.\n\ne f g h.", "two.txt": "i j k.\n\na b l m.", "three.md": "# c\n\nn o p a."}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    found = make_models(tmp_path_factory.mktemp("models"))
+    return {name: found[name] for name in ("sequence", "embed", "rank", "span")}
+
+
+@pytest.fixture(scope="module")
+def documents(tmp_path_factory, folders):
+    home = tmp_path_factory.mktemp("documents")
+    for name, text in DOCUMENTS.items():
+        (home / name).write_text(text, encoding="utf-8")
+    index([str(home)], home / "index", embedder=embedder_of(folders["embed"], "fp32", "cpu", "torch"))
+    return home
+
+
+@pytest.fixture(scope="module")
+def server(folders, documents):
+    with live(folders, indexes={"notes": documents / "index"}) as running:
+        yield running
+
+
+def places(hits):
+    return [(hit["source"], hit["start"], hit["snippet"], hit["ranks"]) for hit in hits]
+
+
+def test_all_stages_as_in_the_library(server: Live, folders, documents):
+    embedder = embedder_of(folders["embed"], "fp32", "cpu", "torch").load()
+    ranker, reader = (Predictor(bertie.load(folders[name])) for name in ("rank", "span"))
+    expected = Searcher(documents / "index", embedder=embedder, ranker=ranker, reader=reader).search("a b", 5).as_json()
+    found = server.ok("/search", {"query": "a b"})
+    assert found["index"] == "notes"
+    assert places(found["hits"]) == places(expected["hits"])
+    assert {"words", "vectors", "fused", "reranked"} <= set(found["hits"][0]["ranks"])
+    assert [hit["score"] for hit in found["hits"]] == pytest.approx(
+        [hit["score"] for hit in expected["hits"]], abs=1e-4
+    )
+    assert found["answer"] == expected["answer"] or found["answer"]["text"] == expected["answer"]["text"]
+    assert set(found["seconds"]) == set(expected["seconds"])
+
+
+def test_stages_can_be_left_out_and_named(server: Live):
+    found = server.ok("/search", {"query": "a b", "rerank": False, "answer": False, "top": 1})
+    assert len(found["hits"]) == 1
+    assert "answer" not in found
+    assert "reranked" not in found["hits"][0]["ranks"]
+    found = server.ok("/search", {"query": "a b", "rerank": "rank", "answer": "span"})
+    assert "reranked" in found["hits"][0]["ranks"]
+    response = server.post("/search", {"query": "a b"})
+    assert int(response.headers["x-compute-tokens"]) > 10
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"query": " "}, 422),
+        ({}, 422),
+        ({"query": "a", "top": 0}, 422),
+        ({"query": "a", "index": "other"}, 404),
+        ({"query": "a", "rerank": "sequence"}, 424),
+        ({"query": "a", "rerank": "nobody"}, 404),
+        ({"query": '"a* OR (', "answer": False}, 200),
+        ({"query": "a " * 20_000, "answer": False, "rerank": False}, 200),
+    ],
+)
+def test_bad_requests(server: Live, body, status):
+    response = server.post("/search", body)
+    assert response.status_code == status, response.text
+    assert server.fleet.admission.texts.used == 0 or until(lambda: server.fleet.admission.texts.used == 0)
+
+
+def test_a_changed_index_is_found_without_a_restart(server: Live, folders, documents):
+    (documents / "new.txt").write_text("q r s t.", encoding="utf-8")
+    embedder = embedder_of(folders["embed"], "fp32", "cpu", "torch")
+    index([str(documents / "new.txt")], documents / "index", embedder=embedder)
+    words = {"query": "q r s", "rerank": False, "answer": False}
+    assert server.ok("/search", words)["hits"][0]["source"].endswith("new.txt")
+    inputs = [str(documents / name) for name in DOCUMENTS]
+    index(inputs, documents / "index", embedder=embedder, overwrite=True)
+    assert not any(hit["source"].endswith("new.txt") for hit in server.ok("/search", words)["hits"])
+
+
+def test_without_models_for_it_words_alone(folders, documents):
+    with live({"sequence": folders["sequence"]}, indexes={"notes": documents / "index"}) as server:
+        found = server.ok("/search", {"query": "a b"})
+        assert set(found["seconds"]) == {"words"}
+        assert server.get("/info").json()["indexes"]["notes"]["vectors_of"] is None
+    with live({"sequence": folders["sequence"]}) as server:
+        assert httpx.post(server.url + "/search", json={"query": "a"}).status_code == 404
