@@ -197,12 +197,8 @@ def test_a_client_that_leaves_frees_its_place(folders):
         worker.delay_s = 1.0
         connection = socket.create_connection(("127.0.0.1", server.port))
         connection.sendall(request())
-        until = time.monotonic() + 5
-        while not server.fleet.admission.texts.used and time.monotonic() < until:
-            time.sleep(0.01)
+        until(lambda: server.fleet.admission.texts.used)
         connection.close()
-        while server.fleet.admission.texts.used and time.monotonic() < until:
-            time.sleep(0.01)
         until(lambda: server.fleet.admission.texts.used == server.fleet.admission.content.used == 0)
         server.application.limits.request_s = 0.2
         late = server.post("/predict", {"inputs": "ab"})

@@ -75,13 +75,14 @@ def test_stages_can_be_left_out_and_named(server: Live):
         ({"query": "a", "rerank": "sequence"}, 424),
         ({"query": "a", "rerank": "nobody"}, 404),
         ({"query": '"a* OR (', "answer": False}, 200),
-        ({"query": "a " * 20_000, "answer": False, "rerank": False}, 200),
+        ({"query": "a " * 500, "answer": False, "rerank": False}, 200),
+        ({"query": "a " * 501}, 422),
     ],
 )
 def test_bad_requests(server: Live, body, status):
     response = server.post("/search", body)
     assert response.status_code == status, response.text
-    assert server.fleet.admission.texts.used == 0 or until(lambda: server.fleet.admission.texts.used == 0)
+    until(lambda: server.fleet.admission.texts.used == 0)
 
 
 def test_a_changed_index_is_found_without_a_restart(server: Live, folders, documents):

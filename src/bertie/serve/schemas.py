@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MOST_TEXT = 1 << 21  # characters of a text; the body's limit is usually met first
+MOST_QUERY = 1_000  # characters of a question for an index, each word of which is looked up
 T = TypeVar("T")
 Many = Annotated[list[T], Field(fail_fast=True)]
 """A list whose first fault is enough: of a million wrong values a message each would take gigabytes."""
@@ -211,7 +212,7 @@ class NextSentenceBody(Limited):
 class SearchBody(Body):
     """A question for an index. rerank, answer: whether the models served for it are used, or which one."""
 
-    query: Text
+    query: Annotated[str, Field(max_length=MOST_QUERY)]
     top: Annotated[int, Field(ge=1, le=100)] = 5
     index: str | None = None
     rerank: bool | str = True
