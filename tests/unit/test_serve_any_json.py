@@ -91,14 +91,14 @@ def test_any_json_to_any_route_for_long(server, sent):
 
 
 @pytest.mark.slow
-def test_schemathesis(server):
+def test_schemathesis(server, tmp_path):
     pytest.importorskip("schemathesis")
     command = [sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json", "--max-examples", "30"]
     checks = "not_a_server_error,status_code_conformance,content_type_conformance"
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": "", "NO_COLOR": "1"}
     done = subprocess.run(
         [*command, "--checks", checks, "--seed", "1", "--phases", "examples,fuzzing"],
-        capture_output=True, text=True, timeout=500, check=False, env=environment,
+        capture_output=True, text=True, timeout=500, check=False, env=environment, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-1000:]
     assert httpx.get(server.url + "/readyz").status_code == 200
