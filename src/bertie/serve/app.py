@@ -89,7 +89,8 @@ class Application:
         from bertie.serve import searching
 
         async def work(call: Call, body: SearchBody) -> Any:
-            return await searching.search(self.fleet, call, body)
+            fleet = self.fleet
+            return await searching.search(fleet.models, fleet.indexes, fleet.choose, call, body)
 
         work.__doc__ = searching.search.__doc__
         return Route("/search", ANY, SearchBody, work, OWN, {"query": "Where is the library?"})

@@ -3,11 +3,11 @@
 import asyncio
 import copy
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from numpy.typing import NDArray
 
@@ -23,11 +23,10 @@ from bertie.serve import schemas
 from bertie.serve.errors import Refusal
 from bertie.serve.served import Call, Served
 
-if TYPE_CHECKING:
-    from bertie.serve.fleet import Fleet
-
 POOL = ThreadPoolExecutor(2, "bertie-search")
 RANKERS, READERS = ("rank", "choice", "regression"), ("span",)
+Choose = Callable[[str, tuple[str, ...], str], Served]
+"""Returns the model of a name that answers for one of some kinds. Raises Refusal."""
 STAGE_S = 120.0  # for a model's part of a search; a thread that waits for a server that has ended must end too
 
 
@@ -95,17 +94,27 @@ class Queued:
         return asyncio.run_coroutine_threadsafe(self.call.arrays(ids, outputs), self.loop).result(STAGE_S)
 
 
-async def search(fleet: "Fleet", call: Call, body: schemas.SearchBody) -> Any:
+async def search(
+    models: Mapping[str, Served],
+    indexes: Mapping[str, ServedIndex],
+    choose: Choose,
+    call: Call,
+    body: schemas.SearchBody,
+) -> Any:
     """The passages that answer a question best, with snippets, and the answer where a model finds one."""
-    name = next(iter(fleet.indexes)) if body.index is None else body.index
-    if name not in fleet.indexes:
-        raise Refusal("NotFound", f"There is no such index. {nearest(name[:80], fleet.indexes)}", param="index")
+    name = next(iter(indexes)) if body.index is None else body.index
+    if name not in indexes:
+        raise Refusal("NotFound", f"There is no such index. {nearest(name[:80], indexes)}", param="index")
     if not body.query.strip():
         raise Refusal("Validation", "`query` is an empty text.", param="query")
     call.take(1)
-    index = fleet.indexes[name]
-    chosen = [index.embedder, ranker(fleet, body.rerank), reader(fleet, body.answer)]
-    calls = [Call(fleet.models[one], call.admission) if one else None for one in chosen]
+    index = indexes[name]
+    chosen = [
+        models[index.embedder] if index.embedder else None,
+        stage(models, choose, body.rerank, RANKERS, lambda model: model.kinds[0] == "rank" or model.scores_pairs),
+        stage(models, choose, body.answer, READERS, lambda model: model.kinds[0] in READERS),
+    ]
+    calls = [Call(model, call.admission) if model else None for model in chosen]
     stages = [predictor(one) if one else None for one in calls]
     if calls[0] and stages[0]:
         stages[0].task, stages[0].too_long = calls[0].model.embedder, "truncate"
@@ -125,19 +134,17 @@ def predictor(call: Call) -> Predictor:
     return found
 
 
-def ranker(fleet: "Fleet", asked: bool | str) -> str | None:
-    """The model that ranks again: the one named, else the first that was trained to."""
+def stage(
+    models: Mapping[str, Served],
+    choose: Choose,
+    asked: bool | str,
+    kinds: tuple[str, ...],
+    suits: Callable[[Served], bool],
+) -> Served | None:
+    """The model of a stage: the one named, else the first that suits; None where none is wanted."""
     if isinstance(asked, str):
-        return fleet.choose(asked, RANKERS, "/search").name
-    own = (name for name, model in fleet.models.items() if model.kinds[0] == "rank" or model.scores_pairs)
-    return next(own, None) if asked else None
-
-
-def reader(fleet: "Fleet", asked: bool | str) -> str | None:
-    """The model that finds the answer: the one named, else the first of its task."""
-    if isinstance(asked, str):
-        return fleet.choose(asked, READERS, "/search").name
-    return next((name for name, model in fleet.models.items() if model.kinds[0] in READERS), None) if asked else None
+        return choose(asked, kinds, "/search")
+    return next(filter(suits, models.values()), None) if asked else None
 
 
 def content_of(folder: Path) -> str:
