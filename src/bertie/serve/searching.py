@@ -61,7 +61,7 @@ class ServedIndex:
         self.embedder = next(same, None) if self.content else None
 
     def searcher(self) -> Searcher:
-        """The open index of this thread, as SQLite demands; opened again when the folder was made anew."""
+        """Returns the open index of this thread. Each thread needs its own; a replaced index is opened again."""
         file = (self.folder / DATABASE).stat().st_ino
         if getattr(self.own, "file", None) != file:
             if found := getattr(self.own, "searcher", None):
