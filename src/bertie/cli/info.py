@@ -161,7 +161,7 @@ def _show(facts: dict[str, Any]) -> None:
         predicted = " and ".join(beside)
     table.add_row(f"  pre-training step, {predicted}", f"{flops['pretraining'] / 1e6:,.1f}")
     if tokenizer := facts.get("tokenizer"):
-        table.add_row("tokenizer", f"{tokenizer['vocab_size']:,} pieces")
+        table.add_row("tokenizer", f"{tokenizer['vocab_size']:,} tokens")
         table.add_row("  special", " ".join(f"{name}={i}" for name, i in tokenizer["special"].items()))
         table.add_row("  fingerprint", tokenizer["fingerprint"])
     console.show(table)
