@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
 
-from generate import generate  # noqa: E402 (beside this file)
+from generate import generate  # noqa: E402 (next to this file)
 
 generate()
 

@@ -22,7 +22,7 @@ PROJECT = (
     "CONTRIBUTING.md",
     "RELEASING.md",
     "SECURITY.md",
-)  # pages beside docs/, which the site has too
+)  # pages next to docs/, which the site includes
 
 # Functions and classes of the Python API outside `import bertie`, which the pages use.
 MORE_API = (

@@ -141,8 +141,8 @@ def read_yaml(path: Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     parent = tree.pop("extends", None)
     if parent is None:
         return tree
-    beside = path.parent / str(parent)
-    base = read_yaml(beside if beside.is_file() else Path(str(parent)), _seen=(*_seen, path.resolve()))
+    local = path.parent / str(parent)
+    base = read_yaml(local if local.is_file() else Path(str(parent)), _seen=(*_seen, path.resolve()))
     return merge(base, tree)
 
 

@@ -84,7 +84,7 @@ def test_shares_are_of_the_first_value_alone_round_by_round(bertie, monkeypatch,
     out = bertie.good("bench", "neighbor", "--spins", "default,10", "--rounds", "2", "-o", tmp_path / "rows.jsonl")
     first, second = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
     assert (first["spins"], second["spins"]) == ("default", "10")
-    assert first["beside"]["share"] == pytest.approx({"median": 0.35, "low": 0.3, "high": 0.4})
+    assert first["busy"]["share"] == pytest.approx({"median": 0.35, "low": 0.3, "high": 0.4})
     assert second["alone"]["share"] == pytest.approx({"median": 0.95, "low": 0.9, "high": 1.0})
     assert "95% (90% to 100%)" in " ".join(out.split())
 

@@ -123,7 +123,7 @@ FORMULAS = {"adamw": adamw, "bert_adam": bert_adam, "lamb": lamb, "muon": muon}
 
 # Five rounds make a small singular value, and so its rounding, up to 3.4445**5 = 485 times as large; an update is LR
 # times 0.2 sqrt(5) = 0.45 of that, four of them are made here: 7e-6 * 10 in float32, eps being 1.2e-7, and in bfloat16,
-# eps being 7.8e-3, no more than the size of an update, which is what its values lie beside 1 in any case.
+# eps being 7.8e-3, no more than the size of an update, the distance of its values from 1 in any case.
 MUON_ATOL = {torch.float32: 1e-5, torch.bfloat16: 5e-3}
 
 

@@ -168,9 +168,9 @@ def test_windows_cover_everything(tokenizer):
     assert sorted(set(places)) == tokenizer.encode(text).offsets[1:-1]
     assert [window.offsets[1] for window in windows] == [tokenizer.encode(text).offsets[1 + 3 * n] for n in range(3)]
     assert windows[0].overflow == 9 - 4
-    beside = tokenizer.windows("the cat", text, max_length=9, stride=2)
-    assert all(window.tokens[:4] == ["[CLS]", "the", "cat", "[SEP]"] for window in beside)
-    assert beside[-1].offsets[-2] == (31, 34)
+    windows = tokenizer.windows("the cat", text, max_length=9, stride=2)
+    assert all(window.tokens[:4] == ["[CLS]", "the", "cat", "[SEP]"] for window in windows)
+    assert windows[-1].offsets[-2] == (31, 34)
     assert tokenizer.windows("the cat", max_length=6) == [tokenizer.encode("the cat")]
     with pytest.raises(DataError, match="is too small"):
         tokenizer.windows("the cat sat on", text, max_length=7)

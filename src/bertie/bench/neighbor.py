@@ -26,7 +26,7 @@ from bertie.threads import CHOSEN, SPINS, spin_briefly
 
 DEFAULT, OURS = "default", "bertie"  # libgomp's own count; what Bertie chooses (threads.py)
 COUNTS = (DEFAULT, OURS, "0", "1000", "10000", "100000")
-WHERE = ("alone", "beside")
+WHERE = ("alone", "busy")
 BUSY = "while True: pass"  # a thread of the neighbor
 
 
@@ -56,7 +56,7 @@ def _trained(count: str, where: str, repeats: int) -> tuple[float, float]:
     environment = {name: value for name, value in os.environ.items() if name not in CHOSEN}
     environment |= {SPINS: count} if count.isdigit() else {}
     command = [sys.executable, "-m", __name__, str(repeats), *([OURS] * (count == OURS))]
-    with _neighbor(cores() if where == "beside" else 0):
+    with _neighbor(cores() if where == "busy" else 0):
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     if done.returncode:
         raise BertieError(f"The measurement with {SPINS}={count} failed:\n{done.stderr[-2000:]}")

@@ -51,12 +51,12 @@ def _neighbor_table(rows: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
     table = Table("spins", title="bert-tiny, masked-LM training: tokens/s and their share", box=None)
-    for where in ("alone", "beside"):
+    for where in ("alone", "busy"):
         table.add_column(where, justify="right")
         table.add_column("share (lowest to highest)", justify="right")
     for row in rows:
         cells = []
-        for cell in (row["alone"], row["beside"]):
+        for cell in (row["alone"], row["busy"]):
             share = cell["share"]
             cells += [f"{cell['tokens_per_s']:,}"]
             cells += [f"{share['median']:.0%} ({share['low']:.0%} to {share['high']:.0%})"]

@@ -160,7 +160,7 @@ class _Asked:
 def _write(asked: _Asked, cuts: dict[str, int], by: str, *, trim: bool, distil: bool, int8: bool, float_: bool) -> None:
     from bertie.compress import gate
     from bertie.folders import made_once
-    from bertie.models.folder import MODEL_FOLDER, copy_beside
+    from bertie.models.folder import MODEL_FOLDER, copy_other_files
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
@@ -177,7 +177,7 @@ def _write(asked: _Asked, cuts: dict[str, int], by: str, *, trim: bool, distil: 
                     "--force."
                 )
         small.save_pretrained(folder, int8=small.int8)
-        copy_beside(asked.model, folder)
+        copy_other_files(asked.model, folder)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."

@@ -55,7 +55,7 @@ def export(
     from bertie.export.folder import FORCED, onnx_folder
     from bertie.export.texts import documentation
     from bertie.folders import made_once
-    from bertie.models.folder import MODEL_FOLDER, copy_beside
+    from bertie.models.folder import MODEL_FOLDER, copy_other_files
 
     if to not in TARGETS:
         raise UsageError(f"Unknown format {to!r}. {nearest(to, TARGETS)}")
@@ -64,7 +64,7 @@ def export(
         found = bertie.load(model)
         chosen = documentation() if texts is None else texts_of(texts)
         graphs = onnx_folder(found, folder, chosen, int8=int8, force=force)
-        copy_beside(model, folder)
+        copy_other_files(model, folder)
         lines = [f"{one.bytes / 1e6:,.1f} MB; {one.parity}.{'' if one.passed else FORCED}" for one in graphs]
         return {"graphs": [{**asdict(one), "parity": one.parity.as_json()} for one in graphs], "lines": lines}
 

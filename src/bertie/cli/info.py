@@ -86,8 +86,8 @@ def describe(model: str, length: int) -> dict[str, Any]:
     total = sum(parts.values())
     length = min(length, config.max_length)
     asked = objectives.build(families.family(model).recipe["objectives"])
-    beside = asked.extra_cost(config, length=length, shares={"generator": MASKED})
-    predicted = 0.0 if beside else count.predictions(config)
+    extra = asked.extra_cost(config, length=length, shares={"generator": MASKED})
+    predicted = 0.0 if extra else count.predictions(config)
     flops = count.forward_flops(config, length=length, predicted=predicted)
     return facts | {
         "config": config.flat(),
@@ -100,9 +100,9 @@ def describe(model: str, length: int) -> dict[str, Any]:
                 number for part, number in flops.items() if not part.startswith("decoder") and "head" not in part
             ),
             "predicted": predicted,
-            "pretraining": 3 * sum(flops.values()) + sum(beside.values()),
+            "pretraining": 3 * sum(flops.values()) + sum(extra.values()),
             "by part, forward": flops,
-            "in addition, forward and backward": beside,
+            "in addition, forward and backward": extra,
         },
     }
 
@@ -157,8 +157,8 @@ def _show(facts: dict[str, Any]) -> None:
     table.add_row(f"operations per token, length {flops['length']}", "MFLOP")
     table.add_row("  forward, encoder", f"{flops['forward'] / 1e6:,.1f}")
     predicted = f"{flops['predicted']:.0%} {'written' if facts['config']['num_decoder_layers'] else 'predicted'}"
-    if beside := flops["in addition, forward and backward"]:
-        predicted = " and ".join(beside)
+    if extra := flops["in addition, forward and backward"]:
+        predicted = " and ".join(extra)
     table.add_row(f"  pre-training step, {predicted}", f"{flops['pretraining'] / 1e6:,.1f}")
     if tokenizer := facts.get("tokenizer"):
         table.add_row("tokenizer", f"{tokenizer['vocab_size']:,} tokens")

@@ -134,7 +134,7 @@ def check_trainable(model: Model, folder: str | Path) -> None:
         )
 
 
-def copy_beside(source: Path, target: Path) -> None:
+def copy_other_files(source: Path, target: Path) -> None:
     """Copies the files of sentence-transformers: the list of modules, and the settings and weights of each."""
     folders = (path for path in module_folders(source) if path != source)
     modules = [f"{path.name}/{name}" for path in folders for name in (CONFIG, WEIGHTS)]

@@ -35,7 +35,7 @@ from bertie.files import read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor
-from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_beside, fingerprint
+from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files, fingerprint
 from bertie.models.model import Model
 from bertie.report.page import draw
 from bertie.runs.compress_page import page
@@ -190,7 +190,7 @@ class _Search:
         where.parent.mkdir(exist_ok=True)
         with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
             small.save_pretrained(made, int8=small.int8)
-            copy_beside(self.folder, made)
+            copy_other_files(self.folder, made)
         row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}

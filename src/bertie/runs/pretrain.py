@@ -197,7 +197,7 @@ def summary(planned: dict[str, Any]) -> str:
             for i, f in enumerate(p.get("phases", []), 1)
         ]
     )
-    beside = ", ".join(f"{name} {flops / p['flops']:.0%}" for name, flops in p["flops_beside"].items())
+    extra = ", ".join(f"{name} {flops / p['flops']:.0%}" for name, flops in p["flops_beside"].items())
     return shown + (
         (
             f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, on "
@@ -206,7 +206,7 @@ def summary(planned: dict[str, Any]) -> str:
             f"{p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "
             f"{p['epochs']:g} epochs, {p['flops']:.2g} floating-point operations"
         )
-        + (f" ({beside})" if beside else "")
+        + (f" ({extra})" if extra else "")
         + f"\ndisk: up to {size(p['disk_bytes']['most'])}, {size(p['disk_bytes']['checkpoint'])} per checkpoint"
         + (
             f"\ntime: {duration(p['seconds'])} at {p['tokens_per_s']:,} tokens/s, measured here"

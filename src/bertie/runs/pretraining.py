@@ -153,7 +153,7 @@ class PreparedRun:
         instances = sum(corpus["instances_per_epoch"] for corpus in corpora)
         samples = sum(phase.steps * phase.batch_size for phase in data.phases)
         first, own = phases[0], own_settings(model)
-        beside = [phase.pop("flops_beside") for phase in phases]
+        extra = [phase.pop("flops_beside") for phase in phases]
         planned = {
             "model": config.model,
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
@@ -166,7 +166,7 @@ class PreparedRun:
             "sequences_per_step": first["sequences_per_step"],
             "tokens_per_step": first["tokens_per_step"],
             "flops": float(f"{sum(phase['flops'] for phase in phases):.3g}"),
-            "flops_beside": {name: float(f"{sum(each[name] for each in beside):.3g}") for name in beside[0]},
+            "flops_beside": {name: float(f"{sum(each[name] for each in extra):.3g}") for name in extra[0]},
             "device": str(device),
             "precision": str(precision.choose_dtype(config.train.precision, device)).removeprefix("torch."),
             **({"own_settings": own} if own else {}),
@@ -190,14 +190,14 @@ class PreparedRun:
         length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens  # as a token sees it
         predicted = sum(shares.get(part, 0) for part in ON_VOCABULARY)
         flops = 3 * sum(forward_flops(self.shape, length=length, predicted=predicted).values())
-        beside = self.objective.extra_cost(self.shape, length=length, shares=shares)
+        extra = self.objective.extra_cost(self.shape, length=length, shares=shares)
         return {
             "steps": phase.steps,
             "max_length": phase.max_length,
             "sequences_per_step": phase.batch_size,
             "tokens_per_step": tokens,
-            "flops": (flops + sum(beside.values())) * tokens * phase.steps,
-            "flops_beside": {name: each * tokens * phase.steps for name, each in beside.items()},
+            "flops": (flops + sum(extra.values())) * tokens * phase.steps,
+            "flops_beside": {name: each * tokens * phase.steps for name, each in extra.items()},
         }
 
 

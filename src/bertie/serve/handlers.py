@@ -439,7 +439,7 @@ async def tokenize(call: Call, body: schemas.TokenizeBody) -> Any:
         )
     call.take(len(inputs))
     inline = size < INLINE_CHARACTERS
-    return await call.beside(
+    return await call.in_thread(
         lambda: [tokens_of(call, text, special=body.add_special_tokens) for text in inputs], inline=inline
     )
 

@@ -197,7 +197,7 @@ class Call:
         encoded = await self.begin(examples, task)
         found = await self.logits(encoded, task)
         decode = partial(task.decode, found, encoded, examples)
-        predictions = await self.beside(decode, inline=len(encoded.ids) <= INLINE_TOKENS)
+        predictions = await self.in_thread(decode, inline=len(encoded.ids) <= INLINE_TOKENS)
         raw = vote(found, encoded) if found.ndim == 2 and len(found) == len(encoded.lengths) else [None] * len(examples)
         tokens, cut = encoded.tokens.tolist(), self.cut(encoded, task)
         windows = np.where(encoded.fits | np.array(cut, bool), 1, np.diff(encoded.windows)).tolist()
@@ -233,7 +233,7 @@ class Call:
 
         started = time.perf_counter()
         try:
-            encoded = await self.beside(encode, inline=self.characters <= INLINE_CHARACTERS)
+            encoded = await self.in_thread(encode, inline=self.characters <= INLINE_CHARACTERS)
         except BertieError as error:
             raise Refusal("Validation", str(error)) from None
         self.tokenization_s += time.perf_counter() - started
@@ -273,7 +273,7 @@ class Call:
         self.inference_s += job.ran_s
         return found
 
-    async def beside(self, work: Callable[[], T], *, inline: bool) -> T:
+    async def in_thread(self, work: Callable[[], T], *, inline: bool) -> T:
         """Does small work here and other work in a thread, so that the server continues meanwhile."""
         return work() if inline else await asyncio.get_running_loop().run_in_executor(POOL, work)
 
