@@ -9,6 +9,7 @@ import json
 import math
 import struct
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -48,12 +49,12 @@ def unpacked(text: bytes, data: bytes | bytearray) -> tuple[dict[str, Any], dict
 
 def arrays_of(ids: Ids) -> dict[str, NDArray[Any]]:
     """Returns the arrays of a batch by name."""
-    fields = {name: getattr(ids, name) for name in ("input_ids", "token_type_ids", "lengths", "places")}
-    return fields | {EXTRA + name: array for name, array in ids.extra.items()}
+    own = {field.name: getattr(ids, field.name) for field in fields(ids) if field.name != "extra"}
+    return own | {EXTRA + name: array for name, array in ids.extra.items()}
 
 
 def ids_of(arrays: Arrays) -> Ids:
     """Returns the batch of such arrays."""
     extra = {name.removeprefix(EXTRA): array for name, array in arrays.items() if name.startswith(EXTRA)}
-    fields = {name: array for name, array in arrays.items() if not name.startswith(EXTRA)}
-    return Ids(**fields, extra=extra)
+    own = {name: array for name, array in arrays.items() if not name.startswith(EXTRA)}
+    return Ids(**own, extra=extra)
