@@ -94,7 +94,7 @@ def answers(reader: Predictor, question: str, texts: Sequence[str]) -> list[Answ
     for number, given in enumerate(reader.predict([(question, text) for text in texts])) if texts else ():
         assert isinstance(given, SpanPrediction)
         if given.spans:
-            span, threshold = given.spans[0], given.threshold or 0.0
-            score = -given.label.no_answer
-            found.append(Answer(span.text, span.start, span.end, score, number, score < -threshold))
+            span, score = given.spans[0], -given.label.no_answer
+            silent = given.threshold is not None and given.label.no_answer > given.threshold
+            found.append(Answer(span.text, span.start, span.end, score, number, silent))
     return sorted(found, key=lambda answer: -answer.score)

@@ -21,7 +21,7 @@ from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash
 
 ROWS = 1 << 17
-BLOCK = 1 << 13  # rows computed at once: their float32 copy stays in the cache
+BLOCK = 1 << 10  # rows computed at once: their float32 copy stays in the cache
 
 Float = NDArray[np.float32]
 Int = NDArray[np.int64]

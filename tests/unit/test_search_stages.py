@@ -1,0 +1,86 @@
+"""The stages of a search that have models: vectors, re-ranking and answers, with toy models of random weights."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bertie as library
+from bertie.errors import UsageError
+from bertie.search.models import answers, relevance, vectors
+from serving import make_models
+
+TEXTS = ["ada rows a boat", "bo swims in the sea", "the sea is cold", "boats are slow"]
+QUESTION = "who swims"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+def predictor(folder: Path) -> library.Predictor:
+    return library.Predictor(library.load(folder))
+
+
+def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path]) -> None:
+    pairs = [(QUESTION, text) for text in TEXTS]
+    p = np.array([one.scores["1"] for one in predictor(models["rank"]).predict(pairs)])
+    assert relevance(predictor(models["rank"]), QUESTION, TEXTS) == pytest.approx(np.log(p / (1 - p)), abs=1e-5)
+    numbers = [one.label for one in predictor(models["regression"]).predict(pairs)]
+    assert relevance(predictor(models["regression"]), QUESTION, TEXTS) == pytest.approx(numbers, abs=1e-6)
+    of_list = predictor(models["choice"]).predict([(QUESTION, *TEXTS)])[0].scores
+    scores = np.array(relevance(predictor(models["choice"]), QUESTION, TEXTS))
+    assert np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum() == pytest.approx(
+        [*of_list.values()], abs=1e-5
+    )
+    assert relevance(predictor(models["choice"]), QUESTION, []) == []
+    with pytest.raises(UsageError, match="cannot rank"):
+        relevance(predictor(models["tagging"]), QUESTION, TEXTS)
+
+
+def test_answers_are_the_best_spans_by_their_score_against_no_answer(models: dict[str, Path]) -> None:
+    reader = predictor(models["span"])
+    given = reader.predict([(QUESTION, text) for text in TEXTS])
+    found = answers(reader, QUESTION, TEXTS)
+    assert [one.score for one in found] == sorted((-one.label.no_answer for one in given), reverse=True)
+    for one in found:
+        assert TEXTS[one.passage][one.start : one.end] == one.text == given[one.passage].label.best
+    with pytest.raises(UsageError, match="gives no answers"):
+        answers(predictor(models["rank"]), QUESTION, TEXTS)
+
+
+def test_vectors_have_length_one_and_empty_texts_none(models: dict[str, Path]) -> None:
+    found = vectors(predictor(models["embed"]), [*TEXTS, " "])
+    assert np.linalg.norm(found, axis=-1) == pytest.approx([1, 1, 1, 1, 0], abs=1e-5)
+
+
+def test_every_stage_on_the_command_line(
+    models: dict[str, Path], tmp_path: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("docs.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    code, out, _ = bertie("index", "docs.jsonl", "-o", "index", "--embed", models["embed"])
+    assert (code, "4 vectors" in out) == (0, True)
+    stages = ("--rerank", models["rank"], "--answer", models["span"])
+    code, out, _ = bertie("search", "index", QUESTION, "--json", *stages)
+    found = json.loads(out)
+    assert set(found["seconds"]) == {"words", "embed", "vectors", "rerank", "read"}
+    order = relevance(predictor(models["rank"]), QUESTION, [hit["text"] for hit in found["hits"]])
+    assert order == sorted(order, reverse=True)
+    assert len(found["hits"]) == 4, "vectors rank every passage"
+    hit = found["hits"][found["answer"]["hit"]]
+    assert hit["text"][slice(*hit["marks"][0])] == found["answer"]["text"]
+    code, out, err = bertie("search", "index", QUESTION, "-v", *stages)
+    assert (code, out.startswith("Answer: "), "rerank" in err) == (0, True, True)
+    assert "seconds" in json.loads(bertie("search", "index", QUESTION, "--json", "--no-embed")[1])
+    code, _, err = bertie("search", "index", QUESTION, "--embed", models["rank"])
+    assert (code, "vectors of another model" in " ".join(err.split())) == (2, True)
+    code, _, err = bertie("index", "docs.jsonl", "-o", "index")
+    assert (code, "Pass --embed" in " ".join(err.split())) == (2, True)
+    Path("q.jsonl").write_text(json.dumps({"question": QUESTION, "context": TEXTS[1], "answers": ["bo"]}) + "\n")
+    code, out, _ = bertie("evaluate", "index", "--questions", "q.jsonl", "--json", *stages)
+    assert set(json.loads(out)["stages"]) == {"words", "vectors", "fused", "reranked"}
+    assert set(json.loads(out)["answers"]) == {"exact_match", "f1", "answered", "interval_95"}
