@@ -152,6 +152,46 @@ def test_who_ends_two_workers_is_refused():
     assert "twice" in str(found)
 
 
+def test_a_worker_runs_as_many_batches_at_once_as_it_has_lanes():
+    """One process that ends takes the batches of all its lanes with it: each is repeated, and none is refused."""
+    running = most = 0
+    deaths = iter([True, True])
+
+    class Lanes(Echo):
+        lanes = 2
+
+        async def run(self, ids, outputs):
+            nonlocal running, most
+            running, process = running + 1, self.starts
+            most = max(most, running)
+            await asyncio.sleep(0.02)
+            running -= 1
+            if next(deaths, False):
+                self.alive = self.starts != process
+                raise WorkerDied
+            return await super().run(ids, outputs)
+
+    worker = Lanes()
+    found = run(some_ids([60, 60]), some_ids([50, 50]), worker=worker)
+    assert not any(isinstance(one, Exception) for one in found)
+    assert most == 2
+    assert worker.starts == 1
+
+
+def test_a_batch_has_as_much_work_as_is_done_in_a_moment():
+    """A slow worker gets small batches, so that short texts do not wait for a large batch."""
+
+    class Slow(Echo):
+        async def run(self, ids, outputs):
+            await asyncio.sleep(len(ids.input_ids) / 5000)
+            return await super().run(ids, outputs)
+
+    worker = Slow()
+    run(some_ids([20] * 100), worker=worker, max_tokens=1000)
+    assert sum(worker.batches[0]) == 1000, "nothing is known of it yet"
+    assert all(sum(batch) <= 160 for batch in worker.batches[1:])
+
+
 def test_a_request_that_is_given_up_leaves_the_queue():
     async def go():
         worker = Echo(delay_s=0.05)

@@ -44,6 +44,7 @@ class Fleet:
 
     async def start(self) -> None:
         """Loads every model. Raises BertieError for a model that cannot be served, after stopping the others."""
+        indexes = await asyncio.to_thread(self._open_indexes)
         work = [self.load(name, path) for name, path in self.paths.items()]
         found = await asyncio.gather(*work, return_exceptions=True)
         self.models = {name: one for name, one in zip(self.paths, found, strict=True) if isinstance(one, Served)}
@@ -51,25 +52,24 @@ class Fleet:
             if isinstance(one, BaseException):
                 await self.kill()
                 raise one
-        try:
-            await asyncio.to_thread(self._open_indexes)
-        except BertieError:
-            await self.kill()
-            raise
+        await asyncio.to_thread(self._link, indexes)
 
-    def _open_indexes(self) -> None:
-        """Opens the indexes and finds the models of their vectors."""
-        if self.index_paths:
-            from bertie.serve.searching import ServedIndex
+    def _open_indexes(self) -> dict[str, "ServedIndex"]:
+        """Returns the open indexes. Raises DataError."""
+        if not self.index_paths:
+            return {}
+        from bertie.serve.searching import ServedIndex
 
-            found = {name: ServedIndex.load(name, path) for name, path in self.index_paths.items()}
-            for index in found.values():
-                index.link(self.models)
-                if index.content and not index.embedder:
-                    self._tell(
-                        "index_without_vectors", index=index.name, reason="the model of its vectors is not served"
-                    )
-            self.indexes = found
+        return {name: ServedIndex.load(name, path) for name, path in self.index_paths.items()}
+
+    def _link(self, indexes: "dict[str, ServedIndex]") -> None:
+        """Finds the models of the indexes' vectors, and takes the indexes into use."""
+        for index in indexes.values():
+            index.link(self.models)
+            if index.content and not index.embedder:
+                reason = "the model of its vectors is not served"
+                self._tell("index_without_vectors", index=index.name, reason=reason)
+        self.indexes = indexes
 
     async def load(self, name: str, path: Path, generation: int = 1) -> Served:
         """Loads one model in its own processes and checks it. Raises BertieError."""
@@ -160,7 +160,7 @@ class Fleet:
                     task.add_done_callback(self._closing.discard)
                 self.metrics.counts.add("bertie_reloads_total", name, outcomes[name].partition(":")[0])
             try:
-                await asyncio.to_thread(self._open_indexes)
+                await asyncio.to_thread(lambda: self._link(self._open_indexes()))
             except (BertieError, OSError) as error:
                 self._tell("reload_failed", reason=str(error))
         return outcomes
