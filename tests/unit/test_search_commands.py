@@ -61,6 +61,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("index", "-o", "index"), 2, "No documents"),
         (("index", "corpus.jsonl", "-o", "index", "--korean", "syllables"), 2, "Unknown value 'syllables'"),
         (("index", "corpus.jsonl", "-o", "index", "--text", "body"), 3, "no text in column 'body'"),
+        (("index", "empty.txt", "-o", "index"), 3, "no text in this file: 1"),
         (("search", "missing", "moon"), 3, "is not a search index"),
         (("search", "ready", ""), 2, "empty"),
         (("search", "ready", "moon", "--no-words"), 2, "has no vectors"),
@@ -73,6 +74,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
 )
 def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[str], code: int, told: str) -> None:
     assert bertie("index", "corpus.jsonl", "-o", "ready")[0] == 0
+    Path("empty.txt").touch()
     Path("bare.jsonl").write_text('{"question": "x"}\n')
     Path("others.jsonl").write_text('{"question": "x", "relevant": ["z"]}\n')
     found = bertie(*words)

@@ -241,7 +241,7 @@ def _content(name: str) -> str:
 
 def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes, terms: Counter[str]) -> None:
     number = 0
-    for found in readers.read(name, config.reading):
+    for found in _or_none(name, readers.read(name, config.reading)):
         if isinstance(found, DroppedRecord):
             store.reject(found)
             changes.rejected += 1
@@ -250,6 +250,16 @@ def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes, 
         number += 1
         changes.documents += 1
         changes.passages += _add_document(store, name, number, found, config, terms)
+
+
+def _or_none(name: str, found: readers.Found) -> readers.Found:
+    """Yields the same, and for a file without anything the reason."""
+    empty = True
+    for one in found:
+        empty = False
+        yield one
+    if empty:
+        yield DroppedRecord("no text in this file", name)
 
 
 def _add_document(

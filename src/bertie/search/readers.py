@@ -5,6 +5,7 @@ output are documents; so is any other file as a whole.
 """
 
 import html
+import logging
 import os
 import re
 from collections import Counter
@@ -127,6 +128,7 @@ def web_page(path: str, reading: Reading) -> Found:
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
     pypdf = _library("pypdf", "PDF files")
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
     with opened(path, seekable=True) as file:
         try:
