@@ -190,6 +190,26 @@ def test_a_process_killed_at_any_write_leaves_the_index_before_or_after(
     assert seen["after"] >= 1  # killed after the commit
 
 
+def test_a_first_call_killed_at_any_write_is_made_good_by_the_next(docs: Path, tmp_path: Path) -> None:
+    index([str(docs)], tmp_path / "whole")
+    whole, outcomes = state(tmp_path / "whole"), Counter[str]()
+    for number in range(1, 200, 3):
+        shutil.rmtree(tmp_path / "index", ignore_errors=True)
+        if not killed_at(number, lambda: index([str(docs)], tmp_path / "index")):
+            break
+        try:
+            found, told = state(tmp_path / "index"), "whole"
+        except DataError as error:
+            found, told = whole, str(error)
+        assert found == whole
+        assert told == "whole" or "without documents" in told or "is not a search index" in told
+        outcomes["none" if told != "whole" else "whole"] += 1
+        if number % 10 == 0:
+            index([str(docs)], tmp_path / "index")
+            assert state(tmp_path / "index") == whole
+    assert outcomes["none"] > 10
+
+
 def test_a_log_cut_at_any_place_leaves_the_index_before_or_after(docs: Path, tmp_path: Path) -> None:
     index([str(docs)], tmp_path / "index")
     before = state(tmp_path / "index")

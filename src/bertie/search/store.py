@@ -104,9 +104,10 @@ class Store:
                         self.db.execute(statement)
                     self.put("format", FORMAT)
             found = self.get("format") if tables or write else FORMAT
+            ready = write or (tables and self.get("config") is not None)
         except sqlite3.DatabaseError as error:
             raise DataError(f"{path} cannot be read as a search index ({error}). Make it again.") from None
-        if not write and not tables:
+        if not write and not ready:
             raise DataError(f"{folder} is an index without documents: its making was interrupted. Make it again.")
         if found != FORMAT:
             raise DataError(f"{folder} has index format {found}, and this version reads {FORMAT}. Make it again.")
