@@ -41,7 +41,7 @@ Answers = list[Prediction]
 
 def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> dict[str, Answers]:
     """Returns the predictions of each baseline for the dev examples, by its name in words."""
-    learnt = _some([example for example in train if example.label is not None])
+    learnt = some([example for example in train if example.label is not None])
     found: dict[str, Answers] = {}
     drawn = f" from {len(learnt):,} of {len(train):,} examples" if len(learnt) < len(train) else ""
     for name in task.baselines if learnt and dev else ():
@@ -51,21 +51,27 @@ def baselines(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> d
     return found
 
 
-def words_and_characters(task: Task) -> Callable[[list[Example], list[Example]], Answers | None]:
-    """Returns a function that trains the tf-idf baselines on some examples, and predicts others by their mean."""
+def cross_fitted(
+    task: Task, rows: Sequence[Example], folds: Sequence[tuple[list[int], list[int]]]
+) -> dict[int, Mapping[str, float]]:
+    """Returns the probabilities of labels by row: the mean of both tf-idf baselines, trained on other rows.
 
-    def answer(train: list[Example], asked: list[Example]) -> Answers | None:
-        learnt = _some(train)
-        found = [answers for name in ("words", "characters") if (answers := BASELINES[name][1](task, learnt, asked))]
-        if not found:
-            return None
-        mean = (
-            {name: sum(a.scores[name] for a in row) / len(row) for name in task.labels}
-            for row in zip(*found, strict=True)
-        )
-        return [Prediction(best := max(p, key=p.__getitem__), p[best], p) for p in mean]
-
-    return answer
+    folds: the rows to learn from, and the rows to predict. The features are computed once from all rows, since they
+    read no labels.
+    """
+    found: dict[int, list[Mapping[str, float]]] = {}
+    for options in TFIDF.values():
+        if (features := _features(task, rows, options)) is None:
+            continue
+        all_EF = features(rows)
+        for learnt, asked in folds:
+            answers = _fitted(task, all_EF[learnt], [rows[i] for i in learnt], all_EF[asked]) or []
+            for i, answer in zip(asked, answers, strict=bool(answers)):
+                found.setdefault(i, []).append(answer.scores)
+    return {
+        i: {name: sum(scores[name] for scores in several) / len(several) for name in task.labels}
+        for i, several in found.items()
+    }
 
 
 def measured(
@@ -95,10 +101,10 @@ def compared(task: Task, dev: Sequence[Example]) -> set[int]:
     return set(np.linspace(0, len(dev) - 1, COMPARED).astype(int).tolist())
 
 
-def _some(train: Sequence[Example]) -> list[Example]:
-    """Returns evenly spaced examples with at most CHARACTERS characters."""
+def some(train: Sequence[Example], most: int = CHARACTERS) -> list[Example]:
+    """Returns evenly spaced examples with at most `most` characters."""
     size = sum(min(len(text), LONGEST) for example in train for text in example.texts)
-    keep = min(1.0, CHARACTERS / max(1, size))
+    keep = min(1.0, most / max(1, size))
     count = max(1, round(keep * len(train))) if train else 0
     return [train[i] for i in np.linspace(0, len(train) - 1, count).astype(int)] if count < len(train) else [*train]
 
@@ -113,27 +119,34 @@ def _majority(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> A
     return [Prediction(label, n / len(labels), scores or {})] * len(dev)
 
 
-def _tfidf(**options: Any) -> Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None]:
+def _features(
+    task: Task, train: Sequence[Example], options: Mapping[str, Any]
+) -> Callable[[Sequence[Example]], Any] | None:
+    """Returns a function that computes the tf-idf features of examples (E, F); None if no text has a word."""
+    from scipy import sparse
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    most = min(FEATURES, max(2_000, WEIGHTS // max(1, len(task.labels))))
+    vectorizer = TfidfVectorizer(sublinear_tf=True, max_features=most, dtype=np.float32, **options)
+    try:
+        vectorizer.fit([text[:LONGEST] for example in train for text in example.texts])
+    except ValueError:
+        return None
+
+    def features(examples: Sequence[Example]) -> Any:
+        count = len(examples[0].texts)
+        parts = [vectorizer.transform([e.texts[i][:LONGEST] for e in examples]) for i in range(count)]
+        if count == 2:  # what the texts share, and what they do not
+            parts += [parts[0].multiply(parts[1]), abs(parts[0] - parts[1])]
+        return sparse.hstack(parts, "csr")
+
+    return features
+
+
+def _tfidf(kind: str) -> Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None]:
     def answer(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
-        from scipy import sparse
-        from sklearn.feature_extraction.text import TfidfVectorizer
-
-        most = min(FEATURES, max(2_000, WEIGHTS // max(1, len(task.labels))))
-        vectorizer = TfidfVectorizer(sublinear_tf=True, max_features=most, dtype=np.float32, **options)
-        texts = [text[:LONGEST] for example in train for text in example.texts]
-        try:
-            vectorizer.fit(texts)
-        except ValueError:  # no text has a word
-            return None
-
-        def features(examples: Sequence[Example]) -> Any:
-            count = len(examples[0].texts)
-            parts = [vectorizer.transform([e.texts[i][:LONGEST] for e in examples]) for i in range(count)]
-            if count == 2:  # what the texts share, and what they do not
-                parts += [parts[0].multiply(parts[1]), abs(parts[0] - parts[1])]
-            return sparse.hstack(parts, "csr")
-
-        return _fitted(task, features(train), train, features(dev))
+        features = _features(task, train, TFIDF[kind])
+        return None if features is None else _fitted(task, features(train), train, features(dev))
 
     return answer
 
@@ -207,15 +220,20 @@ def _words(example: Example, task: TaggingTask) -> list[str]:
     return [example.texts[0][start:end] for start, end in words_of(example, task.unit)]
 
 
+TFIDF: Mapping[str, Mapping[str, Any]] = {
+    "words": {"token_pattern": r"(?u)\w+"},
+    "characters": {"analyzer": "char", "ngram_range": (1, 4), "min_df": 2},
+}
+"""Kind of features -> arguments of scikit-learn's TfidfVectorizer."""
 Baseline = Callable[[Task, Sequence[Example], Sequence[Example]], Answers | None]
 BASELINES: dict[str, tuple[str, Baseline]] = {
     "majority": ("the most frequent label", _majority),
     "mean": ("the mean", _majority),
     "overlap": ("word overlap", _overlap),
-    "words": ("word tf-idf + logistic regression", _tfidf(token_pattern=r"(?u)\w+")),
-    "characters": ("character tf-idf + logistic regression", _tfidf(analyzer="char", ngram_range=(1, 4), min_df=2)),
-    "ridge_words": ("word tf-idf + ridge regression", _tfidf(token_pattern=r"(?u)\w+")),
-    "ridge_characters": ("character tf-idf + ridge regression", _tfidf(analyzer="char", ngram_range=(1, 4), min_df=2)),
+    "words": ("word tf-idf + logistic regression", _tfidf("words")),
+    "characters": ("character tf-idf + logistic regression", _tfidf("characters")),
+    "ridge_words": ("word tf-idf + ridge regression", _tfidf("words")),
+    "ridge_characters": ("character tf-idf + ridge regression", _tfidf("characters")),
     "tag": ("the most frequent tag of each word", _tag),
 }
 """Name -> in words, and the function that predicts the dev examples (None: not possible)."""

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from bertie.data.tables import Example
-from bertie.evaluate.baselines import words_and_characters
+from bertie.evaluate.baselines import cross_fitted
 from bertie.metrics.confident import contradicted
 from bertie.tasks import Prediction, Task
 
 FOLDS = 5
-Predict = Callable[[list[Example], list[Example]], Sequence[Prediction] | None]
-"""Training examples, examples to predict -> predictions, or None where nothing can be learned."""
+Predict = Callable[[list[Example], list[Example]], Sequence[Prediction]]
+"""Training examples, examples to predict -> predictions."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,13 @@ def suspects(task: Task, train: Sequence[Example], predict: Predict | None = Non
     with fewer than FOLDS rows are not checked.
     """
     labels = {name: number for number, name in enumerate(task.labels)}
-    found: dict[int, Mapping[str, float]] = {}
-    for learnt, asked in folds(train, task.group):
-        answers = (predict or words_and_characters(task))([train[i] for i in learnt], [train[i] for i in asked])
-        found |= {i: answer.scores for i, answer in zip(asked, answers or (), strict=bool(answers))}
+    parts, found = list(folds(train, task.group)), dict[int, Mapping[str, float]]()
+    if predict is None:
+        found = cross_fitted(task, train, parts)
+    else:
+        for learnt, asked in parts:
+            answers = predict([train[i] for i in learnt], [train[i] for i in asked])
+            found |= {i: answer.scores for i, answer in zip(asked, answers, strict=True)}
     counts = np.bincount([labels[example.label] for example in train if example.label in labels], minlength=len(labels))
     rows = [i for i in sorted(found) if train[i].label in labels and counts[labels[train[i].label]] >= FOLDS]
     if not rows:
