@@ -266,7 +266,7 @@ def summed(discriminator: Encoder) -> Encoder:
         module = getattr(found.embeddings, part)
         if module is not None and parametrize.is_parametrized(module):
             weight = module.weight.detach().clone()  # to remove it here would remove it from the original's class
-            plain = nn.Embedding(*weight.shape, device="meta")
+            plain = nn.Embedding(len(weight), weight.shape[1], device="meta")
             plain.weight = nn.Parameter(weight)
             setattr(found.embeddings, part, plain)
     return found
