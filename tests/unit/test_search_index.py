@@ -19,7 +19,7 @@ from bertie.search import models
 from bertie.search.check import check
 from bertie.search.index import IndexConfig, index, remove
 from bertie.search.models import Embedder
-from bertie.search.searcher import Depth, Searcher, fused
+from bertie.search.searcher import Depth, Searcher, by_ranks, by_scores
 from bertie.search.store import Store
 from bertie.search.terms import Terms
 from bertie.search.vectors import VectorFile, nearest, quantized, write
@@ -300,12 +300,22 @@ def test_vectors_are_searched_exactly(tmp_path: Path) -> None:
         assert [score for _, score in found] == pytest.approx(np.sort(scores_N)[::-1][:10].tolist(), abs=1e-6)
 
 
-def test_fusion_adds_reciprocal_ranks() -> None:
-    assert fused([[(1, 9.0), (2, 8.0)], [(2, 0.5), (3, 0.4)]]) == [
+def test_fusion_by_ranks_adds_reciprocal_ranks() -> None:
+    assert by_ranks([[(1, 9.0), (2, 8.0)], [(2, 0.5), (3, 0.4)]]) == [
         (2, pytest.approx(1 / 62 + 1 / 61)),
         (1, pytest.approx(1 / 61)),
         (3, pytest.approx(1 / 62)),
     ]
+
+
+def test_fusion_by_scores_is_the_mean_of_both_from_0_to_1() -> None:
+    assert by_scores([[(1, 9.0), (2, 8.0), (4, 5.0)], [(2, 0.5), (3, 0.4)]]) == [
+        (2, pytest.approx((3 / 4 + 1) / 2)),
+        (1, pytest.approx(1 / 2)),
+        (3, 0),
+        (4, 0),
+    ]
+    assert by_scores([[], [(7, 0.5)]]) == [(7, 0.5)]
 
 
 def test_vectors_of_removed_passages_are_not_found(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

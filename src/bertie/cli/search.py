@@ -47,6 +47,9 @@ class StageOptions:
     answer: AnswerModel = None
     no_embed: Annotated[bool, typer.Option("--no-embed", help="Search only by words.")] = False
     no_words: Annotated[bool, typer.Option("--no-words", help="Search only by vectors.")] = False
+    fusion: Annotated[
+        str, typer.Option(help="How words and vectors are joined: scores (the mean of both) or ranks (reciprocal).")
+    ] = "scores"
     first: Annotated[int, typer.Option(min=1, help="Number of passages from words, and from vectors.")] = 100
     rerank_top: Annotated[int, typer.Option(min=1, help="Number of passages to re-rank.")] = 50
     read_top: Annotated[int, typer.Option(min=1, help="Number of passages in which to find an answer.")] = 3
@@ -83,6 +86,7 @@ class StageOptions:
             reader=self._opened(self.answer) if self.answer else None,
             depth=Depth(self.first, self.rerank_top, self.read_top),
             words=not self.no_words,
+            fusion=self.fusion,
         )
 
     def _embedder(self, folder: Path) -> "Embedder":

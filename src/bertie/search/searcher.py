@@ -1,4 +1,4 @@
-"""The stages of a search: words and vectors, joined by reciprocal rank; then re-ranking; then an answer.
+"""The stages of a search: words and vectors, joined; then re-ranking; then an answer.
 
     question -> words (BM25) ---+
                                 +-- fused -> reranked -> answer, or none
@@ -8,7 +8,7 @@ Every stage but the first is optional. Each is timed, and the ranking after each
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
+from bertie.registry import Registry
 from bertie.search import models
 from bertie.search.index import IndexConfig
 from bertie.search.models import Answer, Float
@@ -23,7 +24,7 @@ from bertie.search.snippets import Snippet, snippet
 from bertie.search.store import Passage, Store
 from bertie.search.vectors import VectorFile, nearest
 
-FUSION = 60  # Cormack et al. 2009: the constant of reciprocal rank fusion
+CONSTANT = 60  # of reciprocal rank fusion: Cormack et al. 2009
 Ranking = list[tuple[int, float]]  # (passage, score), best first
 
 
@@ -102,10 +103,11 @@ class Searcher:
         reader: A model that answers questions from a passage.
         depth: The number of passages of each stage.
         words: Whether words are looked up; without, vectors alone.
+        fusion: How words and vectors are joined: scores (the mean of both) or ranks (reciprocal rank fusion).
 
     Raises:
         DataError: The folder is no index, or damaged.
-        UsageError: The index has no vectors, or those of another model.
+        UsageError: The index has no vectors, or those of another model; an unknown fusion.
     """
 
     def __init__(
@@ -117,11 +119,13 @@ class Searcher:
         reader: Predictor | None = None,
         depth: Depth | None = None,
         words: bool = True,
+        fusion: str = "scores",
     ) -> None:
         self.store = Store(Path(folder))
         self.config = IndexConfig.of_json(self.store.get("config"))
         self.embedder, self.ranker, self.reader = embedder, ranker, reader
         self.depth, self.words = depth or Depth(), words
+        self.fuse = FUSIONS[fusion]
         self._files: dict[str, VectorFile] = {}
         if embedder is not None and not self.store.get("embedder"):
             raise UsageError(f"{folder} has no vectors. Make them: bertie index -o {folder} --embed MODEL")
@@ -155,7 +159,7 @@ class Searcher:
                 found = nearest(self.files(), vector[None], self.depth.first + self._gone())[0]
                 rankings["vectors"] = self._alive(found)[: self.depth.first]
         if len(rankings) > 1:
-            rankings["fused"] = fused([*rankings.values()])
+            rankings["fused"] = self.fuse([*rankings.values()])
         order = [*rankings.values()][-1]
         passages = {one.id: one for one in self.store.passages([i for i, _ in order[: max(top, self.depth.rerank)]])}
         if self.ranker is not None:
@@ -215,13 +219,32 @@ class Searcher:
         self.store.close()
 
 
-def fused(rankings: Sequence[Ranking]) -> Ranking:
+def by_scores(rankings: Sequence[Ranking]) -> Ranking:
+    """Joins rankings: the mean of their scores, each from 0 for its last passage to 1 for its first.
+
+    A passage that a ranking lacks counts as its last. Bruch et al. 2023, arXiv:2210.11934, 4.
+    """
+    scores: dict[int, float] = {}
+    for ranking in rankings:
+        low, high = (ranking[-1][1], ranking[0][1]) if ranking else (0.0, 0.0)
+        for passage, score in ranking:
+            share = (score - low) / (high - low) if high > low else 1.0
+            scores[passage] = scores.get(passage, 0.0) + share / len(rankings)
+    return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+
+
+def by_ranks(rankings: Sequence[Ranking]) -> Ranking:
     """Joins rankings: the score of a passage is the sum of 1 / (60 + rank). Cormack et al. 2009."""
     scores: dict[int, float] = {}
     for ranking in rankings:
         for rank, (passage, _) in enumerate(ranking, 1):
-            scores[passage] = scores.get(passage, 0.0) + 1 / (FUSION + rank)
+            scores[passage] = scores.get(passage, 0.0) + 1 / (CONSTANT + rank)
     return sorted(scores.items(), key=lambda one: (-one[1], one[0]))
+
+
+FUSIONS: Registry[Callable[[Sequence[Ranking]], Ranking]] = Registry(
+    "fusion", [("scores", by_scores), ("ranks", by_ranks)]
+)
 
 
 @contextmanager
