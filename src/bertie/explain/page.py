@@ -37,13 +37,13 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
         report.section(attribution.method.capitalize(), trust(attribution, faithful))
         report.html(heat(words))
         ordered = sorted(words, key=lambda row: -abs(row[1]))[:20]
-        report.table(["word", "value"], [[word, f"{value:+.4f}"] for word, value in ordered])
+        report.table(["word", "value"], [[word, f"{value:+.4f}"] for word, value in ordered if value])
     report.section(
         "How to read this",
         "Blue words raise the logit, orange words lower it. An attribution shows what the model used for this "
         "prediction. It does not show that the model is right, and other words might have the same effect.",
     )
-    return report
+    return report.footer(docs="docs/explain.md")
 
 
 def trust(attribution: Attribution, faithful: Faithfulness) -> str:
