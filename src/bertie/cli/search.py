@@ -1,6 +1,5 @@
-"""`bertie index`, `bertie search` and `bertie negatives`: search in one's own documents."""
+"""`bertie search`, the stages of a search, and `bertie evaluate INDEX`."""
 
-import json
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.app import app, emit
 from bertie.cli.options import grouped
 from bertie.errors import DataError, UsageError
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from bertie.cli.groups import PredictorOptions
-    from bertie.search.index import Changes
     from bertie.search.models import Embedder
     from bertie.search.searcher import Found, Hit, Searcher
 
@@ -103,119 +101,6 @@ def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embe
     return Embedder.of(folder, lambda: tables.embedder(folder, precision, device, engine))
 
 
-@app.command("index")
-@grouped
-def make_index(
-    inputs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="INPUT",
-            help="Files, folders or globs of txt, md, html, pdf, jsonl, json (SQuAD), csv, tsv, parquet, xlsx or "
-            "WikiExtractor output; python:PACKAGE,... is the documentation of installed packages.",
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--output", help="Index folder to write.")] = None,
-    embed: EmbedModel = None,
-    text: Annotated[str, typer.Option("--text", help="Column of the text. Default: recognized by name.")] = "",
-    title: Annotated[str, typer.Option("--title", help="Column of the title. Default: title.")] = "",
-    encoding: tables.Encoding = "utf-8",
-    size: Annotated[int | None, typer.Option(min=16, help="Maximum words per passage. Default: 180.")] = None,
-    english: Annotated[str, typer.Option(help="English terms: stems, or words (unchanged).")] = "stems",
-    korean: Annotated[
-        str,
-        typer.Option(help=r"Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie\[ko]), or words."),
-    ] = "pairs",
-    remove: Annotated[bool, typer.Option("--remove", help="Remove the documents of these files.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Verify an index without changes.")] = False,
-    precision: tables.Precision = "fp32",
-    engine: tables.Engine = "auto",
-    device: tables.Device = "auto",
-    overwrite: Overwrite = False,
-) -> None:
-    """Index documents for search, or bring an index up to date.
-
-    The same command again adds new files, replaces changed ones and skips the others. A killed command leaves the index
-    as it was. Documents that cannot be read are counted, and `--check` lists them.
-
-    [bold]Examples[/]
-
-      bertie index docs/ notes.pdf -o index
-
-      bertie index docs/ -o index --embed MODEL
-
-      bertie index docs/old.md -o index --remove
-
-      bertie index -o index --check
-    """
-    from bertie.search import index as making
-    from bertie.search.index import IndexConfig
-    from bertie.search.passages import SIZE
-    from bertie.search.readers import Reading
-
-    if out is None:
-        raise UsageError("No folder of an index given. Pass -o INDEX.")
-    if check:
-        _check(out)
-        return
-    if not inputs:
-        raise UsageError("No documents given. Pass files, folders, globs or python:PACKAGE.")
-    if remove:
-        _tell(making.remove(inputs, out), out)
-        return
-    asked = IndexConfig(_terms(english, korean), Reading(text, title, encoding), size or SIZE)
-    default = IndexConfig()
-    config: IndexConfig | None = None if asked == default and (out / "index.sqlite").exists() else asked
-    embedder = embedder_of(embed, precision, device, engine) if embed else None
-    _tell(making.index(inputs, out, config, embedder=embedder, overwrite=overwrite), out)
-
-
-def _terms(english: str, korean: str) -> Any:
-    from typing import get_args
-
-    from bertie.errors import nearest
-    from bertie.search.terms import English, Korean, Terms
-
-    for name, value, choices in (("--english", english, get_args(English)), ("--korean", korean, get_args(Korean))):
-        if value not in choices:
-            raise UsageError(f"Unknown value {value!r} of {name}. {nearest(value, choices)}")
-    return Terms(english, korean)  # type: ignore[arg-type]
-
-
-def _tell(changes: "Changes", out: Path) -> None:
-    if console.verbosity.json:
-        emit({"folder": str(out), **changes.as_json()})
-        return
-    counts = {"added": changes.added, "replaced": changes.replaced, "unchanged": changes.unchanged}
-    counts |= {"removed": changes.removed}
-    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
-    vectors = f", {changes.vectors:,} vectors" if changes.vectors else ""
-    console.show(f"{out}: files: {done}; {changes.documents:,} new documents, {changes.passages:,} passages{vectors}.")
-    if changes.rejected:
-        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in changes.reasons.most_common(5))
-        console.warn(f"{changes.rejected:,} records could not be read ({reasons}). bertie index -o {out} --check")
-    if changes.passed_over:
-        console.warn(f"Skipped {len(changes.passed_over):,} files of unknown format in the folders.")
-
-
-def _check(folder: Path) -> None:
-    from bertie.search.check import check
-
-    found = check(folder)
-    if console.verbosity.json:
-        emit(found)
-    else:
-        console.show(
-            f"{folder}: {found['documents']:,} documents, {found['passages']:,} passages, {found['vectors']:,} vectors"
-        )
-        for one in found["rejected"]:
-            where = f"{one['source']}:{one['line']}" if one["line"] else one["source"]
-            console.show(f"not read: {where}: {one['reason']}")
-    if found["damage"]:
-        raise DataError(f"{folder} is damaged: {found['damage'][0]} Make the index again with --overwrite.")
-    if not console.verbosity.json:
-        console.show("No damage found.")
-
-
 @app.command()
 @grouped
 def search(
@@ -279,67 +164,6 @@ def _marked(hit: "Hit") -> "Text":
         found.append(" ".join(text[at:start].split("\n"))).append(text[start:stop], style)
         at = stop
     return found.append(" ".join(text[at : part.stop].split("\n")) + (" ..." if part.stop < len(text) else ""))
-
-
-@app.command()
-@grouped
-def negatives(
-    index: IndexFolder,
-    questions: Annotated[
-        Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="JSON lines to write.")],
-    qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
-    form: Annotated[
-        str, typer.Option("--form", help="lists, for --task choice; pairs, for --task rank and embed.")
-    ] = "lists",
-    count: Annotated[int, typer.Option("--count", min=1, help="Negatives for each question.")] = 3,
-    stages: StageOptions = StageOptions(),
-    seed: Annotated[int, typer.Option(help="Seed of the draw among the passages that are ranked highest.")] = 0,
-    overwrite: Overwrite = False,
-) -> None:
-    """Mine hard negatives: passages that a search ranks high and that do not answer.
-
-    The rows train a model for --rerank, or vectors. Passages that contain a known answer are left out.
-
-    [bold]Examples[/]
-
-      bertie negatives index --questions train.json -o lists.jsonl
-
-      bertie finetune MODEL --task choice --train lists.jsonl -o runs/rank max_length=256
-
-      bertie negatives index --questions train.json --form pairs -o pairs.jsonl
-    """
-    from typing import cast, get_args
-
-    from bertie.errors import nearest
-    from bertie.files import atomic_write, check_new_file
-    from bertie.search import negatives as mining
-    from bertie.search import questions as asking
-
-    if form not in get_args(mining.Form):
-        raise UsageError(f"Unknown value {form!r} of --form. {nearest(form, get_args(mining.Form))}")
-    check_new_file(output, overwrite=overwrite)
-    asked, left, rows = asking.read(questions, qrels), mining.Left(), 0
-    kind = cast("mining.Form", form)
-    mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
-    with atomic_write(output) as file, console.progress("negatives", unit="rows") as advance:
-        for row in mined:
-            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
-            rows += 1
-            advance()
-        if not rows:
-            raise DataError("No question has its document in this index and enough negatives.")
-    facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
-    if console.verbosity.json:
-        emit(facts)
-    else:
-        console.show(f"{output}: {rows:,} rows of {len(asked):,} questions")
-        if skipped := left.without_document + left.without_negatives:
-            console.warn(
-                f"{skipped:,} questions left out: {left.without_document:,} whose document is not in the index, "
-                f"{left.without_negatives:,} with too few negatives"
-            )
 
 
 def evaluate_index(

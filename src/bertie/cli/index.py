@@ -1,0 +1,129 @@
+"""`bertie index`: makes, changes and verifies an index of documents."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.options import grouped
+from bertie.cli.search import EmbedModel, embedder_of
+from bertie.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from bertie.search.index import Changes
+
+
+@app.command("index")
+@grouped
+def make_index(
+    inputs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="Files, folders or globs of txt, md, html, pdf, jsonl, json (SQuAD), csv, tsv, parquet, xlsx or "
+            "WikiExtractor output; python:PACKAGE,... is the documentation of installed packages.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option("-o", "--output", help="Index folder to write.")] = None,
+    embed: EmbedModel = None,
+    text: Annotated[str, typer.Option("--text", help="Column of the text. Default: recognized by name.")] = "",
+    title: Annotated[str, typer.Option("--title", help="Column of the title. Default: title.")] = "",
+    encoding: tables.Encoding = "utf-8",
+    size: Annotated[int | None, typer.Option(min=16, help="Maximum words per passage. Default: 180.")] = None,
+    english: Annotated[str, typer.Option(help="English terms: stems, or words (unchanged).")] = "stems",
+    korean: Annotated[
+        str,
+        typer.Option(help=r"Korean terms: pairs (of syllables), kiwi (also morphemes; needs bertie\[ko]), or words."),
+    ] = "pairs",
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the documents of these files.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Verify an index without changes.")] = False,
+    precision: tables.Precision = "fp32",
+    engine: tables.Engine = "auto",
+    device: tables.Device = "auto",
+    overwrite: Overwrite = False,
+) -> None:
+    """Index documents for search, or bring an index up to date.
+
+    The same command again adds new files, replaces changed ones and skips the others. A killed command leaves the index
+    as it was. Documents that cannot be read are counted, and `--check` lists them.
+
+    [bold]Examples[/]
+
+      bertie index docs/ notes.pdf -o index
+
+      bertie index docs/ -o index --embed MODEL
+
+      bertie index docs/old.md -o index --remove
+
+      bertie index -o index --check
+    """
+    from bertie.search import index as making
+    from bertie.search.index import IndexConfig
+    from bertie.search.passages import SIZE
+    from bertie.search.readers import Reading
+
+    if out is None:
+        raise UsageError("No folder of an index given. Pass -o INDEX.")
+    if check:
+        _check(out)
+        return
+    if not inputs:
+        raise UsageError("No documents given. Pass files, folders, globs or python:PACKAGE.")
+    if remove:
+        _tell(making.remove(inputs, out), out)
+        return
+    asked = IndexConfig(_terms(english, korean), Reading(text, title, encoding), size or SIZE)
+    default = IndexConfig()
+    config: IndexConfig | None = None if asked == default and (out / "index.sqlite").exists() else asked
+    embedder = embedder_of(embed, precision, device, engine) if embed else None
+    _tell(making.index(inputs, out, config, embedder=embedder, overwrite=overwrite), out)
+
+
+def _terms(english: str, korean: str) -> Any:
+    from typing import get_args
+
+    from bertie.errors import nearest
+    from bertie.search.terms import English, Korean, Terms
+
+    for name, value, choices in (("--english", english, get_args(English)), ("--korean", korean, get_args(Korean))):
+        if value not in choices:
+            raise UsageError(f"Unknown value {value!r} of {name}. {nearest(value, choices)}")
+    return Terms(english, korean)  # type: ignore[arg-type]
+
+
+def _tell(changes: "Changes", out: Path) -> None:
+    if console.verbosity.json:
+        emit({"folder": str(out), **changes.as_json()})
+        return
+    counts = {"added": changes.added, "replaced": changes.replaced, "unchanged": changes.unchanged}
+    counts |= {"removed": changes.removed}
+    done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
+    vectors = f", {changes.vectors:,} vectors" if changes.vectors else ""
+    console.show(f"{out}: files: {done}; {changes.documents:,} new documents, {changes.passages:,} passages{vectors}.")
+    if changes.rejected:
+        reasons = "; ".join(f"{reason}: {count:,}" for reason, count in changes.reasons.most_common(5))
+        console.warn(f"{changes.rejected:,} records could not be read ({reasons}). bertie index -o {out} --check")
+    if changes.passed_over:
+        console.warn(f"Skipped {len(changes.passed_over):,} files of unknown format in the folders.")
+
+
+def _check(folder: Path) -> None:
+    from bertie.search.check import check
+
+    found = check(folder)
+    if console.verbosity.json:
+        emit(found)
+    else:
+        console.show(
+            f"{folder}: {found['documents']:,} documents, {found['passages']:,} passages, {found['vectors']:,} vectors"
+        )
+        for one in found["rejected"]:
+            where = f"{one['source']}:{one['line']}" if one["line"] else one["source"]
+            console.show(f"not read: {where}: {one['reason']}")
+    if found["damage"]:
+        raise DataError(f"{folder} is damaged: {found['damage'][0]} Make the index again with --overwrite.")
+    if not console.verbosity.json:
+        console.show("No damage found.")

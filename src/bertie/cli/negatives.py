@@ -1,0 +1,75 @@
+"""`bertie negatives`: training data for a re-ranker or for vectors, mined from an index."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.options import grouped
+from bertie.cli.search import IndexFolder, StageOptions
+from bertie.errors import DataError, UsageError
+
+
+@app.command()
+@grouped
+def negatives(
+    index: IndexFolder,
+    questions: Annotated[
+        Path, typer.Option("--questions", help="Questions with their documents (.json as SQuAD, or .jsonl).")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="JSON lines to write.")],
+    qrels: Annotated[Path | None, typer.Option("--qrels", help="Table: question, document, grade.")] = None,
+    form: Annotated[
+        str, typer.Option("--form", help="lists, for --task choice; pairs, for --task rank and embed.")
+    ] = "lists",
+    count: Annotated[int, typer.Option("--count", min=1, help="Negatives for each question.")] = 3,
+    *,
+    stages: StageOptions,
+    seed: Annotated[int, typer.Option(help="Seed of the draw among the passages that are ranked highest.")] = 0,
+    overwrite: Overwrite = False,
+) -> None:
+    """Mine hard negatives: passages that a search ranks high and that do not answer.
+
+    The rows train a model for --rerank, or vectors. Passages that contain a known answer are left out.
+
+    [bold]Examples[/]
+
+      bertie negatives index --questions train.json -o lists.jsonl
+
+      bertie finetune MODEL --task choice --train lists.jsonl -o runs/rank max_length=256
+
+      bertie negatives index --questions train.json --form pairs -o pairs.jsonl
+    """
+    from typing import cast, get_args
+
+    from bertie.errors import nearest
+    from bertie.files import atomic_write, check_new_file
+    from bertie.search import negatives as mining
+    from bertie.search import questions as asking
+
+    if form not in get_args(mining.Form):
+        raise UsageError(f"Unknown value {form!r} of --form. {nearest(form, get_args(mining.Form))}")
+    check_new_file(output, overwrite=overwrite)
+    asked, left, rows = asking.read(questions, qrels), mining.Left(), 0
+    kind = cast("mining.Form", form)
+    mined = mining.negatives(stages.searcher(index), asked, count=count, form=kind, seed=seed, left=left)
+    with atomic_write(output) as file, console.progress("negatives", unit="rows") as advance:
+        for row in mined:
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode())
+            rows += 1
+            advance()
+        if not rows:
+            raise DataError("No question has its document in this index and enough negatives.")
+    facts = {"file": str(output), "rows": rows, "questions": len(asked), **vars(left)}
+    if console.verbosity.json:
+        emit(facts)
+    else:
+        console.show(f"{output}: {rows:,} rows of {len(asked):,} questions")
+        if skipped := left.without_document + left.without_negatives:
+            console.warn(
+                f"{skipped:,} questions left out: {left.without_document:,} whose document is not in the index, "
+                f"{left.without_negatives:,} with too few negatives"
+            )
