@@ -93,9 +93,9 @@ def test_passages_of_an_index(page, language):
     choose(page, "language", language)
     choose(page, "model", "index:notes")
     page.find_element("css selector", "#examples button").click()
-    assert "town hall" in answer(page)
+    assert "library.txt:1" in answer(page)
     marks = [one.text for one in page.find_elements("css selector", ".hits mark")]
-    assert ("library" if language == "en" else "도서관은") in marks or marks
+    assert marks  # a random model finds its answer anywhere
     shot(page, f"search-{language}")
     assert complaints(page) == []
 
