@@ -580,7 +580,7 @@ LAYOUTS = (
     Layout(modernbert, "ModernBERT-base, mmBERT"),
     Layout(modernbert_of_2024, "ModernBERT's first config, labels from the mean"),
     Layout(gte_modernbert, "gte-modernbert-base", "vector"),
-    Layout(japanese_bert, "tohoku BERT"),
+    Layout(japanese_bert, "tohoku BERT", "hidden"),
     Layout(kobert, "KoBERT", refused="KoBertTokenizer"),
     Layout(bertweet, "BERTweet", refused="BertweetTokenizer"),
 )

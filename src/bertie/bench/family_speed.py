@@ -88,7 +88,7 @@ def theirs(peer: Any, texts: Texts, dtype: torch.dtype, *, train: bool) -> harne
         began, at = time.perf_counter(), 0
         for start in range(0, len(texts.ids), BATCH):
             part = texts.ids[start : start + BATCH]
-            ids_BS = torch.nn.utils.rnn.pad_sequence(part, batch_first=True)
+            ids_BS = torch.nn.utils.rnn.pad_sequence(part, batch_first=True, padding_value=peer.config.pad_token_id)
             mask_BS = torch.nn.utils.rnn.pad_sequence([torch.ones_like(one) for one in part], batch_first=True)
             labels_BS = torch.full_like(ids_BS, -100)
             count = sum(map(len, part))
@@ -122,8 +122,9 @@ def measure(preset: str, *, layers: int, rounds: int) -> list[dict[str, Any]]:
     """Returns a line per kind of work and runner, with its speed relative to each runner of `transformers`."""
     import transformers
 
-    smaller = {"vocab_size": VOCABULARY, "pad_token_id": 0, "sep_token_id": 1}  # ids below FIRST are in no text
-    config = families.config(preset, num_hidden_layers=layers, **smaller)
+    flat = families.config(preset).flat()
+    ids = {name: i for i, name in enumerate(("pad_token_id", "sep_token_id")) if (flat[name] or 0) >= VOCABULARY}
+    config = families.config(preset, num_hidden_layers=layers, vocab_size=VOCABULARY, **ids)
     model = families.build(config, heads=lambda config: {"mlm": HEADS["mlm"](config)}, seed=0, variant=_family(preset))
     with tempfile.TemporaryDirectory() as place:
         families.save(model, Path(place))
