@@ -7,6 +7,7 @@
 #include "encoder.cpp"
 
 #include <cstdio>
+#include <thread>
 #include <vector>
 
 static uint32_t state = 1;
@@ -76,16 +77,30 @@ int main(int argc, char** argv) {
     }
     std::vector<const Layer*> order;
     for (const Layer& y : layers) order.push_back(&y);
-    md.layers = order.data(), md.num_layers = (int)order.size(), md.H = H, md.E = E, md.I = I, md.heads = atoi(argv[5]);
+    md.layers = order.data(), md.num_layers = (int)order.size(), md.H = md.A = H, md.E = E, md.I = I, md.heads = atoi(argv[5]);
     md.activation = atoi(argv[7]), md.attention = kind != FLOAT && HAS_BF16 ? HALF : FLOAT, md.eps = 1e-12f;
     const int T = starts.back();
     std::vector<int32_t> ids(T), types(T), positions(T);
     for (size_t b = 0; b + 1 < starts.size(); b++)
         for (int i = starts[b]; i < starts[b + 1]; i++) ids[i] = (i * 7 + 3) % vocab, types[i] = i & 1, positions[i] = i - starts[b];
-    float* out = aligned<float>((size_t)T * H);
-    for (int block : {5, 96}) {
-        if (bertie_encode(&md, ids.data(), types.data(), positions.data(), starts.data(), (int)starts.size() - 1, out, block)) return 4;
-    }
+    const int n = (int)starts.size() - 1;
+    float *out = aligned<float>((size_t)T * H), *few = aligned<float>((size_t)n * H);
+    for (int keep : {FIRSTS, MEANS})
+        if (bertie_encode(&md, ids.data(), types.data(), positions.data(), starts.data(), n, few, 5, keep, nullptr)) return 4;
+    // three threads on the same rows
+    float* x = aligned<float>((size_t)T * H);
+    char *qkv = aligned<char>((size_t)T * 3 * H * 4), *next = aligned<char>((size_t)T * 3 * H * 4);
+    std::atomic<int32_t> count{0};
+    std::vector<std::thread> threads;
+    for (int part = 0; part < 3; part++)
+        threads.emplace_back([&, part] {
+            const Team team{x, {qkv, next}, &count, part, 3};
+            if (bertie_encode(&md, ids.data(), types.data(), positions.data(), starts.data(), n, out, 5, TOKENS, &team)) exit(4);
+        });
+    for (std::thread& one : threads) one.join();
+    std::vector<float> shared(out, out + (size_t)T * H);
+    if (bertie_encode(&md, ids.data(), types.data(), positions.data(), starts.data(), n, out, 96, TOKENS, nullptr)) return 4;
+    if (memcmp(shared.data(), out, shared.size() * 4)) return 5;  // a row's numbers do not depend on who computes it
     fwrite(out, 4, (size_t)T * H, stdout);
     return 0;
 }

@@ -9,9 +9,12 @@ import torch
 
 from bertie import families
 from bertie.data.ids import Ids
+from bertie.infer.native.encoder import KEEP
+from bertie.infer.native.fits import rows_read
 from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
 from bertie.infer.torch_engine import TorchEngine
+from bertie.tasks import SequenceTask
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
 LENGTHS = np.array([1, 2, 5, 17, 33, 47, 128, 15, 16])
@@ -19,6 +22,7 @@ SHAPES = {  # odd numbers of panels, one head and many, heads of 16 to 128
     "bert-tiny": {"vocab_size": 300},
     "one head": {"vocab_size": 300, "hidden_size": 96, "num_attention_heads": 1, "intermediate_size": 176},
     "narrow heads": {"vocab_size": 300, "hidden_size": 80, "num_attention_heads": 5, "intermediate_size": 320},
+    "fewer heads": {"vocab_size": 300, "num_attention_heads": 4, "attention_head_size": 16},
     "relu": {"vocab_size": 300, "hidden_act": "relu"},
     "tanh": {"vocab_size": 300, "hidden_act": "gelu_tanh"},
 }
@@ -102,3 +106,29 @@ def test_a_text_does_not_depend_on_its_neighbors():
 def test_other_shapes_are_named(preset, why):
     model = families.build(preset, vocab_size=300, num_hidden_layers=1)
     assert why in str(unsupported(model))
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_that_share_a_text_compute_the_same(threads, target):
+    model = families.build("bert-tiny", vocab_size=300).eval()
+    spread(model)
+    native = NativeEngine(model, "int8", target=target).native
+    read = ids(300)
+    positions = np.arange(len(read.input_ids)) - np.repeat(read.starts[:-1], LENGTHS)
+    given = (read.input_ids, read.token_type_ids, positions, LENGTHS)
+    for keep in KEEP:
+        alone, together = (native.run(*given, threads=number, keep=keep) for number in (1, threads))
+        assert (alone == together).all(), keep
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+def test_one_row_of_a_text_is_that_of_all_its_tokens(precision, target):
+    model = families.build("bert-tiny", vocab_size=300, heads=SequenceTask(("no", "yes")).heads).eval()
+    spread(model)
+    engine, read = NativeEngine(model, precision, target=target), ids(300)
+    few = ("cls", "pooler_output", "sequence")
+    whole = engine.run(read, ("last_hidden_state", "mean", *few))  # of all tokens
+    assert rows_read(model.config, few) == "firsts"
+    for name, found in engine.run(read, few).items():
+        np.testing.assert_allclose(found, whole[name], atol=1e-6, rtol=0)
+    np.testing.assert_allclose(engine.run(read, ("mean",))["mean"], whole["mean"], atol=1e-6, rtol=0)

@@ -10,7 +10,7 @@ from bertie import families, load
 from bertie.compress import gate
 from bertie.compress.quantize import apply, gptq, quantize, widest
 from bertie.data.ids import Ids
-from bertie.errors import DataError
+from bertie.errors import BertieError, DataError
 from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
@@ -69,11 +69,11 @@ def test_the_way_back_is_a_float_model(compressed, tmp_path, bertie):
 
 def test_from_the_command_line(folder, tmp_path, bertie):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    code, out, _ = bertie(
-        "compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8", "--force", "--json"
-    )
-    assert code == 0
-    told = json.loads(out)
+    command = ("compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8", "--force", "--json")
+    told = json.loads(bertie.good(*command))
+    written = (tmp_path / "int8" / "model.safetensors").stat().st_mtime_ns
+    assert json.loads(bertie.good(*command)) == told  # nothing is made again
+    assert (tmp_path / "int8" / "model.safetensors").stat().st_mtime_ns == written
     assert told["bytes"] < told["bytes_before"] / 3
     assert bertie("embed", tmp_path / "int8", tmp_path / "texts.txt", "-o", tmp_path / "v.npy", "-q")[0] == 0
     assert np.load(tmp_path / "v.npy").shape == (400, 256)
@@ -216,3 +216,27 @@ def test_hostile_scales_are_one_error_and_never_a_crash(compressed, tmp_path):
                 continue
             assert np.isfinite(vectors(engine_of(model), model)).all(), name
     assert refused > len(changes) * 5 // 2
+
+
+def test_flipped_and_missing_bytes_are_one_error_and_never_a_crash(compressed, tmp_path):
+    import shutil
+
+    copy, rng = tmp_path / "copy", np.random.default_rng(1)
+    shutil.copytree(compressed[0], copy)
+    whole = (copy / "model.safetensors").read_bytes()
+    header = 8 + int.from_bytes(whole[:8], "little")
+    refused = 0
+    for number in range(24):
+        damaged = bytearray(whole)
+        for place in rng.integers(0, header if number % 2 else len(whole), size=3):
+            damaged[place] ^= 1 << int(rng.integers(8))
+        if number % 6 == 0:
+            del damaged[int(rng.integers(len(whole))) :]
+        (copy / "model.safetensors").write_bytes(damaged)
+        try:
+            model = load(copy)
+        except BertieError:
+            refused += 1
+            continue
+        vectors(engine_of(model), model)
+    assert refused >= 4

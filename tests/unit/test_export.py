@@ -115,6 +115,9 @@ def test_what_does_not_answer_alike_is_not_written(folder, tmp_path, bertie, mon
     assert "misses the quality threshold" in said
     assert "misses the quality threshold" in (out / "README.md").read_text()
     assert (out / "1_Pooling" / "config.json").exists()
+    monkeypatch.setattr(writing, "traced", None)  # nothing is made again
+    assert bertie.good("export", folder, "-o", out, "--texts", texts, "--force") == said
+    assert bertie("export", folder, "-o", out, "--texts", texts)[0] == 2  # another command: the folder is taken
 
 
 def test_bad_input_is_refused_in_one_line(folder, tmp_path, bertie, traced_before):

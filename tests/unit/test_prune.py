@@ -103,7 +103,7 @@ def test_a_pruned_folder_opens_and_answers(trained, tmp_path, bertie):
     model, batches, texts = trained
     narrow = prune(model, neurons=24, learner=TASK, batches=batches)
     narrow.save_pretrained(tmp_path / "neurons")
-    fewer = prune(model, heads=2, layers=2, learner=TASK, batches=batches)
+    fewer = prune(model, heads=3, layers=2, learner=TASK, batches=batches)  # 3 does not divide the width
     fewer.save_pretrained(tmp_path / "heads")
     assert "Only Bertie can open" in (tmp_path / "heads" / "README.md").read_text()
     assert "Only Bertie can open" not in (tmp_path / "neurons" / "README.md").read_text()

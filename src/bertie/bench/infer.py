@@ -174,7 +174,8 @@ def measure(
         console.say(f"opening {name}")
         try:
             one = opened(name, model, work, texts, threads)
-            near[name] = cosines(one.all(), exact)
+            found = one.all()
+            near[name] = {**cosines(found, exact), "same_nearest": same_nearest(found, exact)}
         except Exception as error:  # a peer's own, of whatever kind: the others are measured all the same
             if name in OURS:
                 raise
@@ -218,6 +219,18 @@ def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
     near = gate.cosines(found, exact)
     named = {"worst": near.min(), "p1": np.quantile(near, 0.01), "mean": near.mean()}
     return {name: round(float(value), 5) for name, value in named.items()}
+
+
+def same_nearest(found: Vectors, exact: Vectors) -> float:
+    """The share of texts whose nearest other text is the same as with exact vectors: agreement of answers."""
+
+    def nearest(vectors: Vectors) -> Any:
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        near = unit @ unit.T
+        np.fill_diagonal(near, -1)
+        return near.argmax(1)
+
+    return round(float((nearest(found) == nearest(exact)).mean()), 4)
 
 
 def machine() -> dict[str, Any]:

@@ -17,7 +17,7 @@ from bertie.infer.batching import run
 from bertie.infer.engine import Engine
 
 ROUNDS = 5
-TOKENS = 20_000  # of one round
+TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base
 POWERCAP = Path("/sys/class/powercap")
 ALONE = 100  # texts answered one at a time
 
@@ -40,7 +40,7 @@ class Rate:
 
 
 def rate(engine: Engine, other: Engine, ids: Ids, outputs: Sequence[str]) -> Rate:
-    """Measures on the first sequences. Both engines must have `outputs`."""
+    """Measures on the first sequences; single texts are taken from all. Both engines must have `outputs`."""
     ends = np.cumsum(ids.lengths)
     some = ids.take(np.arange(max(1, int(np.searchsorted(ends, TOKENS)))))
     tokens = int(some.lengths.sum())
@@ -57,8 +57,8 @@ def rate(engine: Engine, other: Engine, ids: Ids, outputs: Sequence[str]) -> Rat
     after = _joules()
     used = None if before is None or after is None or after <= before else 1000 * (after - before) / tokens
     alone = list[float]()
-    for number in range(min(ALONE, len(some))):
-        text = some.take(np.array([number]))
+    for number in np.linspace(0, len(ids) - 1, min(ALONE, len(ids))).astype(int):
+        text = ids.take(np.array([number]))
         began = time.perf_counter()
         engine.run(text, outputs)
         alone.append(1000 * (time.perf_counter() - began))

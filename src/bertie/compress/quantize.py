@@ -129,7 +129,7 @@ class _Calibration:
         layers = [layer for layer in self.encoder.in_order() if isinstance(layer, Layer)]
         readers = [ranges[id(m)] for layer in layers for m in (layer.attention.get_submodule("qkv"), layer.up)]
         hidden = torch.stack([r / r.median().clamp_min(LEAST_RANGE) for r in readers]).mean(0)
-        natural = torch.arange(self.config.hidden_size, dtype=torch.float)
+        natural = torch.arange(self.config.attention_size, dtype=torch.float)
         groups: dict[int, Tensor] = {}
         for layer in layers:
             groups[id(layer.attention.get_submodule("qkv"))] = groups[id(layer.up)] = widest(hidden, (WIDE,))

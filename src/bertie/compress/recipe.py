@@ -3,7 +3,7 @@
 layers, heads, neurons kept -> distilled from the model it came from -> int8
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bertie.models.config import EncoderConfig
@@ -44,15 +44,12 @@ class Recipe:
         return (self.layers, self.heads, self.neurons) != (None, None, None)
 
 
-def recipes(config: EncoderConfig, *, learns: bool, int8: Callable[[Recipe], bool]) -> list[Recipe]:
-    """Returns the recipes to try, the cheapest first. learns: there are training examples; int8: whether
-    a recipe can be quantized."""
+def recipes(config: EncoderConfig, *, learns: bool, int8: bool) -> list[Recipe]:
+    """Returns the recipes to try, the cheapest first. learns: there are training examples; int8: whether the model
+    can be quantized."""
     found = [Recipe(), *(_cuts(config) if learns else ())]
     return [
-        one
-        for base in found
-        for one in (base, replace(base, int8=True))
-        if one != Recipe() and (one == base or int8(base))
+        one for base in found for one in (base, replace(base, int8=True)) if one != Recipe() and (int8 or not one.int8)
     ]
 
 

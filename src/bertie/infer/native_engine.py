@@ -1,6 +1,6 @@
 """The native engine: the encoder in C++ (native/), the heads in torch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -10,22 +10,24 @@ import torch
 from torch import nn
 
 from bertie.data.ids import Ids
-from bertie.infer.engine import Facts
+from bertie.infer.engine import Array, Facts
 from bertie.infer.native.encoder import (
     EncoderWeights,
     FloatLinear,
     Int8Linear,
+    Keep,
     LayerWeights,
     Linear,
     NativeEncoder,
     Precision,
 )
-from bertie.infer.native.fits import BATCH_TOKENS, misfit
+from bertie.infer.native.fits import BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.encoder import Encoder, EncoderOutput, summary
+from bertie.models.facts import layer_of
 from bertie.models.int8 import Floats, Int8Weight
-from bertie.nn.embeddings import positions_after_pad
 from bertie.nn.layer import Layer
+from bertie.nn.layout import Packed
 
 if TYPE_CHECKING:
     from bertie.data.batch import Batch
@@ -51,20 +53,30 @@ class NativeEngine(TorchEngine):
         precision = f"{self.native.precision} ({self.native.target})"
         return replace(super().facts, precision=precision, batch_tokens=BATCH_TOKENS)
 
-    def _encode(self, batch: "Batch", ids: Ids, *, layers: bool) -> EncoderOutput:
-        if layers:
-            return super()._encode(batch, ids, layers=layers)
-        config, encoder = self.model.config, self.model.encoder
-        encoder.check_length(int(ids.lengths.max(initial=0)))
-        if config.position_offset:
-            positions = positions_after_pad(batch.input_ids, batch.layout, config.pad_token_id).numpy()
-        else:
-            positions = np.arange(len(ids.input_ids)) - np.repeat(ids.starts[:-1], ids.lengths)
+    def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Array]:
+        """The arrays of one batch, as `Engine.run` has them. Means need no torch, whose threads would spin beside."""
+        if rows_read(self.model.config, outputs) == "means":
+            return {"mean": self._states(ids, "means")}
+        return super().run(ids, outputs)
+
+    def _encode(self, batch: "Batch", ids: Ids, outputs: Sequence[str]) -> EncoderOutput:
+        """The output of all tokens, or of one row a sequence as if it had no other, where nothing else is read."""
+        if any(layer_of(name) is not None for name in outputs):
+            return super()._encode(batch, ids, outputs)
+        keep = "tokens" if ids.extra else rows_read(self.model.config, outputs)
+        found = torch.from_numpy(self._states(ids, keep))
+        layout = batch.layout if keep == "tokens" else Packed.from_lengths(torch.ones(len(ids), dtype=torch.long))
+        pooled = self.model.encoder.pool(summary(found, layout, last=False))
+        return EncoderOutput(last_hidden_state=found, layout=layout, pooler_output=pooled)
+
+    def _states(self, ids: Ids, keep: Keep) -> Array:
+        config = self.model.config
+        self.model.encoder.check_length(int(ids.lengths.max(initial=0)))
         segments = ids.token_type_ids if config.type_vocab_size > 1 else None
-        hidden = self.native.run(ids.input_ids, segments, positions, ids.lengths, threads=torch.get_num_threads())
-        found = torch.from_numpy(hidden)
-        pooled = encoder.pool(summary(found, batch.layout, last=False))
-        return EncoderOutput(last_hidden_state=found, layout=batch.layout, pooler_output=pooled)
+        positions = positions_of(config, ids)
+        return self.native.run(
+            ids.input_ids, segments, positions, ids.lengths, threads=torch.get_num_threads(), keep=keep
+        )
 
 
 def unsupported(model: "Model") -> str | None:

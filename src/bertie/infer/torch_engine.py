@@ -38,13 +38,14 @@ class TorchEngine:
         try:
             with torch.inference_mode():
                 batch = batch_of(ids).to(model.device)
-                output = self._encode(batch, ids, layers=any(layer_of(name) is not None for name in outputs))
+                output = self._encode(batch, ids, outputs)
                 return {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in outputs}
         finally:
             if was_training:
                 model.train()
 
-    def _encode(self, batch: "Batch", ids: Ids, *, layers: bool) -> "EncoderOutput":
+    def _encode(self, batch: "Batch", ids: Ids, outputs: Sequence[str]) -> "EncoderOutput":
+        layers = any(layer_of(name) is not None for name in outputs)
         return self.model.encode(batch, output_hidden_states=True) if layers else self.model.encode(batch)
 
     def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Ids) -> torch.Tensor:

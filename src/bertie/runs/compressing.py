@@ -155,7 +155,7 @@ class _Search:
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
                 "the model."
             )
-        found = recipes(self.model.config, learns=bool(self.train), int8=lambda one: native and one.heads is None)
+        found = recipes(self.model.config, learns=bool(self.train), int8=native)
         if not found:
             raise UsageError(
                 "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."

@@ -1,7 +1,7 @@
 // A BERT encoder on packed sequences: token ids in, hidden states out. One call is one thread; nothing is padded.
 //
 // A call takes a chunk of sequences through all layers, so that activations stay in the cache and threads never wait for
-// each other. Linear layers are float32, bf16 or int8, each as it was prepared. In int8, rows are quantized as they are
+// each other. Where there are fewer chunks than threads, several calls share one chunk's rows and meet once a layer. Linear layers are float32, bf16 or int8, each as it was prepared. In int8, rows are quantized as they are
 // written, asymmetrically, per token and group of features: x ~ s q + m, weights w ~ t v, so that
 // x w = s t sum(q v) + m t sum(v), and the second term is known beforehand. Attention multiplies in bf16 where the
 // processor does, else in float32. Softmax, residuals, norms and activations are float32.
@@ -10,8 +10,12 @@
 #include "vectors.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <type_traits>
+#if defined(__unix__) || defined(__APPLE__)
+#include <sched.h>
+#endif
 
 namespace {
 
@@ -34,8 +38,16 @@ struct Model {
     const float *word, *position, *type, *g0, *b0;  // E wide; type may be null
     const Linear* project;                          // E -> H, or null
     const Layer* const* layers;
-    int32_t num_layers, H, E, I, heads, activation, attention;  // attention: FLOAT or HALF
+    const int32_t* order;  // [H] feature k here is feature order[k] of the model; null: k
+    int32_t num_layers, H, E, A, I, heads, activation, attention;  // A: of all heads together; attention: FLOAT or HALF
     float eps;
+};
+enum Keep { TOKENS, MEANS, FIRSTS };  // what a call gives: a row a token, or a sequence's mean or first row
+struct Team {  // the calls that share a chunk: call `part` computes rows T part / parts to T (part + 1) / parts
+    float* x;                     // [T][H]
+    char* qkv[2];                 // [T][3 A] of layers by turns: a slow call still reads the one before
+    std::atomic<int32_t>* count;  // of arrivals, 0 at first
+    int32_t part, parts;
 };
 
 // ---- activations -----------------------------------------------------------------------------------------------------
@@ -262,9 +274,9 @@ INLINE void attend_rows(const typename P::A* q, size_t ld, const char* kt, const
     values<P, R, 2>((const typename P::A*)S, ldp, v, v_step, (L + P::depth - 1) / P::depth * P::depth, D, 0, inv, out, ldo);
 }
 template <class P, int R>
-INLINE void attend_all_rows(int i, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
-    for (; i + R <= L; i += R) attend_rows<P, R>(q + i * ld, ld, kt, v, v_step, L, Lp, D, S, out + i * ldo, ldo, scale);
-    if constexpr (R > 1) attend_all_rows<P, R / 2>(i, q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
+INLINE void attend_all_rows(int i, int end, const typename P::A* q, size_t ld, const char* kt, const char* v, size_t v_step, int L, int Lp, int D, float* S, float* out, size_t ldo, float scale) {
+    for (; i + R <= end; i += R) attend_rows<P, R>(q + i * ld, ld, kt, v, v_step, L, Lp, D, S, out + i * ldo, ldo, scale);
+    if constexpr (R > 1) attend_all_rows<P, R / 2>(i, end, q, ld, kt, v, v_step, L, Lp, D, S, out, ldo, scale);
 }
 // 32-bit words (floats, or pairs of bf16) of L rows, `words` a row -> transposed, Lp a row, zeros beyond L
 void transpose(const int32_t* x, size_t ld, int L, int words, int Lp, int32_t* out) {
@@ -281,15 +293,16 @@ void transpose(const int32_t* x, size_t ld, int L, int words, int Lp, int32_t* o
         }
 }
 constexpr int AR = W == 16 ? 8 : W == 8 ? 6 : 3;  // rows of queries at a time
+// the rows `first` to `end` of one sequence of L
 template <class P>
-void attend(const typename P::A* qkv, int L, int H, int heads, float* out, char* work) {
-    const int D = H / heads, Lp = (L + 15) / 16 * 16;
-    const size_t ld = 3 * (size_t)H;
+void attend(const typename P::A* qkv, int L, int first, int end, int A, int heads, float* out, char* work) {
+    const int D = A / heads, Lp = (L + 15) / 16 * 16;
+    const size_t ld = 3 * (size_t)A;
     const float scale = 1.44269504f / std::sqrt((float)D);
     char *kt = work, *pairs = kt + (size_t)D / P::depth * Lp * 4;
     float* S = (float*)(pairs + (P::depth == 2 ? (size_t)D / 2 * Lp * 4 + D * 4 : 0));
     for (int h = 0; h < heads; h++) {
-        const typename P::A *q = qkv + h * D, *k = q + H, *v = q + 2 * H;
+        const typename P::A *q = qkv + h * D, *k = q + A, *v = q + 2 * A;
         transpose((const int32_t*)k, ld * sizeof(typename P::A) / 4, L, D / P::depth, Lp, (int32_t*)kt);
         const char* values = (const char*)v;
         size_t v_step = ld * sizeof(typename P::A);
@@ -298,8 +311,44 @@ void attend(const typename P::A* qkv, int L, int H, int heads, float* out, char*
                 for (int d = 0; d < D; d += W) pair(v + i * ld + d, i + 1 < L ? v + (i + 1) * ld + d : nullptr, (int32_t*)pairs + (size_t)i / 2 * D + d);
             values = pairs, v_step = (size_t)D * 4;
         }
-        attend_all_rows<P, AR>(0, q, ld, kt, values, v_step, L, Lp, D, S, out + h * D, H, scale);
+        attend_all_rows<P, AR>(first, end, q, ld, kt, values, v_step, L, Lp, D, S, out + h * D, A, scale);
     }
+}
+
+// ---- a call ----------------------------------------------------------------------------------------------------------------
+// The memory of a thread, kept for its next call
+struct Arena {
+    char* at = nullptr;
+    size_t size = 0;
+    char* of(size_t bytes) {
+        if (bytes > size) {
+            free(at);
+            at = nullptr, size = 0;
+            if (posix_memalign((void**)&at, 64, bytes)) return at = nullptr;
+            size = bytes;
+        }
+        return at;
+    }
+    ~Arena() { free(at); }
+};
+thread_local Arena arena;
+
+// Until all calls of a team are here; a core gives way where others wait for it
+void meet(const Team& team, int32_t& round) {
+    const int32_t wanted = ++round * team.parts;
+    team.count->fetch_add(1, std::memory_order_acq_rel);
+    for (int turns = 0; team.count->load(std::memory_order_acquire) < wanted; turns++) {
+#if defined(__x86_64__)
+        if (turns < 2000) { _mm_pause(); continue; }
+#endif
+#if defined(__unix__) || defined(__APPLE__)
+        sched_yield();
+#endif
+    }
+}
+INLINE void give(const float* x, const Model& md, float* out) {
+    if (!md.order) memcpy(out, x, (size_t)md.H * 4);
+    else for (int k = 0; k < md.H; k++) out[md.order[k]] = x[k];
 }
 
 }  // namespace
@@ -322,56 +371,75 @@ void bertie_pack(const char* w, int32_t N, int32_t K, int32_t size, int32_t dept
         }
 }
 
-// ids, types (or null), positions (T,); sequence b is ids[starts[b]:starts[b + 1]]; out (T, H). Returns 0, or 1 without memory
-int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* types, const int32_t* positions, const int32_t* starts, int32_t n, float* out, int32_t block) {
+// ids, types (or null), positions (T,); sequence b is ids[starts[b]:starts[b + 1]]; out (T, H), or (n, H) for MEANS and
+// FIRSTS. team: null for a call that is alone. Returns 0, or 1 without memory
+int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* types, const int32_t* positions, const int32_t* starts, int32_t n, float* out, int32_t block, int32_t keep, const Team* team) {
     const Model& md = *model;
-    const int T = starts[n], H = md.H, I = md.I, E = md.E, widest = std::max({H, I, E});
+    const int T = starts[n], H = md.H, A = md.A, I = md.I, E = md.E, widest = std::max({H, A, I, E});
+    const int part = team ? team->part : 0, parts = team ? team->parts : 1;
+    const int from = (int64_t)T * part / parts, to = (int64_t)T * (part + 1) / parts;
+    int mine = to - from;
+    const size_t most = std::max(mine, n);
     size_t longest = 0;
     for (int b = 0; b < n; b++) longest = std::max(longest, (size_t)(starts[b + 1] - starts[b]));
     const size_t Lp = (longest + 15) / 16 * 16;
     size_t used = 0;
     auto take = [&](size_t bytes) { const size_t at = used; used += (bytes + 127) / 64 * 64; return at; };
-    const size_t at_qkv = take((size_t)T * 3 * H * element(md.attention)), at_ctx = take(std::max(longest * H, (size_t)T * E) * 4), at_mid = take((size_t)block * I * 4),
-                 at_work = take(Lp * 128 * 8 + 1024 + Lp * AR * 4), at_rows = take((size_t)T * std::max(H, E) * 4), at_scales = take((size_t)T * 8 * 4),
+    const size_t at_qkv = team ? 0 : take((size_t)T * 3 * A * element(md.attention)), at_x = team ? 0 : take((size_t)T * H * 4),
+                 at_ctx = take(std::max(longest * A, most * E) * 4), at_mid = take((size_t)block * I * 4),
+                 at_work = take(Lp * 128 * 8 + 1024 + Lp * AR * 4), at_rows = take(most * std::max({H, A, E}) * 4), at_scales = take(most * 8 * 4),
                  at_inner = take((size_t)block * I * 4), at_inner_scales = take((size_t)block * 8 * 4), at_row = take((size_t)widest * 4);
-    char* memory = nullptr;
-    if (posix_memalign((void**)&memory, 64, used)) return 1;
-    float *x = out, *ctx = (float*)(memory + at_ctx), *mid = (float*)(memory + at_mid), *row = (float*)(memory + at_row), *scales = (float*)(memory + at_scales), *inner_scales = (float*)(memory + at_inner_scales);
-    char* qkv = memory + at_qkv;
-    const Rows rows{memory + at_rows, scales, scales + 4 * (size_t)T, (size_t)T}, inner{memory + at_inner, inner_scales, inner_scales + 4 * (size_t)block, (size_t)block};
-    auto attend_all = [&](auto* read, auto kind, const Layer& y) {
-        for (int b = 0; b < n; b++) {  // and its rows are made ready while they are near
-            attend<decltype(kind)>(read + (size_t)starts[b] * 3 * H, starts[b + 1] - starts[b], H, md.heads, ctx, memory + at_work);
-            for (int i = starts[b]; i < starts[b + 1]; i++) prepare(ctx + (size_t)(i - starts[b]) * H, y.out, rows, i, row);
+    char* memory = arena.of(used);
+    if (!memory) {
+        if (team) team->count->fetch_add(1 << 30);  // nobody waits for this call
+        return 1;
+    }
+    int32_t round = 0;
+    float *all = team ? team->x : (float*)(memory + at_x), *x = all + (size_t)from * H, *ctx = (float*)(memory + at_ctx), *mid = (float*)(memory + at_mid), *row = (float*)(memory + at_row),
+          *scales = (float*)(memory + at_scales), *inner_scales = (float*)(memory + at_inner_scales);
+    const Rows rows{memory + at_rows, scales, scales + 4 * most, most}, inner{memory + at_inner, inner_scales, inner_scales + 4 * (size_t)block, (size_t)block};
+    // query, key and value of this call's rows; then attention of its rows, or of first rows, made ready while they are near
+    auto attention = [&](auto* qkv, auto kind, Finish as, const Layer& y, bool firsts) {
+        product(as, rows, 0, mine, y.qkv, qkv + (size_t)from * 3 * A, 3 * A);
+        if (team) meet(*team, round);
+        if (firsts && part) return;
+        for (int b = 0, at = 0; b < n; b++) {
+            const int start = starts[b], first = firsts ? 0 : std::max(from - start, 0), end = firsts ? 1 : std::min(to, starts[b + 1]) - start;
+            if (first >= end) continue;
+            attend<decltype(kind)>(qkv + (size_t)start * 3 * A, starts[b + 1] - start, first, end, A, md.heads, ctx, memory + at_work);
+            for (int i = first; i < end; i++) prepare(ctx + (size_t)i * A, y.out, rows, at++, row);
         }
     };
 
     float* embedded = md.project ? ctx : x;  // E may be smaller than H, never larger
-    for (int i = 0; i < T; i++) {
-        const float *w = md.word + (size_t)ids[i] * E, *p = md.position + (size_t)positions[i] * E, *t = md.type ? md.type + (size_t)(types ? types[i] : 0) * E : nullptr;
+    for (int i = 0; i < mine; i++) {
+        const int at = from + i;
+        const float *w = md.word + (size_t)ids[at] * E, *p = md.position + (size_t)positions[at] * E, *t = md.type ? md.type + (size_t)(types ? types[at] : 0) * E : nullptr;
         float* y = embedded + (size_t)i * E;
         for (int k = 0; k < E; k += W) store(y + k, t ? load(w + k) + load(p + k) + load(t + k) : load(w + k) + load(p + k));
         normalize(y, E, md.g0, md.b0, md.eps, y);
         prepare(y, md.project ? *md.project : md.layers[0]->qkv, rows, i, row);
     }
     if (md.project) {
-        product(PLAIN, rows, 0, T, *md.project, x, H);
-        for (int i = 0; i < T; i++) prepare(x + (size_t)i * H, md.layers[0]->qkv, rows, i, row);
+        product(PLAIN, rows, 0, mine, *md.project, x, H);
+        for (int i = 0; i < mine; i++) prepare(x + (size_t)i * H, md.layers[0]->qkv, rows, i, row);
     }
     for (int l = 0; l < md.num_layers; l++) {
         const Layer& y = *md.layers[l];
+        const bool last = l + 1 == md.num_layers, firsts = last && keep == FIRSTS;
+        char* qkv = team ? team->qkv[l & 1] : memory + at_qkv;
 #if HAS_BF16
-        if (md.attention == HALF) {
-            product(AS_HALF, rows, 0, T, y.qkv, qkv, 3 * H);
-            attend_all((const uint16_t*)qkv, Half{}, y);
-        } else
+        if (md.attention == HALF) attention((uint16_t*)qkv, Half{}, AS_HALF, y, firsts);
+        else
 #endif
-        {
-            product(PLAIN, rows, 0, T, y.qkv, qkv, 3 * H);
-            attend_all((const float*)qkv, Float{}, y);
+            attention((float*)qkv, Float{}, PLAIN, y, firsts);
+        if (firsts) {  // one call does what is left of them
+            if (part) return 0;
+            for (int b = 0; b < n; b++) memmove(all + (size_t)b * H, all + (size_t)starts[b] * H, (size_t)H * 4);
+            mine = n;
         }
-        for (int first = 0; first < T; first += block) {
-            const int M = std::min(block, T - first);
+        for (int first = 0; first < mine; first += block) {
+            const int M = std::min(block, mine - first);
             product(ADD, rows, first, M, y.out, x + (size_t)first * H, H);
             for (int i = first; i < first + M; i++) {
                 normalize(x + (size_t)i * H, H, y.g1, y.b1, md.eps, x + (size_t)i * H);
@@ -382,11 +450,24 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
             product(ADD, inner, 0, M, y.down, x + (size_t)first * H, H);
             for (int i = first; i < first + M; i++) {
                 normalize(x + (size_t)i * H, H, y.g2, y.b2, md.eps, x + (size_t)i * H);
-                if (l + 1 < md.num_layers) prepare(x + (size_t)i * H, md.layers[l + 1]->qkv, rows, i, row);
+                if (!last) prepare(x + (size_t)i * H, md.layers[l + 1]->qkv, rows, i, row);
             }
         }
     }
-    free(memory);
+    if (keep != MEANS) {
+        for (int i = 0; i < mine; i++) give(x + (size_t)i * H, md, out + ((size_t)from + i) * H);
+        return 0;
+    }
+    if (team) meet(*team, round);
+    for (int b = 0; b < n && !part; b++) {
+        const float share = 1.f / (starts[b + 1] - starts[b]);
+        for (int k = 0; k < H; k += W) {
+            vf total = vf{};
+            for (int i = starts[b]; i < starts[b + 1]; i++) total += load(all + (size_t)i * H + k);
+            store(row + k, total * share);
+        }
+        give(row, md, out + (size_t)b * H);
+    }
     return 0;
 }
 }

@@ -3,16 +3,20 @@
     Linear (N, K) -> int8, bf16 or float32 -> panels of the processor's vector width -> one call per chunk of sequences
 
 A chunk passes all layers on one thread, so that its activations stay in that core's cache. Chunks are distributed over
-threads. Only NumPy and ctypes are used: ctypes releases the interpreter's lock while the library runs.
+threads; where there are fewer, the threads share the rows of a chunk. Only NumPy and ctypes are used: ctypes releases
+the interpreter's lock while the library runs.
 
 T tokens · B sequences · N, K output and input features · G groups of input features, each with its own scales
 """
 
 import ctypes as C
+import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import pairwise
+from threading import Lock
 from typing import Any, Literal
 
 import numpy as np
@@ -28,6 +32,10 @@ DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of 
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 CHUNK = 512  # tokens a call: with their activations they fit into a core's second cache
 BLOCK = 96  # rows that pass the feed-forward network together
+SHARE = 8  # tokens of a thread, at least, where threads share a chunk
+Keep = Literal["tokens", "means", "firsts"]
+KEEP: dict[Keep, int] = {"tokens": 0, "means": 1, "firsts": 2}
+LEFT = 1 << 30  # in a team's count: nobody waits any longer
 
 Order = NDArray[np.int64] | slice
 ALL = slice(None)
@@ -156,8 +164,19 @@ class _Model(C.Structure):
         *((name, C.c_void_p) for name in ("word", "position", "type", "g0", "b0")),
         ("project", C.POINTER(_Linear)),
         ("layers", C.POINTER(C.POINTER(_Layer))),
-        *((name, C.c_int32) for name in ("num_layers", "H", "E", "I", "heads", "activation", "attention")),
+        ("order", C.c_void_p),
+        *((name, C.c_int32) for name in ("num_layers", "H", "E", "A", "I", "heads", "activation", "attention")),
         ("eps", C.c_float),
+    )
+
+
+class _Team(C.Structure):
+    _fields_ = (
+        ("x", C.c_void_p),
+        ("qkv", C.c_void_p * 2),
+        ("count", C.c_void_p),
+        ("part", C.c_int32),
+        ("parts", C.c_int32),
     )
 
 
@@ -173,9 +192,9 @@ class NativeEncoder:
             raise ValueError(f"{self.target} has no products in {precision}")
         self.precision, self._kept = precision, list[Any]()
         self.hidden_size = weights.layers[0].norms[0].size
+        self.attention_size = _features(weights.layers[0].qkv)[0] // 3
         self._rows = (len(weights.word), 1 if weights.segment is None else len(weights.segment), len(weights.position))
         weights, order = weights.grouped()
-        self._back = np.argsort(order) if isinstance(order, np.ndarray) else ALL
         layers: dict[int, _Layer] = {}
         for one in weights.layers:
             if id(one) not in layers:
@@ -191,9 +210,11 @@ class NativeEncoder:
             *map(self._keep, weights.norm),
             project,
             array,
+            self._keep(order.astype(np.int32)) if isinstance(order, np.ndarray) else None,
             len(pointers),
             self.hidden_size,
             weights.word.shape[1],
+            self.attention_size,
             _features(weights.layers[0].up)[0],
             weights.num_heads,
             ACTIVATIONS[weights.activation],
@@ -210,10 +231,13 @@ class NativeEncoder:
         *,
         threads: int = 1,
         layers: int | None = None,
+        keep: Keep = "tokens",
     ) -> Floats:
         """ids, segments, positions (T,), lengths (B,) -> hidden states (T, H), the last ones or those after `layers`
 
-        Raises IndexError for a number that has no embedding, ValueError for lengths that do not make up T.
+
+        keep: "means" gives the mean of each sequence instead, and "firsts" its first row: (B, H). Raises IndexError for
+        a number that has no embedding, ValueError for lengths that do not make up T.
         """
         given = {"ids": ids, "segments": segments, "positions": positions}
         for (name, numbers), rows in zip(given.items(), self._rows, strict=True):
@@ -226,26 +250,64 @@ class NativeEncoder:
         ids32, positions32 = (np.ascontiguousarray(each, np.int32) for each in (ids, positions))
         segments32 = None if segments is None else np.ascontiguousarray(segments, np.int32)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-        out = np.empty((len(ids32), self.hidden_size), np.float32)
+        out = np.empty((len(ids32) if keep == "tokens" else len(lengths), self.hidden_size), np.float32)
         model = _Model.from_buffer_copy(self._model)
         model.num_layers = model.num_layers if layers is None else layers
 
-        def call(chunk: tuple[int, int]) -> None:
+        def call(chunk: tuple[int, int], team: _Team | None = None) -> None:
             first, end = chunk
             at = int(starts[first])
             own = starts[first : end + 1] - starts[first]
             pieces = [None if x is None else _pointer(x[at:]) for x in (ids32, segments32, positions32)]
+            to = _pointer(out[at if keep == "tokens" else first :])
+            shared = None if team is None else C.byref(team)
             if self.library.bertie_encode(
-                C.byref(model), *pieces, _pointer(own), end - first, _pointer(out[at:]), BLOCK
+                C.byref(model), *pieces, _pointer(own), end - first, to, BLOCK, KEEP[keep], shared
             ):
                 raise MemoryError(f"no memory for {int(own[-1]):,} tokens")
 
-        _each(call, chunks(starts), threads)
-        return out[:, self._back]
+        parts = chunks(starts)
+        if threads < 2 or not _BUSY.acquire(blocking=False):  # other threads of Python have the others at work
+            for part in parts:
+                call(part)
+            return out
+        try:
+            if len(parts) >= threads:
+                _deal(call, parts, threads)
+            else:
+                for part in parts:
+                    self._share(call, part, int(starts[part[1]] - starts[part[0]]), threads)
+        finally:
+            _BUSY.release()
+        return out
+
+    def _share(
+        self, call: Callable[[tuple[int, int], _Team | None], None], chunk: tuple[int, int], tokens: int, threads: int
+    ) -> None:
+        """One chunk on several threads."""
+        parts = min(threads, tokens // SHARE)
+        if parts < 2:
+            return call(chunk, None)
+        x = np.empty((tokens, self.hidden_size), np.float32)
+        qkv, count = np.empty((2, tokens, 3 * self.attention_size), np.float32), np.zeros(1, np.int32)
+        both = (C.c_void_p * 2)(*(one.ctypes.data for one in qkv))
+        teams = [_Team(x.ctypes.data, both, count.ctypes.data, part, parts) for part in range(parts)]
+        others = []
+        try:
+            others = [_pool(threads - 1).submit(call, chunk, team) for team in teams[1:]]
+            call(chunk, teams[0])
+        except BaseException:
+            count[0] = LEFT
+            raise
+        finally:
+            wait(others)
+        for one in others:
+            one.result()
+        return None
 
     def _keep(self, array: NDArray[Any]) -> int:
         """Returns the address of a copy that is aligned to a cache line and lives as long as this object."""
-        flat = np.ascontiguousarray(array, array.dtype if array.dtype == np.int8 else np.float32)
+        flat = np.ascontiguousarray(array, array.dtype if array.dtype == np.int32 else np.float32)
         raw = np.empty(flat.nbytes + 64, np.uint8)
         start = -raw.ctypes.data % 64
         raw[start : start + flat.nbytes] = flat.reshape(-1).view(np.uint8)
@@ -312,13 +374,40 @@ def chunks(starts: NDArray[np.int32], most: int = CHUNK) -> list[tuple[int, int]
     return [*found, (first, len(starts) - 1)] if len(starts) > 1 else []
 
 
-def _each(call: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]], threads: int) -> None:
-    if threads < 2 or len(parts) < 2:
-        for part in parts:
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that wait for work, with the memory of their last call."""
+    return ThreadPoolExecutor(threads, "bertie-native")
+
+
+_BUSY = Lock()  # who has the pool: calls that share a chunk wait for each other, so all of them must get a thread
+
+
+def _forked() -> None:
+    global _BUSY
+    _BUSY = Lock()
+    _pool.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def _deal(call: Callable[[tuple[int, int]], None], parts: list[tuple[int, int]], threads: int) -> None:
+    """Each thread takes the next chunk when it is done with one; so does the caller."""
+    left = iter(parts)
+
+    def work() -> None:
+        while (part := next(left, None)) is not None:
             call(part)
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(call, parts))
+
+    others = [_pool(threads - 1).submit(work) for _ in range(threads - 1)]
+    try:
+        work()
+    finally:
+        wait(others)
+    for one in others:
+        one.result()
 
 
 def _features(linear: Linear) -> tuple[int, int]:

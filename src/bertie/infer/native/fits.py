@@ -1,7 +1,13 @@
-"""Which encoders the native library has layers for. Imports no torch."""
+"""Which encoders the native library has layers for, and what it reads and gives for one. Imports no torch."""
 
-from bertie.infer.native.encoder import ACTIVATIONS
+from collections.abc import Sequence
+
+import numpy as np
+
+from bertie.data.ids import Ids, Int
+from bertie.infer.native.encoder import ACTIVATIONS, Keep
 from bertie.models.config import EncoderConfig
+from bertie.models.head_config import LabelConfig
 from bertie.models.kinds import Full, Learned, Residual
 
 WIDEST_HEAD = 128
@@ -24,9 +30,27 @@ def misfit(config: EncoderConfig) -> str | None:
         "its embeddings differ from BERT's": not (config.trigram_embeddings or config.rescale_embeddings),
         "a size is not a multiple of 16": not any(size % 16 for size in widths),
         f"its attention heads are wider than {WIDEST_HEAD}": config.head_size <= WIDEST_HEAD,
-        "its heads together are not as wide as the hidden size": config.attention_size == config.hidden_size,
         "its embeddings differ in size from its layers": width <= config.hidden_size,
         "it has no layers": config.num_hidden_layers > 0,
         "it is an encoder-decoder model": config.num_decoder_layers is None,
     }
     return next((reason for reason, fine in rules.items() if not fine), None)
+
+
+def rows_read(config: EncoderConfig, outputs: Sequence[str]) -> Keep:
+    """Returns the rows that outputs are computed of: means, first tokens, or all."""
+    if set(outputs) == {"mean"}:
+        return "means"
+    of_first = {"cls", "pooler_output", *(("sequence", "pair") if config.heads.label == LabelConfig() else ())}
+    return "firsts" if of_first.issuperset(outputs) else "tokens"
+
+
+def positions_of(config: EncoderConfig, ids: Ids) -> Int:
+    """Returns each token's position. -> (T,)"""
+    if not config.position_offset:
+        return np.arange(len(ids.input_ids)) - np.repeat(ids.starts[:-1], ids.lengths)
+    real = ids.input_ids != config.pad_token_id
+    count = np.cumsum(real)
+    before = np.repeat(np.concatenate([[0], count])[ids.starts[:-1]], ids.lengths)
+    positions: Int = (count - before) * real + config.pad_token_id
+    return positions

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from bertie.data.ids import Ids, Int
+from bertie.data.ids import Ids
 from bertie.errors import BertieError, DataError
 from bertie.families import VARIANTS
 from bertie.infer.engine import Array, Facts
@@ -30,7 +30,7 @@ from bertie.infer.native.encoder import (
     NativeEncoder,
     Precision,
 )
-from bertie.infer.native.fits import BATCH_TOKENS, misfit
+from bertie.infer.native.fits import BATCH_TOKENS, misfit, positions_of, rows_read
 from bertie.infer.native.library import cores
 from bertie.models.codec import CONFIG, model_type
 from bertie.models.config import EncoderConfig
@@ -160,23 +160,19 @@ class FolderEngine:
         if longest > most:
             raise DataError(f"A sequence of {longest:,} tokens is longer than the model's {most:,} positions.")
         segments = ids.token_type_ids if self.config.type_vocab_size > 1 else None
-        given = ids.input_ids, segments, self._positions(ids), ids.lengths
-        asked = [(name, layer_of(name)) for name in outputs]
-        found = {name: self.native.run(*given, threads=self.threads, layers=n) for name, n in asked if n is not None}
-        if len(found) < len(asked):
-            hidden = self.native.run(*given, threads=self.threads)
-            first = hidden[ids.starts[:-1]]
-            found |= {name: self._array(name, hidden, first, ids) for name, n in asked if n is None}
+        given = ids.input_ids, segments, positions_of(self.config, ids), ids.lengths
+        asked = {name: layer_of(name) for name in outputs}
+        found = {
+            name: self.native.run(*given, threads=self.threads, layers=n) for name, n in asked.items() if n is not None
+        }
+        if others := [name for name, n in asked.items() if n is None]:
+            keep = rows_read(self.config, others)
+            hidden = self.native.run(*given, threads=self.threads, keep=keep)
+            if keep == "means":
+                return {**found, "mean": hidden}
+            first = hidden if keep == "firsts" else hidden[ids.starts[:-1]]
+            found |= {name: self._array(name, hidden, first, ids) for name in others}
         return found
-
-    def _positions(self, ids: Ids) -> Int:
-        if not self.config.position_offset:
-            return np.arange(len(ids.input_ids)) - np.repeat(ids.starts[:-1], ids.lengths)
-        real = ids.input_ids != self.config.pad_token_id
-        count = np.cumsum(real)
-        before = np.repeat(np.concatenate([[0], count])[ids.starts[:-1]], ids.lengths)
-        positions: Int = (count - before) * real + self.config.pad_token_id
-        return positions
 
     def _array(self, name: str, hidden: Array, first: Array, ids: Ids) -> Array:
         if name == "last_hidden_state":
@@ -250,8 +246,8 @@ def _encoder(config: EncoderConfig, stored: Stored) -> EncoderWeights:
     def layer(name: str) -> LayerWeights:
         at = f"encoder.layers.{name}"
         return LayerWeights(
-            stored.linear(f"{at}.attention.qkv", 3 * size, size),
-            stored.linear(f"{at}.attention.output", size, size),
+            stored.linear(f"{at}.attention.qkv", 3 * config.attention_size, size),
+            stored.linear(f"{at}.attention.output", size, config.attention_size),
             stored.linear(f"{at}.up", inner, size),
             stored.linear(f"{at}.down", size, inner),
             (*norm(f"{at}.attention_norm", size), *norm(f"{at}.output_norm", size)),
