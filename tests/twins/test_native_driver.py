@@ -6,7 +6,6 @@ The portable build in float32 is what the others are compared with. test_native.
 import os
 import shutil
 import subprocess
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -45,9 +44,9 @@ def states(command: list[str], kind: int, shape: tuple[int, ...]) -> np.ndarray 
     return np.frombuffer(done.stdout, np.float32).reshape(-1, shape[0])
 
 
-@cache
-def portable(folder: Path) -> Path:
-    return compiled(str(found_compiler()), folder, "-O2")
+@pytest.fixture(scope="module")
+def portable(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(str(found_compiler()), tmp_path_factory.mktemp("portable"), "-O2")
 
 
 def check(command: list[str], reference: Path, *, approximate: bool = True) -> None:
@@ -66,14 +65,13 @@ def check(command: list[str], reference: Path, *, approximate: bool = True) -> N
 
 
 @pytest.mark.parametrize("target", targets())
-def test_nothing_is_read_or_written_beyond_its_array(target, tmp_path_factory):
+def test_nothing_is_read_or_written_beyond_its_array(target, tmp_path, portable):
     """Odd sizes under AddressSanitizer and UndefinedBehaviorSanitizer: the first finding ends the program."""
-    built = compiled(str(found_compiler()), tmp_path_factory.mktemp(target), *SANITIZERS, *TARGETS[target][1])
-    check([str(built)], portable(tmp_path_factory.mktemp("portable")))
+    built = compiled(str(found_compiler()), tmp_path, *SANITIZERS, *TARGETS[target][1])
+    check([str(built)], portable)
 
 
 @pytest.mark.skipif(not shutil.which(ARM) or not shutil.which(EMULATOR), reason=f"needs {ARM} and {EMULATOR}")
-def test_arm_computes_the_same(tmp_path):
-    (tmp_path / "arm").mkdir()
-    built = compiled(ARM, tmp_path / "arm", "-O2", "-static", *TARGETS["neon-dotprod"][1])
-    check([EMULATOR, str(built)], portable(tmp_path))
+def test_arm_computes_the_same(tmp_path, portable):
+    built = compiled(ARM, tmp_path, "-O2", "-static", *TARGETS["neon-dotprod"][1])
+    check([EMULATOR, str(built)], portable)
