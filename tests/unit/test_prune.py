@@ -72,14 +72,14 @@ def test_what_adds_nothing_is_cut_without_a_trace(trained):
     model = prune(model, layers=3)  # a copy
     with torch.no_grad():
         for layer in model.encoder.layers:
-            layer.attention.output.weight[:, 8:16] = 0
+            layer.attention.output.weight[:, 8:24] = 0
             layer.down.weight[:, 20:36] = 0
-    small = prune(model, heads=3, neurons=32, learner=TASK, batches=batches)
+    small = prune(model, heads=2, neurons=32, learner=TASK, batches=batches)
     config = small.config
-    assert (config.num_attention_heads, config.attention_size, config.intermediate_size) == (3, 24, 32)
+    assert (config.num_attention_heads, config.attention_size, config.intermediate_size) == (2, 16, 32)
     for layer in small.encoder.layers:
-        assert layer.attention.qkv.weight.shape == (72, 32)
-        assert layer.attention.output.weight.shape == (32, 24)
+        assert layer.attention.qkv.weight.shape == (48, 32)
+        assert layer.attention.output.weight.shape == (32, 16)
         assert layer.down.weight.shape == (32, 32)
     for batch in batches:
         assert torch.allclose(hidden(small, batch), hidden(model, batch), atol=2e-4)
@@ -103,7 +103,7 @@ def test_a_pruned_folder_opens_and_answers(trained, tmp_path, bertie):
     model, batches, texts = trained
     narrow = prune(model, neurons=24, learner=TASK, batches=batches)
     narrow.save_pretrained(tmp_path / "neurons")
-    fewer = prune(model, heads=3, layers=2, learner=TASK, batches=batches)  # 3 does not divide the width
+    fewer = prune(model, heads=2, layers=2, learner=TASK, batches=batches)
     fewer.save_pretrained(tmp_path / "heads")
     assert "Only Bertie can open" in (tmp_path / "heads" / "README.md").read_text()
     assert "Only Bertie can open" not in (tmp_path / "neurons" / "README.md").read_text()
@@ -130,6 +130,8 @@ def test_what_cannot_be_pruned_is_refused(trained):
     model, batches, _ = trained
     with pytest.raises(UsageError, match="100 neurons cannot be kept: each layer has 48"):
         prune(model, neurons=100, learner=TASK, batches=batches)
+    with pytest.raises(UsageError, match=r"3 heads cannot be kept.*32. Choose one of 1, 2, 4"):
+        prune(model, heads=3, learner=TASK, batches=batches)
     with pytest.raises(UsageError, match="--train"):
         prune(model, heads=2)
     albert = families.build(

@@ -139,6 +139,12 @@ def _check(model: Model, heads: int | None, neurons: int | None) -> None:
     ):
         if asked is not None and not 1 <= asked <= most:
             raise UsageError(f"{asked:,} {name} cannot be kept: each layer has {most:,}.")
+    if heads is not None and config.hidden_size % heads:
+        able = ", ".join(str(n) for n in range(1, config.num_attention_heads + 1) if not config.hidden_size % n)
+        raise UsageError(
+            f"{heads} heads cannot be kept: config.json must have a number that divides the width of the model, "
+            f"{config.hidden_size}. Choose one of {able}."
+        )
 
 
 def importance(model: Model, learner: "Trainable", batches: Iterable[Batch]) -> Importance:

@@ -87,8 +87,8 @@ class Codec:
         if not isinstance(own, dict):
             raise DataError(f"{where}: {OWN} is a {type(own).__name__}, not an object of keys and values.")
         try:
-            tree = placed(self.base, fields, lenient=True)
-            return built(type(self.base), placed(tree, own) if own else tree)  # they are valid together
+            config = built(type(self.base), placed(self.base, fields, lenient=True))
+            return built(type(self.base), placed(config, own)) if own else config
         except NotRepresentable as misfit:
             raise DataError(f"{where}: {self._shown(misfit)}") from None
         except BertieError as error:

@@ -85,12 +85,12 @@ def built(kind: type[C], tree: Mapping[str, Any]) -> C:
 
 
 def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) -> dict[str, Any]:
-    """Returns the tree of a config, or a tree itself, with other values, by flat names.
+    """Returns the tree of a config with other values, by flat names.
 
     lenient: whether to ignore settings of other kinds, which a file may contain. Raises NotRepresentable for a name
     that is unknown, or does not apply to the kinds.
     """
-    tree = dict(config) if isinstance(config, Mapping) else asdict(config)
+    tree = asdict(config)
     changes = {ALIASES.get(name, name): value for name, value in changes.items()}
     for union in UNIONS.keys() & changes.keys():
         tree[union] = _of_kind(union, changes[union], tree[union])
@@ -108,8 +108,7 @@ def placed(config: Any, changes: Mapping[str, Any], *, lenient: bool = False) ->
         elif name in tree and name != "heads":
             tree[name] = value
         elif (part := _union_of(name)) is None:
-            known = tree if isinstance(config, Mapping) else _names(type(config))
-            raise NotRepresentable(name, f"EncoderConfig has no field {name!r}. {nearest(name, known)}")
+            raise NotRepresentable(name, f"EncoderConfig has no field {name!r}. {nearest(name, _names(type(config)))}")
         elif name in _settings(next(member for member in UNIONS[part] if member.kind == tree[part]["kind"])):
             tree[part][name] = value
         elif not (lenient or value is None):

@@ -388,6 +388,7 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
     const size_t at_qkv = team ? 0 : take((size_t)T * 3 * A * element(md.attention)), at_x = team ? 0 : take((size_t)T * H * 4),
                  at_ctx = take(std::max(longest * A, most * E) * 4), at_mid = take((size_t)block * I * 4),
                  at_work = take(Lp * 128 * 8 + 1024 + Lp * AR * 4), at_rows = take(most * std::max({H, A, E}) * 4), at_scales = take(most * 8 * 4),
+                 at_attended = A == H ? at_rows : take(most * A * 4),  // rows that are read later must not lie where wider ones are written
                  at_inner = take((size_t)block * I * 4), at_inner_scales = take((size_t)block * 8 * 4), at_row = take((size_t)widest * 4);
     char* memory = arena.of(used);
     if (!memory) {
@@ -397,7 +398,7 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
     int32_t round = 0;
     float *all = team ? team->x : (float*)(memory + at_x), *x = all + (size_t)from * H, *ctx = (float*)(memory + at_ctx), *mid = (float*)(memory + at_mid), *row = (float*)(memory + at_row),
           *scales = (float*)(memory + at_scales), *inner_scales = (float*)(memory + at_inner_scales);
-    const Rows rows{memory + at_rows, scales, scales + 4 * most, most}, inner{memory + at_inner, inner_scales, inner_scales + 4 * (size_t)block, (size_t)block};
+    const Rows rows{memory + at_rows, scales, scales + 4 * most, most}, attended{memory + at_attended, rows.s, rows.m, most}, inner{memory + at_inner, inner_scales, inner_scales + 4 * (size_t)block, (size_t)block};
     // query, key and value of this call's rows; then attention of its rows, or of first rows, made ready while they are near
     auto attention = [&](auto* qkv, auto kind, Finish as, const Layer& y, bool firsts) {
         product(as, rows, 0, mine, y.qkv, qkv + (size_t)from * 3 * A, 3 * A);
@@ -407,7 +408,7 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
             const int start = starts[b], first = firsts ? 0 : std::max(from - start, 0), end = firsts ? 1 : std::min(to, starts[b + 1]) - start;
             if (first >= end) continue;
             attend<decltype(kind)>(qkv + (size_t)start * 3 * A, starts[b + 1] - start, first, end, A, md.heads, ctx, memory + at_work);
-            for (int i = first; i < end; i++) prepare(ctx + (size_t)i * A, y.out, rows, at++, row);
+            for (int i = first; i < end; i++) prepare(ctx + (size_t)i * A, y.out, attended, at++, row);
         }
     };
 
@@ -440,7 +441,7 @@ int32_t bertie_encode(const Model* model, const int32_t* ids, const int32_t* typ
         }
         for (int first = 0; first < mine; first += block) {
             const int M = std::min(block, mine - first);
-            product(ADD, rows, first, M, y.out, x + (size_t)first * H, H);
+            product(ADD, attended, first, M, y.out, x + (size_t)first * H, H);
             for (int i = first; i < first + M; i++) {
                 normalize(x + (size_t)i * H, H, y.g1, y.b1, md.eps, x + (size_t)i * H);
                 prepare(x + (size_t)i * H, y.up, rows, i, row);
