@@ -188,6 +188,7 @@ ROWS = [
     ("electra-small", ("rtd",)),
     ("mobilebert", ("sequence",)),
     ("gpt2", ("lm",)),
+    ("xlnet-base-cased", ("sequence",)),
 ]
 
 
