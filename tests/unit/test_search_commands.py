@@ -93,11 +93,22 @@ def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: 
     assert words["recall@100"] == pytest.approx((0.5 + 1) / 2)
     scores = {"a": 1.0, "b": 0.0, "c": 2.0}
     monkeypatch.setattr(models, "relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
-    searcher = Searcher("index", ranker=object())  # type: ignore[arg-type]
+    searcher = Searcher("index", ranker=object(), rerank_alone=True)  # type: ignore[arg-type]
     found = evaluate(searcher, read("q.jsonl", "qrels.tsv"))
     assert found["questions"] == 2
     assert found["stages"]["reranked"]["mrr@10"] == pytest.approx((1 / 2 + 1) / 2), "the Nile is above the Rhine"
     assert found["stages"]["reranked"]["against_words"]["mrr@10"]["difference"] == pytest.approx(-1 / 4)
+
+
+def test_a_second_ranking_is_joined_with_the_first(corpus: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bertie("index", "corpus.jsonl", "-o", "index")
+    scores = {"a": 0.0, "b": 4.0, "c": 3.0}
+    monkeypatch.setattr(models, "relevance", lambda *given: [scores[name_of(text)] for text in given[2]])
+    found = Searcher("index", ranker=object()).search("Nile sea river moon")  # type: ignore[arg-type]
+    (best, most), (last, least) = found.rankings["words"][0], found.rankings["words"][-1]
+    assert (len(found.rankings["words"]), best, last) == (2, 1, 3), "the Nile, and the moon"
+    assert dict(found.rankings["reranked"]) == {1: pytest.approx((1 + 0) / 2), 3: pytest.approx((0 + 1) / 2)}
+    assert most > least
 
 
 def test_questions_in_every_format(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_every_stage_on_the_command_line(
     code, out, _ = bertie("index", "docs.jsonl", "-o", "index", "--embed", models["embed"])
     assert (code, "4 vectors" in out) == (0, True)
     stages = ("--rerank", models["rank"], "--answer", models["span"])
-    code, out, _ = bertie("search", "index", QUESTION, "--json", *stages)
+    code, out, _ = bertie("search", "index", QUESTION, "--json", "--rerank-alone", *stages)
     found = json.loads(out)
     assert set(found["seconds"]) == {"words", "embed", "vectors", "rerank", "read"}
     order = relevance(predictor(models["rank"]), QUESTION, [hit["text"] for hit in found["hits"]])

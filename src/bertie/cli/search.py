@@ -50,6 +50,9 @@ class StageOptions:
     ] = "scores"
     first: Annotated[int, typer.Option(min=1, help="Number of passages from words, and from vectors.")] = 100
     rerank_top: Annotated[int, typer.Option(min=1, help="Number of passages to re-rank.")] = 50
+    rerank_alone: Annotated[
+        bool, typer.Option("--rerank-alone", help="Ignore the order before; default: the mean of both scores.")
+    ] = False
     read_top: Annotated[int, typer.Option(min=1, help="Number of passages in which to find an answer.")] = 3
     precision: tables.Precision = "fp32"
     engine: tables.Engine = "auto"
@@ -85,6 +88,7 @@ class StageOptions:
             depth=Depth(self.first, self.rerank_top, self.read_top),
             words=not self.no_words,
             fusion=self.fusion,
+            rerank_alone=self.rerank_alone,
         )
 
     def _embedder(self, folder: Path) -> "Embedder":

@@ -104,6 +104,8 @@ class Searcher:
         depth: The number of passages of each stage.
         words: Whether words are looked up; without, vectors alone.
         fusion: How words and vectors are joined: scores (the mean of both) or ranks (reciprocal rank fusion).
+        rerank_alone: Whether the re-ranking model alone decides the order, and not the mean of its scores and those
+            before.
 
     Raises:
         DataError: The folder is no index, or damaged.
@@ -120,12 +122,13 @@ class Searcher:
         depth: Depth | None = None,
         words: bool = True,
         fusion: str = "scores",
+        rerank_alone: bool = False,
     ) -> None:
         self.store = Store(Path(folder))
         self.config = IndexConfig.of_json(self.store.get("config"))
         self.embedder, self.ranker, self.reader = embedder, ranker, reader
         self.depth, self.words = depth or Depth(), words
-        self.fuse = FUSIONS[fusion]
+        self.fuse, self.rerank_alone = FUSIONS[fusion], rerank_alone
         self._files: dict[str, VectorFile] = {}
         if embedder is not None and not self.store.get("embedder"):
             raise UsageError(f"{folder} has no vectors. Make them: bertie index -o {folder} --embed MODEL")
@@ -186,12 +189,12 @@ class Searcher:
         return Found(question, hits, answer, self.reader is not None, rankings, seconds)
 
     def _reranked(self, question: str, order: Ranking, passages: Mapping[int, Passage]) -> Ranking:
-        """Returns the first passages in the order of the model, and then the others."""
+        """Returns the first passages in the order of the model, joined with that before, and then the others."""
         assert self.ranker is not None
-        head = [(i, passages[i].whole) for i, _ in order[: self.depth.rerank] if i in passages]
-        scores = models.relevance(self.ranker, question, [text for _, text in head])
-        best = sorted(zip(scores, head, strict=True), key=lambda one: -one[0])
-        return [(i, score) for score, (i, _) in best] + order[self.depth.rerank :]
+        head = [one for one in order[: self.depth.rerank] if one[0] in passages]
+        scores = models.relevance(self.ranker, question, [passages[i].whole for i, _ in head])
+        best = sorted(zip([i for i, _ in head], scores, strict=True), key=lambda one: -one[1])
+        return (best if self.rerank_alone else by_scores([head, best])) + order[self.depth.rerank :]
 
     def files(self) -> list[VectorFile]:
         """Returns the files of vectors that the index lists now."""
