@@ -188,7 +188,6 @@ ROWS = [
     ("electra-small", ("rtd",)),
     ("mobilebert", ("sequence",)),
     ("gpt2", ("lm",)),
-    ("xlnet-base-cased", ("sequence",)),
 ]
 
 
