@@ -20,7 +20,7 @@ from bertie.runs.space import varied
 from bertie.runs.verify import shown, verify
 from bertie.train import log
 from bertie.train.config import OptimConfig, TrainConfig
-from bertie.train.resume import changes
+from bertie.train.resume import changes, flatten
 from nano import one_thread
 from toys import toy_model
 
@@ -142,3 +142,10 @@ def test_corpora_that_have_moved_are_the_same_run():
     moved = {**before, "corpora": [{"path": "/new/domain", "weight": 9}]}
     assert changes(before, moved) == {}
     assert changes(before, {**moved, "corpus": ["abc 0.8", "def 0.2"]}).keys() == {"corpus"}
+
+
+def test_a_run_of_before_the_label_check_goes_on_with_it():
+    before = flatten(FinetuneConfig(model="m", train_file="a.csv").model_dump(mode="json"))
+    older = {key: value for key, value in before.items() if key not in ("label_check", "baselines")}
+    assert changes(older, before) == {}
+    assert changes(older, {**before, "epochs": 9.0}).keys() == {"epochs"}

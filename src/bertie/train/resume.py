@@ -16,7 +16,7 @@ from bertie.train.checkpoint import Checkpoint
 FREE = frozenset(
     f"train.{key}"
     for key in ("keep", "keep_checkpoints", "workers", "save_every", "eval_every", "log_every", "tensorboard", "shard")
-) | {"corpora", "baselines"}  # where corpora are, as what they hold, and their shares, is under "corpus"
+) | {"corpora", "baselines", "label_check"}  # where corpora are, as what they hold, and their shares, is under "corpus"
 
 
 def is_free(key: str, identity: Mapping[str, Any]) -> bool:
