@@ -73,7 +73,7 @@ def test_the_nearest_label(encoder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose([list(one.scores.values()) for one in found], wanted, atol=1e-6)
     assert [one.label for one in found] == [LABELS[i] for i in wanted.argmax(1)]
     assert bertie.predict(folder, ["g h"], candidates=LABELS)[0].label == "g h"
-    with pytest.raises(UsageError, match="leave multi out"):
+    with pytest.raises(UsageError, match="Omit multi"):
         bertie.predict(folder, TEXTS, candidates=LABELS, multi=True)
     with pytest.raises(DataError, match="pairs"):
         bertie.predict(folder, [("a", "b")], candidates=LABELS)
@@ -91,7 +91,7 @@ def test_the_command(encoder: Path, tmp_path: Path, bertie: CommandLine) -> None
         (("--candidates", "a,a"), "each once"),
         (("--candidates", "a,b", "--hypothesis", "no place"), "needs one {}"),
         (("--multi",), "Name the candidates"),
-        (("--candidates", "a,b", "--too-long", "window"), "leave --too-long out"),
+        (("--candidates", "a,b", "--too-long", "window"), "Omit --too-long"),
     ):
         code, _, err = bertie("predict", folder, table, *arguments)
         assert (code, match in " ".join(err.split())) == (2, True), err

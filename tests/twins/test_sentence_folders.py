@@ -65,7 +65,7 @@ def test_matrices_then_length_one(base: Path, tmp_path: Path, activation: str):
     wanted = theirs(base, tmp_path, ("cls", "mean"), dense, Dense(8, 6, bias=False), Normalize()).encode(TEXTS)
     same(ours(tmp_path), wanted)
     assert wanted.shape == (len(TEXTS), 6)
-    with pytest.raises(UsageError, match="leave pooling out"):
+    with pytest.raises(UsageError, match="Omit pooling"):
         ours(tmp_path, pooling="max")
 
 
@@ -90,7 +90,7 @@ def test_prompts_lengths_and_similarity(base: Path, tmp_path: Path):
     same(np.array(pairs), peer.similarity_pairwise(vectors[:1], vectors[1:]).numpy())
     with pytest.raises(UsageError, match=r"no prompt 'qerry'.*query"):
         ours(tmp_path, prompt="qerry")
-    with pytest.raises(UsageError, match="choose one"):
+    with pytest.raises(UsageError, match="exclude each other"):
         ours(tmp_path, prompt="query", prefix="a")
 
 

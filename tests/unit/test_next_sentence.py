@@ -44,7 +44,7 @@ def test_sentence_order_is_told_by_the_family_and_by_the_run(folder, tmp_path):
 def test_a_model_without_the_head_is_refused(folder, bertie: CommandLine, tmp_path):
     code, out, err = bertie("next-sentence", folder.parent / "sequence", "a", "b")
     assert (code, out) == (2, "")
-    assert "head on pairs" in err
+    assert "head for pairs" in err
     code, out, err = bertie("next-sentence", folder, "a", " ")
     assert (code, out) == (3, "")
     assert "empty" in err
