@@ -185,8 +185,8 @@ ROWS = [
     ("roberta-base", ("token",)),
     ("albert-base-v2", ("sequence",)),
     ("distilbert-base-uncased", ("span",)),
-    ("electra-small", ("rtd",)),
-    ("mobilebert", ("sequence",)),
+    ("electra-small-discriminator", ("rtd",)),
+    ("mobilebert-uncased", ("sequence",)),
     ("gpt2", ("lm",)),
 ]
 
