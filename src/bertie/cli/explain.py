@@ -62,10 +62,7 @@ def explain(
         raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
     if output is not None:
         check_new_file(output, overwrite=overwrite)
-    chosen = tables.names(methods)
-    for name in chosen:
-        if name not in attributions.METHODS:
-            attributions.attribute(None, name)  # type: ignore[arg-type]  # raises, before the model is opened
+    chosen = [attributions.method(name) for name in tables.names(methods)]  # before the model is opened
     opened = bertie.load(model)
     opened.eval().requires_grad_(False)
     explained = question_of(opened, texts, label=label, word=word, max_length=max_length)
@@ -73,8 +70,8 @@ def explain(
         console.warn(f"The text is too long: {explained.cut:,} tokens are not read.")
     question = explained.question
     found = []
-    for name in chosen:
-        one = attributions.attribute(question, name)
+    for method in chosen:
+        one = method(question)
         found.append((one, attributions.faithfulness(question, one.values)))
     if output is not None:
         page(explained, found, str(model)).save(output)

@@ -176,11 +176,11 @@ METHODS: dict[str, Callable[[Question], Attribution]] = {
 }
 
 
-def attribute(question: Question, method: str = "ig") -> Attribution:
-    """Returns the attributions by a method of METHODS. Raises UsageError for another one."""
-    if method not in METHODS:
-        raise UsageError(f"Unknown method {method!r}. {nearest(method, METHODS)}")
-    return METHODS[method](question)
+def method(name: str) -> Callable[[Question], Attribution]:
+    """Returns a method of METHODS. Raises UsageError for an unknown name."""
+    if name not in METHODS:
+        raise UsageError(f"Unknown method {name!r}. {nearest(name, METHODS)}")
+    return METHODS[name]
 
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)

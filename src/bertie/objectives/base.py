@@ -103,10 +103,11 @@ class Objective(ABC):
         return
 
     def __add__(self, other: "Objective") -> "Sum":
-        return Sum((*_parts(self), *_parts(other)))
+        return Sum((*parts_of(self), *parts_of(other)))
 
 
-def _parts(objective: Objective) -> tuple[Objective, ...]:
+def parts_of(objective: Objective) -> tuple[Objective, ...]:
+    """Returns the objectives of a sum, or the one objective."""
     return objective.parts if isinstance(objective, Sum) else (objective,)
 
 

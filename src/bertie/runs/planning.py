@@ -9,7 +9,8 @@ from bertie import families, objectives
 from bertie.data.rates import rate_of
 from bertie.models.config import EncoderConfig
 from bertie.models.count import parameters, predictions
-from bertie.objectives import Objective, ReplacedTokens, Sum
+from bertie.objectives import Objective, ReplacedTokens
+from bertie.objectives.base import parts_of
 from bertie.plan import cost
 from bertie.plan.catalog import Device
 from bertie.plan.forecast import USABLE, Assumptions
@@ -30,24 +31,22 @@ def job_of(config: PretrainConfig, *, half: bool = True) -> Job:
     objective = _objective(config.objectives)
     with torch.device("meta"):
         heads = [parameter for head in objective.heads(shape).values() for parameter in head.parameters()]
-    generators = [one.smaller(shape) for one in _parts(objective) if isinstance(one, ReplacedTokens)]
+    generators = [one.smaller(shape) for one in parts_of(objective) if isinstance(one, ReplacedTokens)]
     head = sum(parameter.numel() for parameter in heads)
     head += sum(sum(parameters(smaller).values()) for smaller in generators)
     found = []
     for phase in phases(config):
-        parts = _parts(_objective(phase.objectives))
-        shares = {one.name: _predicted(one, shape) for one in parts if one.on_tokens}
-        extra = [
-            one.extra_cost(shape, length=phase.max_length, shares=shares | {"generator": shares.get("rtd", 0.0)})
-            for one in parts
-        ]
+        objective = _objective(phase.objectives)
+        shares = {one.name: _predicted(one, shape) for one in parts_of(objective) if one.on_tokens}
+        asked = shares | {"generator": shares.get("rtd", 0.0)}
+        extra = objective.extra_cost(shape, length=phase.max_length, shares=asked)
         found.append(
             JobPhase(
                 phase.steps,
                 phase.batch_size,
                 phase.max_length,
                 sum(share for name, share in shares.items() if name != "rtd"),
-                sum(flops for each in extra for flops in each.values()),
+                sum(extra.values()),
             )
         )
     return Job(shape, tuple(found), half, head)
@@ -55,10 +54,6 @@ def job_of(config: PretrainConfig, *, half: bool = True) -> Job:
 
 def _objective(options: dict[str, dict[str, object] | None]) -> Objective:
     return objectives.build(options).load_dependencies(lambda folder: families.load(model_folder(folder))[0])
-
-
-def _parts(objective: Objective) -> tuple[Objective, ...]:
-    return objective.parts if isinstance(objective, Sum) else (objective,)
 
 
 def _predicted(objective: Objective, config: EncoderConfig) -> float:
