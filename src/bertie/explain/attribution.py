@@ -74,6 +74,11 @@ class Question:
         if not hasattr(getattr(self.model.encoder, "embeddings", None), "word"):
             raise UsageError("This family has no table of word embeddings, so its predictions cannot be attributed.")
 
+    @property
+    def text_ids(self) -> Tensor:
+        """The token ids of the text (S,)."""
+        return torch.tensor(self.encoding.ids, device=self.model.device)
+
     def ids(self, *rows: NDArray[np.bool_]) -> Tensor:
         """Returns copies of the token ids, with [MASK] (or [PAD]) where a row is true. -> (K, S)"""
         hidden = self.pad_id if self.mask_id is None else self.mask_id
@@ -92,7 +97,7 @@ class Question:
         """Returns the numbers (K,) for token vectors, and their gradients (K, S, E)."""
         read = vectors_KSE.detach().requires_grad_()
         with torch.enable_grad(), _vectors(self.model, read):
-            numbers = self._run(self.ids(np.zeros(len(self.encoding), bool)).expand(len(read), -1))
+            numbers = self._run(self.text_ids.expand(len(read), -1))
             (gradient,) = torch.autograd.grad(numbers.sum(), read)
         return numbers.detach(), gradient
 
@@ -107,7 +112,7 @@ class Question:
     def ends(self) -> tuple[Tensor, Tensor]:
         """Returns the token vectors of the text and of the baseline. -> (S, E), (S, E)"""
         table = self.model.word_embeddings.detach()
-        ids = self.ids(np.zeros(len(self.encoding), bool))[0]
+        ids = self.text_ids
         blank = torch.where(torch.from_numpy(self.words).to(ids.device), self.pad_id, ids)
         return table[ids], table[blank]
 
