@@ -20,7 +20,7 @@ from bertie.search.check import check
 from bertie.search.index import IndexConfig, index, remove
 from bertie.search.models import Embedder
 from bertie.search.searcher import Depth, Searcher, by_ranks, by_scores
-from bertie.search.store import Store
+from bertie.search.store import ASKED, Store
 from bertie.search.terms import Terms
 from bertie.search.vectors import VectorFile, nearest, quantized, write
 
@@ -85,6 +85,18 @@ def test_a_passage_is_found_by_stems_and_by_pairs_of_syllables_with_its_place(do
     assert searcher.search("zebra").hits == []
     with pytest.raises(UsageError, match="empty"):
         searcher.search(" ")
+
+
+def test_of_a_long_question_the_rarest_terms_are_looked_up(tmp_path: Path) -> None:
+    rows = [f"sea w{i}" for i in range(ASKED + 10)] + ["sea alone"]
+    (tmp_path / "a.csv").write_text("\n".join(["text", *rows]))
+    index([str(tmp_path / "a.csv")], tmp_path / "index")
+    store = Store(tmp_path / "index")
+    asked = [row.split()[1] for row in rows[: ASKED - 1]]
+    assert len(store.matches([*asked, "sea"], 100)) == len(rows)
+    assert len(store.matches([*asked, "w70", "sea"], 100)) == ASKED
+    assert len(store.matches([*asked * 50, "nowhere", "sea"], 100)) == len(rows)
+    store.close()
 
 
 def test_the_line_of_a_passage_is_that_of_its_first_word(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from bertie.search.store import Passage, Store
 from bertie.search.vectors import VectorFile, nearest
 
 CONSTANT = 60  # of reciprocal rank fusion: Cormack et al. 2009
+READ = 2000  # characters of a question that models read
 Ranking = list[tuple[int, float]]  # (passage, score), best first
 
 
@@ -157,14 +158,15 @@ class Searcher:
                 rankings["words"] = self.store.matches(terms, self.depth.first)
         if self.embedder is not None:
             with _timed(seconds, "embed"):
-                vector = models.vectors(self.embedder, [question])[0] if vector is None else vector
+                vector = models.vectors(self.embedder, [question[:READ]])[0] if vector is None else vector
             with _timed(seconds, "vectors"):
                 found = nearest(self.files(), vector[None], self.depth.first + self._gone())[0]
                 rankings["vectors"] = self._alive(found)[: self.depth.first]
         if len(rankings) > 1:
             rankings["fused"] = self.fuse([*rankings.values()])
         order = [*rankings.values()][-1]
-        passages = {one.id: one for one in self.store.passages([i for i, _ in order[: max(top, self.depth.rerank)]])}
+        shown = max(top, self.depth.rerank) if self.ranker else top
+        passages = {one.id: one for one in self.store.passages([i for i, _ in order[:shown]])}
         if self.ranker is not None:
             with _timed(seconds, "rerank"):
                 order = rankings["reranked"] = self._reranked(question, order, passages)
@@ -173,14 +175,14 @@ class Searcher:
         best: list[Answer] = []
         if self.reader is not None:
             with _timed(seconds, "read"):
-                best = models.answers(self.reader, question, [one.text for one, _ in chosen[: self.depth.read]])
+                best = models.answers(self.reader, question[:READ], [one.text for one, _ in chosen[: self.depth.read]])
         own = {answer.passage: answer for answer in best if not answer.silent}
         hits = [
             Hit(
                 passage,
                 score,
                 {name: of[passage.id] for name, of in ranks.items() if passage.id in of},
-                snippet(passage.text, set(terms), self.config.terms, own.get(number)),
+                snippet(passage.text, set(terms), self.config.terms.of_word, own.get(number)),
                 own.get(number),
             )
             for number, (passage, score) in enumerate(chosen)
@@ -192,7 +194,7 @@ class Searcher:
         """Returns the first passages in the order of the model, joined with that before, and then the others."""
         assert self.ranker is not None
         head = [one for one in order[: self.depth.rerank] if one[0] in passages]
-        scores = models.relevance(self.ranker, question, [passages[i].whole for i, _ in head])
+        scores = models.relevance(self.ranker, question[:READ], [passages[i].whole for i, _ in head])
         best = sorted(zip([i for i, _ in head], scores, strict=True), key=lambda one: -one[1])
         return (best if self.rerank_alone else by_scores([head, best])) + order[self.depth.rerank :]
 
@@ -215,7 +217,7 @@ class Searcher:
         """Returns the vectors of many questions at once; None where there is no embedder."""
         if self.embedder is None:
             return [None] * len(questions)
-        return [*models.vectors(self.embedder, questions)]
+        return [*models.vectors(self.embedder, [question[:READ] for question in questions])]
 
     def close(self) -> None:
         """Closes the index."""

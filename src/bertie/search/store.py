@@ -28,7 +28,8 @@ DATABASE = "index.sqlite"
 FORMAT = 1
 INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors"))
 FREQUENT = 0.3  # a term in more of the passages says little, and takes much time. A tenth costs 6 nDCG on Cranfield
-SMALL = 20_000  # passages: below, every term is looked up
+SMALL = 20_000  # passages: below, a term is looked up however frequent it is
+ASKED = 64  # different terms of a question that are looked up, the rarest: each takes time
 
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
@@ -213,23 +214,25 @@ class Store:
         """Returns (passage, BM25 score) of the best passages with any of the terms, best first.
 
         k1 1.2, b 0.75. A term in more than three tenths of the passages of a large index is left out, unless all are
-        so frequent.
+        so frequent. Of more than ASKED different terms, the rarest are looked up.
         """
-        wanted = Counter(terms)
-        if self.count_of_passages() >= SMALL:
-            wanted = self._rare(wanted)
+        wanted = self._chosen(Counter(terms))
         if not wanted:
             return []
         query = " OR ".join(f'"{term}"' for term, times in wanted.items() for _ in range(times))
         sql = "SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
         return [(int(passage), -float(score)) for passage, score in self.db.execute(sql, (query, top))]
 
-    def _rare(self, wanted: Counter[str]) -> Counter[str]:
-        most = FREQUENT * self.count_of_passages()
+    def _chosen(self, wanted: Counter[str]) -> Counter[str]:
+        """Returns the terms that are looked up, of those that some passage has."""
+        total = self.count_of_passages()
+        if total < SMALL and len(wanted) <= ASKED:
+            return wanted
         sql = "SELECT passages FROM terms WHERE term = ?"
-        times = {term: (self.db.execute(sql, (term,)).fetchone() or (0,))[0] for term in wanted}
-        rare = Counter({term: wanted[term] for term, count in times.items() if 0 < count <= most})
-        return rare or Counter({min(times, key=times.__getitem__): 1})
+        times = {term: row[0] for term in wanted if (row := self.db.execute(sql, (term,)).fetchone())}
+        rarest = sorted(times, key=times.__getitem__)[:ASKED]
+        rare = [term for term in rarest if total < SMALL or times[term] <= FREQUENT * total]
+        return Counter({term: wanted[term] for term in rare or rarest[:1]})
 
     def count_of_passages(self) -> int:
         """Returns the number of passages, as the last change counted it."""

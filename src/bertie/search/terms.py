@@ -11,7 +11,7 @@ import re
 import threading
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Literal
 
@@ -62,6 +62,10 @@ class Terms:
         found = self(text)
         return [term for term in found if term not in STOP] or found
 
+    def of_word(self, word: str) -> frozenset[str]:
+        """Returns the terms of a single word, without morphemes: what is marked in a passage."""
+        return _of_word(self, word)
+
     def _cut(self, match: re.Match[str]) -> list[str]:
         run: str | None = match[1]
         if run is None:
@@ -77,6 +81,11 @@ def _morphemes(text: str) -> Iterator[str]:
     for token in load_kiwi().tokenize(text):
         if token.tag.startswith(_CONTENT) and not token.tag.startswith(_PUNCTUATION) and _TOKEN.fullmatch(token.form):
             yield token.form
+
+
+@lru_cache(1 << 17)
+def _of_word(terms: Terms, word: str) -> frozenset[str]:
+    return frozenset((replace(terms, korean="pairs") if terms.korean == "kiwi" else terms)(word))
 
 
 @lru_cache(1 << 18)
