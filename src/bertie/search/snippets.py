@@ -1,7 +1,7 @@
 """The part of a passage that is shown, and what is marked in it: the answer, or else the words of the question."""
 
 import re
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,7 +23,7 @@ class Snippet:
     marks: tuple[Mark, ...]
 
 
-def snippet(text: str, terms: Set[str], cut: Callable[[str], Collection[str]], answer: Answer | None = None) -> Snippet:
+def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: Answer | None = None) -> Snippet:
     """Returns the sentence of the answer, or the one with most of the question's terms.
 
     terms: of the question; cut: a word to its terms, as in the index.
@@ -36,8 +36,8 @@ def snippet(text: str, terms: Set[str], cut: Callable[[str], Collection[str]], a
         chosen = next((part for part in sentences if part[1] > answer.start), sentences[-1])
         start, stop = _cropped(text, *chosen, answer.start, answer.end)
         return Snippet(start, max(stop, answer.end), ((answer.start, answer.end),))
-    words = [(match.span(), own) for match in _WORD.finditer(text) if (own := terms.intersection(cut(match[0])))]
-    found = [set().union(*(own for span, own in words if first <= span[0] < last)) for first, last in sentences]
+    words = [(match.span(), own) for match in _WORD.finditer(text) if (own := terms & cut(match[0]))]
+    found = [set[str]().union(*(own for span, own in words if first <= span[0] < last)) for first, last in sentences]
     best = sentences[max(range(len(found)), key=lambda number: len(found[number]))]
     marks = [span for span, _ in words if best[0] <= span[0] < best[1]]
     start, stop = _cropped(text, *best, *(marks[0] if marks else best))
