@@ -34,6 +34,7 @@ from bertie.data.prepare import repair
 from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.errors import BertieError, UsageError
 from bertie.files import atomic_write
+from bertie.plan.meter import resident_peak_bytes
 from bertie.text import vocabulary
 from bertie.text.normalize import Normalizer, clean
 from bertie.text.sentences import splitter
@@ -234,7 +235,7 @@ def _round(name: str, workers: int, path: Path, tokenizer: Path) -> None:
         begun = time.perf_counter()
         digest = RUNNERS[name](path, tokenizer, workers, Path(folder))
         seconds = time.perf_counter() - begun
-        peak = harness.resident_peak_bytes()  # of this process; workers have their own
+        peak = resident_peak_bytes()  # of this process; workers have their own
         print(json.dumps({"seconds": seconds, "digest": digest(), "peak_memory_bytes": peak}))
 
 

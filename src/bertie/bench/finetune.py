@@ -30,6 +30,7 @@ from bertie.evaluate.compare import over_seeds
 from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
 from bertie.models.model import Model
+from bertie.plan.meter import resident_peak_bytes
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples
 from bertie.tasks.source import Encoded, Targets, TaskSource
@@ -266,9 +267,9 @@ def main(runner: str, setup: dict[str, Any]) -> None:
     require()
     with tempfile.TemporaryDirectory() as work:
         prepared = prepare(write_problem(Setup(**setup), Path(work)))
-        baseline = harness.resident_peak_bytes()
+        baseline = resident_peak_bytes()
         runners()[runner](prepared, 0)
-    print(json.dumps({"baseline_bytes": baseline, "peak_bytes": harness.resident_peak_bytes()}))
+    print(json.dumps({"baseline_bytes": baseline, "peak_bytes": resident_peak_bytes()}))
 
 
 if __name__ == "__main__":

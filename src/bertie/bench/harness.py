@@ -7,7 +7,6 @@ round, and `summary` turns the rounds into a median with its spread and ratios a
 import io
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -78,26 +77,6 @@ def peak_memory_bytes(module: str, arguments: list[str]) -> int:
         raise BertieError(f"The memory measurement {module} {' '.join(arguments)} failed:\n{done.stderr[-2000:]}")
     line = json.loads(done.stdout.strip().splitlines()[-1])
     return int(line["peak_bytes"] - line["baseline_bytes"])
-
-
-def resident_peak_bytes() -> int:
-    """This process's peak resident memory so far.
-
-    Linux's getrusage also counts the parent at the moment it started this process, so there the kernel's own count for
-    the program is read. macOS counts in bytes.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def peak_bytes(device: str) -> int:
-    """Returns the peak memory so far: of the process on a CPU, of torch's tensors on a GPU."""
-    import torch
-
-    return resident_peak_bytes() if device == "cpu" else int(torch.cuda.max_memory_allocated(device))
 
 
 def wait_for(device: str) -> None:

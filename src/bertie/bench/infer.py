@@ -25,6 +25,7 @@ from bertie.bench import harness
 from bertie.bench.infer_peers import PEERS, Batch, Vectors
 from bertie.data.ids import Ids, token_budget
 from bertie.errors import UsageError
+from bertie.plan.meter import resident_peak_bytes
 
 BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
 SHORTEST, LONGEST = 3, 300  # tokens of a text
@@ -296,7 +297,7 @@ def main() -> None:
     one.some([0])
     first = time.time()
     one.all()
-    print(json.dumps({"first": first, "peak_bytes": harness.resident_peak_bytes()}))
+    print(json.dumps({"first": first, "peak_bytes": resident_peak_bytes()}))
 
 
 if __name__ == "__main__":

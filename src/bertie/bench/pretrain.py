@@ -33,6 +33,7 @@ from bertie.data.masking import Vocabulary
 from bertie.errors import BertieError
 from bertie.models.count import forward_flops
 from bertie.objectives.mlm import MaskedLM
+from bertie.plan.meter import peak_bytes
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
 from bertie.train.precision import choose_device
@@ -270,9 +271,9 @@ def main(runner: str, setup: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as work:
         write_model(asked, Path(work))
         make = runners(asked, Path(work))[runner]
-        baseline = harness.peak_bytes(asked.device)
+        baseline = peak_bytes(asked.device)
         make()()
-    print(json.dumps({"baseline_bytes": baseline, "peak_bytes": harness.peak_bytes(asked.device)}))
+    print(json.dumps({"baseline_bytes": baseline, "peak_bytes": peak_bytes(asked.device)}))
 
 
 if __name__ == "__main__":

@@ -148,13 +148,14 @@ def _this() -> "Device":
 
     from bertie.nn import machine
     from bertie.plan.catalog import Device
+    from bertie.plan.meter import THREAD_WATTS
 
     rates = machine.cpu_rates()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
     threads = torch.get_num_threads()
     best = max(rates.fp32, rates.bf16)
     name = f"this processor, {threads} thread" + "s" * (threads > 1)
-    return Device(name, best * threads / 1000, 8.0 * threads, memory)
+    return Device(name, best * threads / 1000, THREAD_WATTS * threads, memory)
 
 
 def _facts(job: "Job") -> dict[str, Any]:

@@ -6,7 +6,6 @@ W sequences · T tokens
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -15,10 +14,10 @@ import numpy as np
 from bertie.data.ids import Ids
 from bertie.infer.batching import run
 from bertie.infer.engine import Engine
+from bertie.plan.meter import Rapl
 
 ROUNDS = 5
 TOKENS = 6_000  # of one round: seconds for a small model, a minute for BERT-base
-POWERCAP = Path("/sys/class/powercap")
 ALONE = 100  # texts answered one at a time
 
 
@@ -52,10 +51,9 @@ def rate(engine: Engine, other: Engine, ids: Ids, outputs: Sequence[str]) -> Rat
 
     seconds(engine), seconds(other)  # warm
     times = [(seconds(engine), seconds(other)) for _ in range(ROUNDS)]
-    before = _joules()
+    counter = Rapl()
     seconds(engine)
-    after = _joules()
-    used = None if before is None or after is None or after <= before else 1000 * (after - before) / tokens
+    used = 1000 * counter.joules() / tokens if counter.readable else None
     alone = list[float]()
     for number in np.linspace(0, len(ids) - 1, min(ALONE, len(ids))).astype(int):
         text = ids.take(np.array([number]))
@@ -69,11 +67,3 @@ def rate(engine: Engine, other: Engine, ids: Ids, outputs: Sequence[str]) -> Rat
         float(np.quantile(alone, 0.99)),
         used,
     )
-
-
-def _joules() -> float | None:
-    """Returns the energy counter of the processors (Linux powercap), or None if it cannot be read."""
-    try:
-        return sum(int(path.read_text()) for path in POWERCAP.glob("intel-rapl:?/energy_uj")) / 1e6 or None
-    except (OSError, ValueError):
-        return None

@@ -61,6 +61,13 @@ class Catalog:
         return self.grids[key.upper()]
 
 
+def named(gpu: str) -> Device | None:
+    """Returns the device of the catalog whose key is in the name that a driver reports, such as "NVIDIA H200"."""
+    plain = gpu.lower().replace(" ", "")
+    found = [key for key in _ours().devices if key in plain]
+    return _ours().devices[max(found, key=len)] if found else None
+
+
 def read(path: Path | None = None) -> Catalog:
     """Returns Bertie's catalog with the entries of the user's file, which replace those with the same key.
 

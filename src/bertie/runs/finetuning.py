@@ -28,6 +28,7 @@ from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
 from bertie.models.saving import own_settings
+from bertie.runs import usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
@@ -104,6 +105,7 @@ class Run:
             console.say(note)
         for warning in self.warnings:
             console.warn(warning)
+        self.meter = usage.meter(config.train.device)
         self.model.to(choose_device(config.train.device))  # for the first look, and for features that are computed once
         self.measure(FIRST_LOOK)
         if config.select == "best" and resume not in ("auto", "never"):
@@ -122,6 +124,7 @@ class Run:
             resume=resume,
             allow_change=None,
             on_step=self._stepped,
+            meter=self.meter,
         )
         return self._finish()
 
@@ -295,6 +298,7 @@ class Run:
         chosen = compared(self.task, examples.dev) if self._compares() else set()
         told = enumerate(answer for _, answer in self._answers(scores, findings))
         answers = {i: answer for i, answer in told if i in chosen}
+        used = self.meter.read()
         results = {
             "identity": self.settings(),
             "labels": list(self.task.labels),
@@ -303,9 +307,11 @@ class Run:
             "metrics": list(examples.metrics),
             "dev": self._beside(scores.report(), answers),
             "notes": [*self.warnings, *self.notes],
+            "usage": used.as_json(),
         }
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
+        usage.write_card(self.run / MODEL, used)
         write_json(self.run / FINDINGS, {**findings.as_json(), **self._label_check()})
         return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
 

@@ -20,6 +20,7 @@ from bertie.report.charts import Line, smooth
 from bertie.report.page import Report, StatCard
 from bertie.report.training import Curve, curves, masked_tokens
 from bertie.report.values import count, duration, flops, number
+from bertie.runs import usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.folder import CONFIG, RESULTS
 from bertie.runs.guesses import guesses
@@ -55,6 +56,7 @@ def page(run: Path | str) -> Report:
     masked_tokens(report, _last_phase(guesses(run)), _about_masks(config))
     if plan := results.get("plan"):
         _plan(report, plan)
+    usage.section(report, results)
     if found := results.get("pseudo_perplexity"):
         rows = [
             [

@@ -22,7 +22,7 @@ from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.report.values import duration, size
-from bertie.runs import budget
+from bertie.runs import budget, usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
@@ -100,6 +100,7 @@ def _go(
 ) -> dict[str, Any]:
     """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path
+    meter = usage.meter(config.train.device)
     model = ready.model()
     planned = ready.plan(model)
     if is_main():
@@ -138,13 +139,16 @@ def _go(
         allow_change=allow_change,
         on_step=on_step,
         boundaries=source.boundaries,
+        meter=meter,
     )
+    used = meter.read()
     results = {
         "model": str(run / "model"),
         "step": result.step,
         "train": dict(result.train),
         "valid": dict(result.valid),
         "plan": planned,
+        "usage": used.as_json(),
         "identity": ready.identity,
     }
     if is_main():
@@ -156,6 +160,7 @@ def _go(
         if reference_run is not None and (reference_run / MODEL / WEIGHTS).exists():
             same = file_hash(reference_run / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
             results["repeats"] = {"run": str(reference_run), "same_weights": same}
+        usage.write_card(run / MODEL, used)
         results = folder.finish(results, partial(page, run), keep=config.train.keep_checkpoints)
     return results
 

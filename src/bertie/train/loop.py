@@ -31,6 +31,7 @@ from bertie.files import LOCK, file_hash
 from bertie.folders import locked
 from bertie.models.model import Model
 from bertie.nn.memory import keep_memory
+from bertie.plan.meter import Meter
 from bertie.settings import Config
 from bertie.train import checkpoint, log, precision, rendezvous, sharding
 from bertie.train.base import Source, Trainable
@@ -76,6 +77,7 @@ def fit(
     allow_change: Collection[str] | None = (),
     on_step: Callable[[int], None] | None = None,
     boundaries: Sequence[int] = (),
+    meter: Meter | None = None,
 ) -> Result:
     """Trains `model` in place for `train.steps` steps. Resumes from a checkpoint in the folder `run`.
 
@@ -94,6 +96,7 @@ def fit(
         allow_change: Settings that may differ when the run is resumed.
         on_step: Called with the number of completed steps.
         boundaries: Last steps of the phases of the run. Metrics, validation and checkpoint are written there too.
+        meter: Counts time, memory and energy. It is read at log steps, and its values are part of checkpoints.
 
     Returns:
         The last step and the last metrics.
@@ -141,6 +144,7 @@ def fit(
         world.share_folder(run)
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
+            loop.meter = meter or loop.meter
             start = loop.start(found, allow_change)
             if world.main and config is not None:
                 configs.save(config, run / "run.yaml")
@@ -184,6 +188,7 @@ class _Loop:
         # a CPU has nothing to wait for.
         self.metrics = MetricAccumulator(lag=0 if self.world.device.type == "cpu" else 1)
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
+        self.meter = Meter()
 
     def start(self, found: Checkpoint | None, allow_change: Collection[str] | None) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
@@ -271,6 +276,7 @@ class _Loop:
 
     def _log(self, step: int) -> None:
         self.metrics.settle()
+        self.meter.read()
         self._tick()
         window = self.metrics.take()
         values = {
@@ -324,6 +330,7 @@ class _Loop:
             "metrics_xxh3_128": file_hash(self.log.path),
             "window": self.metrics.window.state(),
             "elapsed_s": self.elapsed_s,
+            "usage": self.meter.read().as_json(),
         }
         checkpoint.save(self.run, step, model=model, optimizer=optimizer, state=state, keep=self.train.keep)
 
@@ -355,6 +362,7 @@ class _Loop:
         self.updates.load(found.tensors(checkpoint.OPTIMIZER), str(found.folder))
         self.metrics.window = Window(**found.state["window"])
         self.before_s = found.state["elapsed_s"]
+        self.meter.resume(found.state.get("usage", {}))
         if found.folder.resolve().parent == self.run.resolve():
             self.saved_at = found.step
 

@@ -1,0 +1,79 @@
+"""What a run took, next to its forecast: in results.json, in the report and in the model's card."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertie import checksums
+from bertie.files import write_bytes
+from bertie.plan import catalog, cost
+from bertie.plan.meter import Meter, Usage
+from bertie.report.page import Report
+from bertie.report.values import duration, size
+from bertie.train import precision
+
+CARD = "README.md"
+NAMES = {"seconds": "time", "peak_bytes": "peak memory", "kwh": "energy"}
+
+
+def meter(device: str) -> Meter:
+    """Returns a meter for a run on a device, as the settings name it. The first process counts for all on its
+    machine."""
+    chosen = precision.choose_device(device)
+    gpu = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else ""
+    return Meter(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), gpu)
+
+
+def section(report: Report, results: Mapping[str, Any]) -> None:
+    """Adds the cost of a finished run to its report; nothing for a run of an older version."""
+    if not (usage := results.get("usage")):
+        return
+    forecast = results.get("forecast") or {}
+    rows = [
+        [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]
+        for key, name in NAMES.items()
+    ]
+    about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
+    report.section("Cost", about)
+    if forecast:
+        report.table(["", "forecast", "measured", "difference"], rows, caption=f"Forecast: {forecast['source']}.")
+    else:
+        report.pairs((name, measured) for name, _, measured, _ in rows)
+    report.text(energy(Usage(**usage)))
+
+
+def energy(usage: Usage) -> str:
+    """Returns sentences on the energy of a run: how it is known, and the CO2 of it."""
+    if usage.kwh is None:
+        return f"The energy is {usage.method}."
+    grid = catalog.read().grid("WORLD")
+    grams = 1000 * cost.carbon_kg(usage.kwh, grid.g_per_kwh)
+    spread = " An estimate is half to twice the number." if "estimated" in usage.method else ""
+    return (
+        f"Energy: {usage.method}.{spread} {_shown('kwh', usage.kwh)} are {grams:.3g} g of CO2 equivalents at "
+        f"{grid.g_per_kwh:g} g per kWh, the mean of the world in {grid.year}. No data center is included."
+    )
+
+
+def write_card(model: Path, usage: Usage) -> None:
+    """Adds the cost of the training to the card of a saved model."""
+    card = model / CARD
+    facts = ", ".join(f"{name} {_shown(key, getattr(usage, key))}" for key, name in NAMES.items())
+    text = card.read_text(encoding="utf-8").rstrip()
+    write_bytes(card, f"{text}\n\n## Cost of the training\n\n{facts.capitalize()}. {energy(usage)}\n".encode())
+    checksums.update(model, CARD)
+
+
+def _shown(key: str, value: float | None) -> str:
+    if value is None:
+        return "not known"
+    if key == "kwh":
+        return f"{value:.3g} kWh" if value >= 0.1 else f"{1000 * value:.3g} Wh"
+    return duration(value) if key == "seconds" else size(value)
+
+
+def _apart(forecast: float | None, measured: float | None) -> str:
+    return "–" if not forecast or measured is None else f"{measured / forecast - 1:+.0%}"

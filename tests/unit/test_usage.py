@@ -1,0 +1,168 @@
+"""What a run took: counters of energy against made-up machines, and its place in results, report and card."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from test_cli_finetune import model, train
+from test_cli_finetune import settings as finetune_settings
+from test_pretrain import home, settings, thread
+
+from bertie.files import read_json
+from bertie.plan import catalog, meter
+from bertie.plan.meter import JOULES, Meter, Rapl, Usage
+from bertie.runs.finetune import finetune
+from bertie.runs.pretrain import pretrain
+from bertie.runs.usage import energy
+from bertie.runs.verify import verify
+
+assert home
+assert model
+assert thread
+assert train  # fixtures
+
+
+def zone(root: Path, folder: str, name: str, joules: float, most: float = 1000.0) -> None:
+    path = root / folder
+    path.mkdir(parents=True, exist_ok=True)
+    for file, text in {
+        "name": name,
+        "energy_uj": str(int(joules * 1e6)),
+        "max_energy_range_uj": str(int(most * 1e6)),
+    }.items():
+        (path / file).write_text(text + "\n")
+
+
+def test_packages_and_memory_are_added_and_nothing_twice(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 100)
+    zone(tmp_path, "intel-rapl:1", "package-1", 200)
+    zone(tmp_path, "intel-rapl:0:0", "core", 50)  # part of the package
+    zone(tmp_path, "intel-rapl:0:1", "dram", 10)
+    zone(tmp_path, "intel-rapl:2", "psys", 400)  # the entire machine, packages included
+    zone(tmp_path, "intel-rapl-mmio:0", "package-0", 100)  # the same package by another way
+    counter = Rapl(tmp_path)
+    assert counter.readable
+    assert counter.joules() == 0
+    for folder, name, now in (
+        ("0", "package-0", 130),
+        ("1", "package-1", 205),
+        ("0:0", "core", 70),
+        ("0:1", "dram", 11),
+    ):
+        zone(tmp_path, f"intel-rapl:{folder}", name, now)
+    zone(tmp_path, "intel-rapl:2", "psys", 500)
+    assert counter.joules() == pytest.approx(36)
+
+
+def test_a_counter_that_starts_again_goes_on(tmp_path: Path) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 990)
+    counter = Rapl(tmp_path)
+    for now, total in ((20, 30), (995, 1005), (5, 1015)):  # rounds end at 1,000 J
+        zone(tmp_path, "intel-rapl:0", "package-0", now)
+        assert counter.joules() == pytest.approx(total)
+
+
+def test_counters_that_cannot_be_read_are_estimated(tmp_path: Path) -> None:
+    assert not Rapl(tmp_path / "missing").readable
+    zone(tmp_path, "intel-rapl:0", "package-0", 100)
+    zone(tmp_path, "intel-rapl:1", "package-1", 100)
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("")  # as good as forbidden
+    assert not Rapl(tmp_path).readable, "half a machine is no measurement"
+    used = Meter(powercap=tmp_path).read()
+    assert used.method.startswith("estimated")
+    assert used.kwh is not None
+    assert used.peak_bytes > 50e6
+    zone(tmp_path, "intel-rapl:1", "package-1", 100)
+    measured = Meter(powercap=tmp_path)
+    zone(tmp_path, "intel-rapl:1", "package-1", 460)
+    assert measured.read().method.startswith("measured (RAPL")
+    assert measured.read().kwh == pytest.approx(360 / JOULES)
+    (tmp_path / "intel-rapl:1" / "energy_uj").unlink()
+    assert measured.read().kwh == pytest.approx(360 / JOULES)
+
+
+def test_several_starts_are_one_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    zone(tmp_path, "intel-rapl:0", "package-0", 0)
+    again = Meter(powercap=tmp_path)
+    again.resume(Usage(100.0, 90.0, 7 << 40, 0.5, again.read().method).as_json())
+    zone(tmp_path, "intel-rapl:0", "package-0", 36)
+    used = again.read()
+    assert used.kwh == pytest.approx(0.5 + 36 / JOULES)
+    assert used.seconds > 100
+    assert used.peak_bytes == 7 << 40
+    assert used.method.count("measured") == 1
+    elsewhere = Meter(powercap=tmp_path / "none")
+    elsewhere.resume(used.as_json())
+    assert "; then estimated" in elsewhere.read().method
+
+
+def test_gpus_by_nvml_or_by_the_catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "peak_bytes", lambda device: 1)
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+    assert "not in the catalog" in Meter(1, "Some GPU", tmp_path).read().method
+    assert Meter(1, "Some GPU", tmp_path).read().kwh is None
+    assert Meter(2, "NVIDIA H200", tmp_path).read().method == "estimated (80% of 700 W per GPU)"
+    readings = iter([1000, 5000, 61_000, 65_000])  # mJ: two GPUs, twice
+    nvml = SimpleNamespace(
+        nvmlInit=lambda: None,
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetHandleByUUID=lambda name: name,
+        nvmlDeviceGetTotalEnergyConsumption=lambda handle: next(readings),
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5a")
+    used = Meter(2, "NVIDIA H200", tmp_path).read()
+    assert used.kwh == pytest.approx(120 / JOULES)
+    assert used.method == "measured (NVML)"
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA GeForce RTX 4090", "rtx4090"),
+        ("Tesla T4", "t4"),
+    ],
+)
+def test_drivers_names_of_devices(name: str, key: str) -> None:
+    assert catalog.named(name) == catalog.read().device(key)
+    assert catalog.named("NVIDIA GeForce GTX 1080") is None
+
+
+def test_energy_in_words_says_how_it_is_known() -> None:
+    assert "half to twice" in energy(Usage(1, 1, 1, 0.25, "estimated (4 W per busy thread)"))
+    said = energy(Usage(1, 1, 1, 0.25, "measured (NVML)"))
+    assert "half" not in said
+    assert "0.25 kWh are 120 g of CO2" in said
+    assert energy(Usage(1, 1, 1, None, "not known (no counter)")) == "The energy is not known (no counter)."
+
+
+def check_run(run: Path, results: Any) -> None:
+    used = results["usage"]
+    assert used["seconds"] > 0
+    assert used["peak_bytes"] > 50e6
+    assert used["method"].startswith(("estimated", "measured"))
+    html = (run / "report.html").read_text()
+    assert "<h2>Cost</h2>" in html
+    assert used["method"].partition(" (")[0] in html
+    card = (run / "model" / "README.md").read_text()
+    assert card.count("## Cost of the training") == 1
+    assert verify(run)["ok"]
+
+
+def test_a_pretraining_run_has_its_cost(home: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    first = pretrain(settings(home), run)
+    check_run(run, first)
+    longer = pretrain(settings(home, "train.steps=8"), run, allow_change=("train.steps",))
+    check_run(run, longer)
+    state = read_json(run / "checkpoint-6" / "state.json")["usage"]
+    assert longer["usage"]["seconds"] > state["seconds"] > 0
+
+
+def test_a_finetuning_run_has_its_cost(model: Any, train: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    check_run(run, finetune(finetune_settings(model, train), run))
