@@ -12,7 +12,7 @@ from bertie.cli import tables
 from bertie.cli.app import Overwrite, app
 from bertie.cli.groups import EmbeddingOptions
 from bertie.cli.options import grouped
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError
 
 
 @app.command()
@@ -32,6 +32,12 @@ def embed(
             "--output", "-o", help="File to write: .npy, .jsonl, .parquet, .csv, .tsv or .xlsx. Default: stdout."
         ),
     ] = None,
+    tokens: Annotated[
+        bool, typer.Option("--tokens", help="Write the vector of each token: .npz, .safetensors or .parquet.")
+    ] = False,
+    layers: Annotated[
+        str, typer.Option("--layers", help="With --tokens: all, or 0,6,-1 (0: embeddings). Default: the last layer.")
+    ] = "",
     only_answers: tables.OnlyAnswers = False,
     excel: tables.Excel = False,
     output_encoding: tables.OutputEncoding = "utf-8",
@@ -56,18 +62,28 @@ def embed(
       echo "the tide came in" | bertie embed runs/sts/model
 
       bertie embed multilingual-e5-small questions.txt --prefix "query: " -o questions.npy
+
+      bertie embed models/bert sentences.txt --tokens --layers all -o tokens.npz
     """
     from bertie.data.tables import Columns, InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
     from bertie.infer.embed import vectors, write_npy
+    from bertie.infer.layer_files import WRITERS as TOKEN_WRITERS
+    from bertie.infer.layers import layers_of, row_vectors
     from bertie.infer.predict import TooLongCount
     from bertie.infer.records import WRITERS
 
-    kind = tables.kind_of_output(output, (".npy", *(kind for kind in WRITERS if kind != ".json")))
+    if layers and not tokens:
+        raise UsageError("--layers chooses vectors of tokens. Add --tokens, or omit --layers.")
+    if tokens:
+        _check_tokens(reading, output)
+    kinds = TOKEN_WRITERS if tokens else (".npy", *(kind for kind in WRITERS if kind != ".json"))
+    kind = tables.kind_of_output(output, kinds)
     form = replace(tables.form(kind, only_answers, excel, output_encoding), columns=("vector",))
     if output:
         check_new_file(output, overwrite=overwrite)
     predictor = reading.predictor(model)
+    chosen = layers_of(layers or "-1", predictor.engine.facts) if tokens else ()
 
     def check(found: Columns) -> None:
         if len(found.text) > 1:
@@ -76,7 +92,9 @@ def embed(
                 f"{file} looks like a table of text pairs ({read}). Choose the column to embed: --text COLUMN."
             )
 
-    format = tables.unlabelled(file, text, columns, encoding, format_, keep=not only_answers and kind != ".npy")
+    format = tables.unlabelled(
+        file, text, columns, encoding, format_, keep=not only_answers and kind in WRITERS and not tokens
+    )
     rows = predictor.task.rows(file, format, on_columns=check)
     skipped, long = SkipReport(), TooLongCount(predictor.too_long, predictor.max_length)
 
@@ -88,7 +106,9 @@ def embed(
 
     if output:
         with atomic_write(output) as raw:
-            if kind == ".npy":
+            if tokens:
+                TOKEN_WRITERS[kind](output, raw, row_vectors(predictor, rows, chosen, skipped, long))
+            elif kind == ".npy":
                 write_npy(predictor, rows, raw, skipped, long)
             else:
                 write_records(raw)
@@ -98,3 +118,12 @@ def embed(
     for note in form.notes:
         console.warn(note)
     tables.warn_of(skipped, long)
+
+
+def _check_tokens(reading: EmbeddingOptions, output: Path | None) -> None:
+    """Raises UsageError for options that vectors of tokens do not have."""
+    if output is None:
+        raise UsageError("--tokens writes a file. Pass -o FILE.npz, FILE.safetensors or FILE.parquet.")
+    names = ("prompt", "prefix", "pooling", "truncate_dim", "normalize")
+    if given := [f"--{name.replace('_', '-')}" for name in names if getattr(reading, name)]:
+        raise UsageError(f"{', '.join(given)}: these options change vectors of texts. Omit them with --tokens.")

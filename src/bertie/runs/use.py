@@ -9,16 +9,17 @@ N, A, B texts · W numbers of a vector
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from bertie.data.tables import TableFormat
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.infer.candidates import choose_from
 from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
+from bertie.infer.layers import TokenVectors, layers_of, token_vectors
 from bertie.infer.predict import Predictor, Text
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
@@ -137,30 +138,51 @@ def score(
     return Predictor(opened(model, device, precision), **options).score(path, told)
 
 
+@overload
+def embed(
+    model: "Model | Engine | str | Path", texts: Sequence[str], *, tokens: Literal[False] = False, **options: Any
+) -> Vector: ...
+@overload
+def embed(
+    model: "Model | Engine | str | Path", texts: Sequence[str], *, tokens: Literal[True], **options: Any
+) -> list[TokenVectors]: ...
 def embed(
     model: "Model | Engine | str | Path",
     texts: Sequence[str],
     *,
+    tokens: bool = False,
+    layers: str | Sequence[int] = "",
     device: str | None = None,
     precision: str | None = None,
     **options: Any,
-) -> Vector:
-    """Computes a vector for each text.
+) -> Vector | list[TokenVectors]:
+    """Computes a vector for each text, or for each of its tokens.
 
     Args:
         model: A model, or its folder; folders of sentence-transformers too.
         texts: The texts.
+        tokens: Whether to return the vectors of the tokens.
+        layers: With tokens: "all", or layer numbers; 0 is the embeddings. Default: the last layer.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
         **options: prompt, prefix, pooling, normalize, truncate_dim and max_length, as for `bertie embed`.
 
     Returns:
-        (N, W) float32, one row per text.
+        (N, W) float32, one row per text; with tokens, a `TokenVectors` per text.
 
     Raises:
         DataError: A text is empty.
+        UsageError: There is no such layer, or layers without tokens.
     """
+    if layers and not tokens:
+        raise UsageError("layers chooses vectors of tokens. Pass tokens=True, or omit layers.")
     found = embedder(opened(model, device, precision), **options)
+    if tokens:
+        chosen = layers_of(layers or "-1", found.engine.facts)
+        if empty := [number for number, text in enumerate(texts, 1) if not text.strip()]:
+            raise DataError(f"Text {empty[0]}: empty text.")
+        chunks = token_vectors(found.engine, found.tokenizer, texts, chosen, max_length=found.max_length)
+        return [text for chunk in chunks for text in chunk.texts() if text is not None]
     assert isinstance(found.task, EmbedTask)
     width = found.task.width(found.engine.facts.hidden_size)
     return np.array([answer.label for answer in found.predict(texts)], np.float32).reshape(len(texts), width)
