@@ -77,6 +77,7 @@ def embed(
         raise UsageError("--layers chooses vectors of tokens. Add --tokens, or omit --layers.")
     if tokens:
         _check_tokens(reading, output)
+        reading = replace(reading, engine="torch")  # the one that has every layer
     kinds = TOKEN_WRITERS if tokens else (".npy", *(kind for kind in WRITERS if kind != ".json"))
     kind = tables.kind_of_output(output, kinds)
     form = replace(tables.form(kind, only_answers, excel, output_encoding), columns=("vector",))
@@ -124,6 +125,8 @@ def _check_tokens(reading: EmbeddingOptions, output: Path | None) -> None:
     """Raises UsageError for options that vectors of tokens do not have."""
     if output is None:
         raise UsageError("--tokens writes a file. Pass -o FILE.npz, FILE.safetensors or FILE.parquet.")
+    if reading.engine == "native":
+        raise UsageError("The native engine has no vectors of layers. Omit --engine with --tokens.")
     names = ("prompt", "prefix", "pooling", "truncate_dim", "normalize")
     if given := [f"--{name.replace('_', '-')}" for name in names if getattr(reading, name)]:
         raise UsageError(f"{', '.join(given)}: these options change vectors of texts. Omit them with --tokens.")
