@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertie.data.ids import Ids, Int
 from bertie.data.tables import InvalidRow, SkipReport
@@ -188,7 +187,7 @@ def pooled(vectors: Array, words: Int, pooling: str = "mean") -> Array:
     if pooling == "first":
         return vectors[inside[starts]]
     counts = np.diff(starts, append=len(inside))
-    mean: NDArray[np.float32] = np.add.reduceat(vectors[inside], starts, axis=0) / counts[:, None].astype(np.float32)
+    mean: Array = (np.add.reduceat(vectors[inside], starts, axis=0) / counts[:, None]).astype(np.float32)
     return mean
 
 
