@@ -99,7 +99,7 @@ def token_vectors(
 ) -> Iterator[Chunk]:
     """Yields the vectors of all tokens, special tokens too, in the order of the texts.
 
-    texts: None stands for a text that could not be read. Texts longer than max_length tokens are truncated. The memory
+    texts: None is a text that could not be read. Texts longer than max_length tokens are truncated. The memory
     is that of about BYTES of vectors, and of one batch.
     """
     outputs = {layer: layer_output(layer) for layer in layers}
