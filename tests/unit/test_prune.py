@@ -6,7 +6,7 @@ import torch
 
 import bertie as library
 from bertie import families
-from bertie.compress.prune import Seen, _refit, importance, prune, spread
+from bertie.compress.prune import _refit, prune, spread
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
@@ -14,6 +14,7 @@ from bertie.models.config import EncoderConfig
 from bertie.tasks import SequenceTask
 from bertie.tasks.source import TaskSource
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.importance import Seen, importance
 from toys import toy_model
 
 LETTERS = [*"abcdefgh", *("##" + c for c in "abcdefgh")]

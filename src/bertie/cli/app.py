@@ -32,7 +32,7 @@ ORDER = (
     ),
     *("evaluate", "predict", "embed", "serve", "submission"),
     *("index", "search", "negatives"),
-    *("fill-mask", "next-sentence", "perplexity", "explain", "trace", "info", "families"),
+    *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads", "trace", "info", "families"),
     *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 

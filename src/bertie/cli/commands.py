@@ -5,6 +5,7 @@ import sys
 
 from bertie import console
 from bertie.cli import (  # noqa: F401 (imported for what they register)
+    attention,
     bench,
     bench_neighbor,
     bench_search,
@@ -23,6 +24,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     fill_mask,
     finetune,
     grow,
+    heads,
     index,
     info,
     negatives,

@@ -209,9 +209,10 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
 
 def _cut(asked: _Asked, found: "Model", cuts: dict[str, int], distil: bool) -> "Model":
     from bertie.compress.distil import teach
-    from bertie.compress.prune import judged, prune
+    from bertie.compress.prune import prune
     from bertie.data.tables import Example, collect
     from bertie.infer.predict import Predictor
+    from bertie.train.importance import judged
 
     if distil and (not cuts or asked.train is None):
         raise UsageError("--distil needs --train FILE and one of --layers, --heads, --neurons.")

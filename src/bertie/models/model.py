@@ -180,12 +180,16 @@ class Model(nn.Module):
         For windowed attention without a global_attention_mask, the heads choose the global tokens.
         """
         if isinstance(self.config.attention, Window) and flags.get("global_attention_mask") is None:
-            rules = [needs.global_tokens for needs in self.needs if needs.global_tokens is not None]
-            flags["global_attention_mask"] = seen_by_all(rules, input_ids, layout, self.config.sep_token_id)
+            flags["global_attention_mask"] = self.global_tokens(input_ids, layout)
         if any(needs.hidden_states for needs in self.needs):
             flags["output_hidden_states"] = True
         output: EncoderOutput = self.encoder(input_ids, token_type_ids, layout, **flags)
         return output
+
+    def global_tokens(self, input_ids: Tensor, layout: Layout) -> Tensor | None:
+        """Returns the tokens that have global attention in windowed attention -> bool, as input_ids; None: no token."""
+        rules = [needs.global_tokens for needs in self.needs if needs.global_tokens is not None]
+        return seen_by_all(rules, input_ids, layout, self.config.sep_token_id)
 
     def save_pretrained(self, folder: str | Path, **options: Any) -> None:
         """Writes a model folder in Hugging Face format. `options` are those of `models.saving.save`."""

@@ -61,6 +61,16 @@ th.number, td.number { text-align: right; white-space: nowrap; font-variant-nume
 .heat td.hit { color: var(--ink); background: color-mix(in srgb, var(--series-1) var(--share), transparent); }
 .heat td.miss { color: var(--ink); background: color-mix(in srgb, var(--series-2) var(--share), transparent); }
 .heat td.none, .heat td.sum { color: var(--soft); }
+.cells { --side: 15px; display: grid; grid-template: max-content max-content / max-content max-content;
+  width: max-content; font: 11px/var(--side) var(--font); }
+.cells img { width: calc(var(--cells) * var(--side)); height: calc(var(--cells) * var(--side)); }
+.cells .above { display: flex; align-items: end; } .cells .above span { writing-mode: sideways-lr; width: var(--side); }
+.cells .beside span { display: block; height: var(--side); padding-right: 6px; text-align: right; }
+.cells span { white-space: pre; }
+.cells img, .small img { image-rendering: pixelated; border: 1px solid var(--grid); display: block; }
+.small { display: grid; grid-template-columns: repeat(auto-fill, minmax(140px, 1fr)); gap: 4px 14px; }
+.small figure { margin: 6px 0; } .small img { width: 100%; height: auto; }
+summary { cursor: pointer; margin: 6px 0; }
 .weak { color: var(--bad); font-weight: 600; }
 .interval { position: relative; width: 180px; height: 1.3em; }
 .interval * { position: absolute; top: 0.2em; height: 0.9em; }

@@ -26,7 +26,7 @@ from bertie.checksums import CHECKSUMS
 from bertie.compress import gate
 from bertie.compress.distil import teach
 from bertie.compress.measure import rate
-from bertie.compress.prune import judged, prune
+from bertie.compress.prune import prune
 from bertie.compress.recipe import Recipe, recipes
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
@@ -42,6 +42,7 @@ from bertie.runs.compress_page import page
 from bertie.runs.folder import REPORT, RESULTS
 from bertie.runs.models import MODEL
 from bertie.tasks import Prediction
+from bertie.train.importance import judged
 from bertie.train.step_metrics import Diverged
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"

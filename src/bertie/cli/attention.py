@@ -1,0 +1,89 @@
+"""`bertie attention`: what the heads of a model attend to in a text."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.errors import UsageError
+
+KINDS = (".html", ".npz")
+WIDTH = 24  # characters of the longest bar
+
+
+@app.command()
+def attention(
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    texts: Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")],
+    head: Annotated[
+        str, typer.Option("--head", help="LAYER.HEAD to show with words. Default: the strongest links between words.")
+    ] = "",
+    max_length: Annotated[
+        int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens, at most 128.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Page or arrays to write: FILE.html or FILE.npz.")
+    ] = None,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what the heads of a model attend to in a text.
+
+    Prints one head word by word, and the rollout: the share of each word in the token that represents the text. The
+    page has a picture of every head, rollout, flow, and statistics of the heads. An npz file has the probabilities.
+    For what a prediction rests on, use bertie explain.
+
+    [bold]Examples[/]
+
+      bertie attention models/bert "The cat sat on the mat because it was tired." -o attention.html
+
+      bertie attention models/bert "The cat sat on the mat." --head 8.11
+
+      bertie attention models/bert "Who sat?" "The cat sat on the mat." -o attention.npz
+    """
+    import io
+
+    import numpy as np
+
+    import bertie
+    from bertie.explain.attention_page import TextAttention, kinds, page
+    from bertie.files import check_new_file, write_bytes
+
+    if len(texts) > 2:
+        raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
+    if output is not None:
+        tables.kind_of_output(output, KINDS)
+        check_new_file(output, overwrite=overwrite)
+    opened = bertie.load(model)
+    opened.eval().requires_grad_(False)
+    found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length)
+    if found.encoding.overflow:
+        console.warn(f"The text is too long: only its first {len(found.encoding)} tokens are read.")
+    if output is not None and output.suffix.lower() == ".html":
+        page(found, str(model)).save(output)
+    elif output is not None:
+        file = io.BytesIO()
+        np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
+        write_bytes(output, file.getvalue())
+    if console.verbosity.json:
+        emit(found.as_json())
+        return
+    tokens = found.encoding.tokens
+    console.show(f"head {found.name}")
+    longest = min(30, max(map(len, tokens)))
+    for i, j, share in found.links():
+        console.show(f"  {tokens[i][:30]:{longest}}  {share:.3f}  {tokens[j]}")
+    console.show(f"rollout to {tokens[found.summary]}")
+    words = found.shares(found.rollout)
+    most = max(value for _, value in words)
+    for word, value in words:
+        console.show(f"  {word[:30]:{longest}}  {value:.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
+    for name, heads in kinds(found.statistics.as_json()).items():
+        console.say(f"{name}: {', '.join(heads)}")
+    if output is not None:
+        console.say(f"Written: {output}")

@@ -1,0 +1,179 @@
+"""`bertie heads`: what the attention heads of a model do, over texts, parsed sentences or labeled examples."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertie.explain.attention import HeadStatistics
+    from bertie.explain.heads import Removal
+    from bertie.models.model import Model
+
+SHOWN = 15  # rows in the terminal
+LENGTH = 512  # tokens of a text, at most
+
+
+@app.command()
+def heads(
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    texts: Annotated[
+        Path | None, typer.Option("--texts", help="Texts, one per line: what each head attends to on average.")
+    ] = None,
+    parsed: Annotated[
+        Path | None,
+        typer.Option("--parsed", help="Parsed sentences (.conllu or KLUE-DP): heads beside dependency relations."),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", help="Labeled examples of the model's task: which heads it needs."),
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--most", min=2, help="Maximum number of texts, sentences or examples that are read.")
+    ] = 2000,
+    points: Annotated[
+        int, typer.Option("--points", min=1, help="With --data: how many numbers of removed heads are measured.")
+    ] = 24,
+    text: tables.TextColumns = None,
+    label: tables.LabelColumn = "",
+    max_length: tables.MaxLength = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show what the attention heads of a model do.
+
+    --texts prints statistics of each head: entropy, distance, and attention to itself, its neighbors and special
+    tokens. --parsed compares each head with dependency relations, beside the best fixed offset, random weights and a
+    control task. --data ranks the heads by their importance for the model's task, and measures the model as they are
+    removed.
+
+    [bold]Examples[/]
+
+      bertie heads models/bert --texts texts.txt -o heads.html
+
+      bertie heads models/bert --parsed en_ewt-ud-dev.conllu -o heads.html
+
+      bertie heads runs/reviews/model --data dev.csv --points 12
+    """
+    import bertie
+    from bertie.explain.heads_page import page
+    from bertie.files import check_new_file
+
+    if not (texts or parsed or data):
+        raise UsageError("Pass at least one file: --texts, --parsed or --data.")
+    if output is not None:
+        check_new_file(output, overwrite=overwrite)
+    opened = bertie.load(model)
+    opened.eval().requires_grad_(False)
+    sections: dict[str, Any] = {}
+    if texts is not None:
+        sections["statistics"] = _statistics(opened, texts, most, max_length)
+    if parsed is not None:
+        sections["relations"] = _relations(opened, parsed, most, max_length)
+    if data is not None:
+        sections["removal"] = _removal(opened, data, most, points, tuple(text or ()), label, max_length)
+    if output is not None:
+        page(str(model), **sections).save(output)
+        console.say(f"Page: {output}")
+
+
+def _length(model: "Model", max_length: int | None) -> int:
+    most = min(model.config.max_length, LENGTH)
+    if max_length is not None and not 4 <= max_length <= most:
+        raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for this model.")
+    if model.tokenizer is None:
+        raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
+    return max_length or most
+
+
+def _statistics(model: "Model", file: Path, most: int, max_length: int | None) -> "HeadStatistics":
+    from bertie.data.lines import texts_of
+    from bertie.errors import DataError
+    from bertie.explain.attention import HeadStatistics, attentions
+    from bertie.explain.attention_page import kinds
+
+    length = _length(model, max_length)
+    assert model.tokenizer is not None
+    read = texts_of(file)[:most]
+    if not read:
+        raise DataError(f"{file} has no texts.")
+    found = HeadStatistics(model.tokenizer)
+    for encoding in model.tokenizer.encode_batch(read, max_length=length):
+        found.add(attentions(model, encoding.ids, encoding.type_ids), encoding.ids)
+    records = found.as_json()
+    if console.verbosity.json:
+        emit({"statistics": records, "texts": found.texts, "tokens": found.tokens})
+        return found
+    console.show(f"{found.tokens:,} tokens of {found.texts:,} texts")
+    names = [name for name in records[0] if name not in ("layer", "head", "kind")]
+    console.show("head   " + "  ".join(f"{name:>9}" for name in names))
+    for row in records:
+        cells = "  ".join(f"{row[name]:9.3f}" for name in names)
+        console.show(f"{row['layer']}.{row['head']:<4} {cells}  {row['kind']}".rstrip())
+    for name, ones in kinds(records).items():
+        console.say(f"{name}: {', '.join(ones)}")
+    return found
+
+
+def _relations(model: "Model", file: Path, most: int, max_length: int | None) -> list[dict[str, Any]]:
+    from bertie import families
+    from bertie.data.parsed import trees
+    from bertie.data.tables import TableFormat, collect
+    from bertie.explain.relations import counted, table
+
+    length = _length(model, max_length)
+    assert model.tokenizer is not None
+    examples, skipped = collect(trees(file, TableFormat()), str(file))
+    if skipped.total:
+        console.warn(f"{file}: {skipped}")
+    examples = examples[:most]
+    found = counted(model, model.tokenizer, examples, max_length=length)
+    assert model.variant is not None
+    console.say("The same for random weights.")
+    untrained = families.build(model.config, variant=model.variant.model_type).eval()
+    untrained.tokenizer = model.tokenizer
+    rows = table(found, counted(untrained, model.tokenizer, examples, max_length=length))
+    if console.verbosity.json:
+        emit({"relations": rows, "sentences": found.sentences})
+        return rows
+    console.show(f"{found.sentences:,} sentences")
+    console.show(f"{'relation':14} {'words':>6}  {'head':19} right  offset        random  control")
+    for row in rows:
+        random = "      " if row["random_accuracy"] is None else f"{row['random_accuracy']:6.3f}"
+        console.show(
+            f"{row['relation']:14} {row['words']:6,}  {row['head']:5} {row['way']:13} {row['accuracy']:.3f}  "
+            f"{row['offset_accuracy']:.3f} ({row['offset']:+3d})  {random}  {row['control_accuracy']:.3f}"
+        )
+    return rows
+
+
+def _removal(
+    model: "Model", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
+) -> "Removal":
+    from itertools import islice
+
+    from bertie.data.tables import TableFormat
+    from bertie.explain.heads import removal
+    from bertie.infer.predict import Predictor
+
+    rows = islice(Predictor(model).task.rows(file, TableFormat(text, label)), most)
+    found = removal(model, rows, str(file), points=points, max_length=max_length)
+    if console.verbosity.json:
+        emit({"removal": found.as_json()})
+        return found
+    order = [f"{layer + 1}.{head + 1}" for layer, head in found.order()]
+    console.show(f"least important: {', '.join(order[:SHOWN])}")
+    console.show(f"most important: {', '.join(order[::-1][:SHOWN])}")
+    console.show(f"removed  {found.metric}  random order")
+    for place, (removed, score) in enumerate(found.points):
+        mean = sum(one[place][1] for one in found.random) / len(found.random)
+        console.show(f"{removed:7}  {score:{len(found.metric)}.4f}  {mean:.4f}")
+    return found

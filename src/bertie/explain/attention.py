@@ -1,0 +1,186 @@
+"""Attention of every head to every token of a text, and three summaries of it.
+
+    rollout      R_l = (A_l + I)/2 R_(l-1): the paths from a token of the top layer to each token of the text
+    flow         the maximum flow along the same paths, with (A_l + I)/2 as capacities
+    statistics   what a head attends to: itself, the next or previous token, special tokens, how far, how many
+
+A_l is the mean of the heads of layer l. Rollout and flow: Abnar and Zuidema 2020. Statistics: Clark et al. 2019, 3.
+
+L layers · N heads · S tokens
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertie.errors import UsageError
+from bertie.models.kinds import Window
+from bertie.models.model import Model
+from bertie.nn.layout import Padded
+from bertie.text.tokenizer import Tokenizer
+
+Floats = NDArray[np.floating]
+FLOW_TOKENS = 32  # more would take minutes: there is a flow for each pair of tokens
+UNITS = 1 << 30  # of a capacity of 1, for scipy's whole numbers
+SMOOTH = 1e-4  # of the entropy, as in Clark et al.'s code
+POSITIONAL, SPECIAL, BROAD = 0.5, 0.6, 3.8  # least attention, and least entropy in nats, of a kind (ibid.)
+MEASURES = {
+    "entropy": "entropy (nats)",
+    "distance": "mean distance (tokens)",
+    "self": "to itself",
+    "previous": "to the previous token",
+    "next": "to the next token",
+    "first": "to the first special token",
+    "separator": "to separators",
+}
+
+
+def attentions(model: Model, ids: Sequence[int], type_ids: Sequence[int]) -> Floats:
+    """Returns the attention probabilities of one text, row for query and column for key. -> (L, N, S, S) float32
+
+    Windowed attention has zeros outside of its windows. Raises UsageError for a family without attention.
+    """
+    ids_1S, types_1S = (torch.tensor([list(one)], device=model.device) for one in (ids, type_ids))
+    layout = Padded.of(ids_1S, None)
+    kind = model.config.attention
+    seen_1S = model.global_tokens(ids_1S, layout) if isinstance(kind, Window) else None
+    with torch.no_grad():
+        flags = {} if seen_1S is None else {"global_attention_mask": seen_1S}
+        output = model.run_encoder(ids_1S, types_1S, layout, output_attentions=True, **flags)
+    if output.attentions is None:
+        family = model.variant.model_type if model.variant else "this"
+        raise UsageError(f"There is no attention in {family} models, so none can be shown.")
+    probs = [one[0].float() for one in output.attentions]
+    if isinstance(kind, Window):
+        at_G = torch.arange(0) if seen_1S is None else seen_1S[0].nonzero()[:, 0]
+        of_global = output.global_attentions or ()
+        probs = [
+            _square(one, of_all[0].float(), at_G, *kind.reach(layer))
+            for layer, (one, of_all) in enumerate(zip(probs, of_global, strict=True))
+        ]
+    found: Floats = torch.stack(probs).cpu().numpy()
+    return found
+
+
+def _square(window_NSW: Tensor, of_global_NSG: Tensor, at_G: Tensor, radius: int, dilation: int) -> Tensor:
+    """Returns the probabilities of a windowed layer (nn.window.WindowProbs, of one text) by key. -> (N, S, S)"""
+    at_S = torch.arange(window_NSW.shape[1], device=window_NSW.device)
+    ahead_W = (torch.arange(window_NSW.shape[2] - len(at_G), device=at_S.device) - radius) * dilation
+    key_SW = at_S[:, None] + ahead_W
+    inside_SW = (key_SW >= 0) & (key_SW < len(at_S))
+    local_NSW = window_NSW[..., len(at_G) :] * inside_SW
+    found = window_NSW.new_zeros(*window_NSW.shape[:2], len(at_S))
+    found.scatter_add_(2, key_SW.clamp(0, len(at_S) - 1).expand_as(local_NSW), local_NSW)
+    found[..., at_G] += window_NSW[..., : len(at_G)]
+    found[:, at_G] = of_global_NSG.mT
+    return found
+
+
+def rollout(probs_LNSS: Floats) -> Floats:
+    """Returns how much each token of a layer rests on each token of the text, for all layers. -> (L, S, S)"""
+    first, *others = _with_residual(probs_LNSS)
+    found = [first]
+    for mixed_SS in others:
+        found.append(mixed_SS @ found[-1])
+    return np.stack(found)
+
+
+def flow(probs_LNSS: Floats) -> Floats:
+    """Returns the maximum flow from each token of the top layer to each token of the text; rows add up to 1. -> (S, S)
+
+    Raises UsageError for more than FLOW_TOKENS tokens.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
+    layers, _, size, _ = probs_LNSS.shape
+    if size > FLOW_TOKENS:
+        raise UsageError(f"Attention flow is computed for at most {FLOW_TOKENS} tokens; the text has {size}.")
+    capacities = np.zeros(((layers + 1) * size,) * 2, np.int32)
+    for layer, mixed_SS in enumerate(_with_residual(probs_LNSS)):
+        upper, lower = (slice(one * size, (one + 1) * size) for one in (layer + 1, layer))
+        capacities[upper, lower] = np.floor(mixed_SS * UNITS)
+    graph = csr_array(capacities)
+    found = np.array(
+        [[maximum_flow(graph, layers * size + top, below).flow_value for below in range(size)] for top in range(size)],
+        np.float64,
+    )
+    shares: Floats = found / found.sum(-1, keepdims=True)
+    return shares
+
+
+def _with_residual(probs_LNSS: Floats) -> Floats:
+    mean_LSS = probs_LNSS.astype(np.float64).mean(1)
+    found: Floats = (mean_LSS / mean_LSS.sum(-1, keepdims=True) + np.eye(mean_LSS.shape[-1])) / 2
+    return found
+
+
+class HeadStatistics:
+    """Sums the statistics of every head over the tokens of some texts."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.special = [tokenizer.special_id(role) for role in ("cls", "sep")]
+        if self.special[1] is None:
+            self.special[1] = tokenizer.special_id("eos")
+        self.texts = self.tokens = 0
+        self._sums: dict[str, Floats] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, probs_LNSS: Floats, ids: Sequence[int]) -> None:
+        """Adds one text."""
+        probs = probs_LNSS.astype(np.float64)
+        size, ids_S, at = len(ids), np.array(ids), np.arange(len(ids))
+        smooth = (1 - SMOOTH) * probs + SMOOTH / size
+        is_first, is_separator = (ids_S == (-1 if one is None else one) for one in self.special)
+        for name, values_LNQ in {
+            "entropy": -(smooth * np.log(smooth)).sum(-1),
+            "distance": (probs * abs(at[:, None] - at)).sum(-1),
+            "self": np.diagonal(probs, 0, -2, -1),
+            "previous": np.diagonal(probs, -1, -2, -1),
+            "next": np.diagonal(probs, 1, -2, -1),
+            "first": probs[..., is_first].sum(-1),
+            "separator": probs[..., is_separator].sum(-1),
+        }.items():
+            self._sums[name] = self._sums.get(name, 0.0) + values_LNQ.sum(-1)
+            self._counts[name] = self._counts.get(name, 0) + values_LNQ.shape[-1]
+        self.texts, self.tokens = self.texts + 1, self.tokens + size
+
+    def means(self) -> dict[str, Floats]:
+        """Returns the mean over all tokens of each of MEASURES. -> name: (L, N)"""
+        return {name: self._sums[name] / max(1, self._counts[name]) for name in MEASURES}
+
+    def as_json(self) -> list[dict[str, float | int | str]]:
+        """Returns one record for each head: layer and head from 1, its statistics and its kind."""
+        means = self.means()
+        return [
+            {"layer": layer + 1, "head": head + 1, **row, "kind": kind(row)}
+            for layer, head in np.ndindex(means["self"].shape)
+            for row in [{name: round(float(values[layer, head]), 6) for name, values in means.items()}]
+        ]
+
+
+def kind(row: Mapping[str, float]) -> str:
+    """Returns what a head mostly attends to: previous, next, self, first, separator, broad; "" for none of these."""
+    for name, least in (
+        *((name, POSITIONAL) for name in ("previous", "next", "self")),
+        *((name, SPECIAL) for name in ("first", "separator")),
+    ):
+        if row[name] > least:
+            return name
+    return "broad" if row["entropy"] > BROAD else ""
+
+
+def telling(probs_LNSS: Floats, words_S: NDArray[np.bool_]) -> tuple[int, int]:
+    """Returns the head with the strongest links between words that are not neighbors: (layer, head) from 0.
+
+    A link is what a word attends to more than the other words do.
+    """
+    at = np.arange(len(words_S))
+    linked = words_S[:, None] & words_S & (abs(at[:, None] - at) > 1)
+    own = probs_LNSS - probs_LNSS.mean(-2, keepdims=True)
+    strongest = (own * linked).max(-1)[..., words_S].mean(-1)
+    layer, head = np.unravel_index(int(strongest.argmax()), strongest.shape)
+    return int(layer), int(head)

@@ -1,0 +1,97 @@
+"""The page of the heads of a model: what they attend to, dependency relations, and which ones a task needs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bertie.explain.attention import HeadStatistics
+from bertie.explain.attention_page import statistics_section
+from bertie.explain.heads import Removal, by_layer
+from bertie.report.charts import Line, line_chart
+from bertie.report.page import Html, Report, interval, scale
+from bertie.report.picture import heat_table
+from bertie.report.values import metric_name
+
+SPAN = (0.0, 1.0)
+
+
+def page(
+    model: str,
+    *,
+    statistics: HeadStatistics | None = None,
+    relations: Sequence[dict[str, Any]] = (),
+    removal: Removal | None = None,
+) -> Report:
+    """Returns the page with those sections that were asked for."""
+    report = Report("Attention heads", model)
+    if relations:
+        _relations(report, relations)
+    if removal is not None:
+        _removal(report, removal)
+    if statistics is not None:
+        statistics_section(report, statistics)
+    return report.footer(docs="docs/attention.md")
+
+
+def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
+    report.section(
+        "Dependency relations",
+        "How often a head's strongest link from a word goes to the word's head in the tree, or comes from it. The best "
+        "head is chosen on one half of the sentences and scored on the other, and the reverse. The dashed line is the "
+        "best fixed offset.\n\nOffset: always the word at this distance. Random weights: the best head of the same "
+        "model without training. Control: each word type points to a distance drawn from those of the relation. What "
+        "the model knows of a relation is what its head has above all three.",
+    )
+    report.table(
+        ["relation", "words", "head", scale("accuracy", SPAN), "accuracy", "offset", "", "random weights", "control"],
+        [
+            [
+                row["relation"],
+                row["words"],
+                f"{row['head']} {row['way']}",
+                interval(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
+                f"{row['accuracy']:.3f}",
+                f"{row['offset']:+d}",
+                f"{row['offset_accuracy']:.3f}",
+                "–" if row["random_accuracy"] is None else f"{row['random_accuracy']:.3f}",
+                f"{row['control_accuracy']:.3f}",
+            ]
+            for row in rows
+        ],
+    )
+
+
+def _removal(report: Report, found: Removal) -> None:
+    name = metric_name(found.metric)
+    ranked, measured = found.examples
+    report.section(
+        "Heads that matter",
+        "The importance of a head is the mean of |dL/dxi| over examples, where xi is a factor on its output. It is "
+        f"divided by the norm of its layer. {ranked:,} examples rank the heads, and {measured:,} others measure the "
+        f"{name} without the least important ones.",
+    )
+    removed = [step for step, _ in found.points]
+    random = np.array([[score for _, score in one] for one in found.random])
+    report.chart(
+        line_chart(
+            [
+                Line("least important first", removed, [score for _, score in found.points]),
+                Line("random order", removed, random.mean(0).tolist(), random.min(0).tolist(), random.max(0).tolist()),
+            ],
+            x_label="heads removed",
+            y_label=name,
+        ),
+        f"The band spans {len(random)} random orders.",
+    )
+    layers, heads = found.importance.shape
+    report.html(Html("<h3>Importance within a layer</h3>"))
+    rows, columns = [f"layer {layer + 1}" for layer in range(layers)], [str(head + 1) for head in range(heads)]
+    report.html(heat_table(by_layer(found.importance), rows, columns, most=1.0))
+    report.table(
+        ["heads removed", name, "random order"],
+        [
+            [step, f"{score:.4f}", f"{mean:.4f}"]
+            for (step, score), mean in zip(found.points, random.mean(0), strict=True)
+        ],
+    )
