@@ -32,7 +32,8 @@ ORDER = (
     ),
     *("evaluate", "predict", "embed", "serve", "submission"),
     *("index", "search", "negatives"),
-    *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads", "trace", "info", "families"),
+    *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads"),
+    *("audit", "debias", "trace", "info", "families"),
     *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 

@@ -6,6 +6,7 @@ import sys
 from bertie import console
 from bertie.cli import (  # noqa: F401 (imported for what they register)
     attention,
+    audit,
     bench,
     bench_neighbor,
     bench_search,
@@ -15,6 +16,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     convert,
     corpus,
     data,
+    debias,
     demo,
     embed,
     evaluate,

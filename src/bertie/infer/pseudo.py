@@ -19,6 +19,7 @@ import numpy as np
 from bertie.data.ids import Ids, Int
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Engine
+from bertie.metrics.base import Float
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ def pseudo_perplexity(
         raise UsageError(
             "Pseudo-perplexity needs a masked-LM head and a tokenizer. Use the folder of a pre-trained model."
         )
-    longest, tally, mask_id = max_length or facts.max_length, _Tally(), tokenizer.mask_id
-    most = max(1, LOGITS // max(1, facts.heads["mlm"]))
-    nats = sum(_score(engine, rows, mask_id) for rows in _batches(tally.rows(texts, tokenizer, longest), most))
+    longest, tally = max_length or facts.max_length, _Tally()
+    rows = tally.rows(texts, tokenizer, longest)
+    nats = -sum(float(found.sum()) for found in log_probabilities(engine, rows, tokenizer.mask_id))
     if not tally.texts:
         raise DataError(
             f"None of the {tally.left_out:,} texts can be scored: they are empty, or longer than {longest:,} tokens."
@@ -90,12 +91,23 @@ def pseudo_perplexity(
     )
 
 
-class _Row(NamedTuple):
-    """A text with the position of the token to mask."""
+class MaskedToken(NamedTuple):
+    """A text with the position of the token to mask and predict. also: other positions that are masked."""
 
     ids: Int
     types: Int
     position: int
+    also: tuple[int, ...] = ()
+
+
+def log_probabilities(engine: Engine, rows: Iterable[MaskedToken], mask_id: int) -> Iterator[Float]:
+    """Yields log p of the masked tokens in nats, one array for each batch, in the order of the rows.
+
+    Rows may be a stream: at most TOKENS tokens are in one batch. The engine needs a masked-LM head.
+    """
+    most = max(1, LOGITS // max(1, engine.facts.heads["mlm"]))
+    for batch in _batches(rows, most):
+        yield _scores(engine, batch, mask_id)
 
 
 @dataclass
@@ -109,7 +121,7 @@ class _Tally:
     unknown: int = 0
     unknown_bytes: int = 0
 
-    def rows(self, texts: Iterable[str], tokenizer: Tokenizer, longest: int) -> Iterator[_Row]:
+    def rows(self, texts: Iterable[str], tokenizer: Tokenizer, longest: int) -> Iterator[MaskedToken]:
         """Yields each text once per token."""
         unknown = tokenizer.special_id("unk")
         special = tokenizer.special_ids - {unknown}
@@ -127,12 +139,12 @@ class _Tally:
             self.words += len(text.split())
             self.texts += 1
             ids, types = np.asarray(encoding.ids, np.int64), np.asarray(encoding.type_ids, np.int64)
-            yield from (_Row(ids, types, position) for position in positions)
+            yield from (MaskedToken(ids, types, position) for position in positions)
 
 
-def _batches(rows: Iterable[_Row], most: int) -> Iterator[list[_Row]]:
+def _batches(rows: Iterable[MaskedToken], most: int) -> Iterator[list[MaskedToken]]:
     """Yields groups of rows of several texts, up to TOKENS tokens and `most` rows."""
-    batch: list[_Row] = []
+    batch: list[MaskedToken] = []
     size = 0
     for row in rows:
         if batch and (size + len(row.ids) > TOKENS or len(batch) == most):
@@ -144,18 +156,21 @@ def _batches(rows: Iterable[_Row], most: int) -> Iterator[list[_Row]]:
         yield batch
 
 
-def _score(engine: Engine, rows: list[_Row], mask_id: int) -> float:
-    """Returns the sum of -log p, in nats, of the masked tokens."""
+def _scores(engine: Engine, rows: list[MaskedToken], mask_id: int) -> Float:
+    """Returns log p of the masked tokens (N,)."""
     lengths = np.array([len(row.ids) for row in rows])
-    positions = np.cumsum(lengths) - lengths + [row.position for row in rows]
+    starts = np.cumsum(lengths) - lengths
+    positions = starts + [row.position for row in rows]
     ids = np.concatenate([row.ids for row in rows])
     targets_N = ids[positions]
     ids[positions] = mask_id
+    ids[[start + place for start, row in zip(starts, rows, strict=True) for place in row.also]] = mask_id
     batch = Ids(ids, np.concatenate([row.types for row in rows]), lengths, positions)
     logits_NV = engine.run(batch, ("mlm",))["mlm"]
     highest_N = logits_NV.max(-1)
     mass_N = np.exp(logits_NV - highest_N[:, None]).sum(-1, dtype=np.float64)
-    return float((np.log(mass_N) + highest_N - logits_NV[np.arange(len(rows)), targets_N]).sum())
+    found: Float = logits_NV[np.arange(len(rows)), targets_N] - highest_N - np.log(mass_N)
+    return found
 
 
 def _exp(nats: float) -> float:

@@ -1,5 +1,6 @@
 """Builds models from a config, and opens them from a folder in Hugging Face format. models/saving.py writes them."""
 
+import copy
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -114,6 +115,17 @@ def load(
         model.labels = labels
         model.problem_type = _problem_type(public, where)
     return model.eval(), replace(report, dropped=tuple(dropped))
+
+
+def randomized(model: Model, seed: int = 0) -> Model:
+    """Returns a copy of a model with random weights, as a new model of its family starts. Raises UsageError without a
+    family."""
+    if model.variant is None:
+        raise UsageError("This model belongs to no family, so its initialization is unknown.")
+    found = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})  # shared: it is not changed
+    found.int8 = {}
+    _initialize(found, model.variant, seed)
+    return found
 
 
 def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> list[str]:

@@ -1,0 +1,214 @@
+"""The interface of an audit set: it reads items, scores them with a model, and computes measures from the scores.
+
+    files -> read -> items -> scores (the model) -> measures -> figures with intervals and controls (figures.py)
+
+One set is one file and one row of sets.py. Scores are JSON values, so that a stopped audit can resume from them.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from bertie.data.tables import SkipReport, TableFormat
+from bertie.infer.embed import embedder
+from bertie.infer.engine import Engine
+from bertie.infer.predict import Predictor
+from bertie.metrics.base import Counts, Float, MetricsOf, wilson
+from bertie.metrics.resample import intervals
+from bertie.text.tokenizer import Tokenizer
+
+Item = TypeVar("Item")
+Score = Any
+Interval = tuple[float, float]
+HEADS = {
+    "mlm": "a masked-LM head",
+    "pair": "a next-sentence head",
+    "choice": "a multiple-choice head",
+    "span": "a question-answering head",
+    "sequence": "a classifier",
+}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model that is audited. kind: the objective of its head for pairs, nsp or sop."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    kind: str = ""
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model with the settings of its fine-tuning."""
+        return Predictor(self.engine, self.tokenizer)
+
+    @cached_property
+    def embedder(self) -> Predictor:
+        """The model's vectors as it was trained to make them, or the means of its tokens."""
+        return embedder(self.engine, self.tokenizer)
+
+    @property
+    def max_length(self) -> int:
+        """The maximum number of tokens."""
+        return self.engine.facts.max_length
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a set reads: its files, and a table of texts with the column of a group, for classifiers."""
+
+    paths: tuple[Path, ...] = ()
+    table: Path | None = None
+    format: TableFormat = field(default_factory=TableFormat)
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number. items: what it was computed from. interval: computes its 95% interval.
+
+    note: computes a remark, such as a p-value. neutral: the value without a preference. detail: whether the page shows
+    it in a folded table.
+    """
+
+    value: float
+    items: int
+    interval: Callable[[], Interval]
+    note: Callable[[], str] = lambda: ""
+    neutral: float | None = None
+    detail: bool = False
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows to read next to the figures: those that decide most."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[Any]]
+
+
+@dataclass
+class Read(Generic[Item]):
+    """The items of the files of a set. skipped: unreadable rows by file; notes: other remarks."""
+
+    items: list[Item] = field(default_factory=list)
+    skipped: dict[str, SkipReport] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+class AuditSet(ABC, Generic[Item]):
+    """A set of items with its measures. `about` and `criticism` are shown next to every figure."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    about: ClassVar[str]
+    criticism: ClassVar[str]
+    unit: ClassVar[str]
+    """The plural of what `Measure.items` counts; also the unit of resampling."""
+    scale: ClassVar[str] = "%"
+    """The unit of the values."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """The heads of which a model must have one; none: every model has vectors."""
+    chunk: ClassVar[int] = 16
+    """Items that are scored between two writes."""
+
+    def missing(self, subject: Subject) -> str:
+        """Returns what a model lacks for this set; "" if it lacks nothing."""
+        if not self.needs or set(self.needs) & set(subject.engine.facts.heads):
+            return ""
+        return " or ".join(HEADS[name] for name in self.needs)
+
+    def recognizes(self, path: Path, head: bytes) -> bool:
+        """Returns whether a file belongs to this set. head: its first bytes."""
+        return False
+
+    wanted: ClassVar[str] = "Pass its files with --data PATH."
+    """What to pass to have data for this set."""
+
+    def offered(self, source: Source) -> bool:
+        """Returns whether there is something to read. Built-in items are always there."""
+        return bool(source.paths)
+
+    @abstractmethod
+    def read(self, subject: Subject, source: Source) -> Read[Item]:
+        """Returns the items. Raises DataError for a damaged file or a missing column."""
+
+    @abstractmethod
+    def scores(self, subject: Subject, items: Sequence[Item]) -> list[Score]:
+        """Returns one JSON value for each item: its score, or a text that tells why it has none."""
+
+    @abstractmethod
+    def measures(self, items: Sequence[Item], scores: Sequence[Score]) -> dict[str, Measure]:
+        """Returns the measures of scored items, by name."""
+
+    @abstractmethod
+    def shuffled(
+        self, items: Sequence[Item], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[Item], Sequence[Score]]:
+        """Returns items and scores whose relation to each other is random, as a control."""
+
+    def examples(self, items: Sequence[Item], scores: Sequence[Score]) -> Examples | None:
+        """Returns rows to read, or None."""
+        return None
+
+
+def known(tokenizer: Tokenizer, texts: Sequence[str]) -> bool:
+    """Returns whether every word of some texts is in the vocabulary."""
+    unknown = tokenizer.special_id("unk")
+    return not any(unknown in ids for ids in tokenizer.ids(list(texts)))
+
+
+def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bool = False) -> Measure:
+    """Returns a percentage of items that do not depend on each other, with its Wilson interval."""
+
+    def interval() -> Interval:
+        low, high = wilson(right, total)
+        return 100 * low, 100 * high
+
+    return Measure(100 * right / total, total, interval, neutral=neutral, detail=detail)
+
+
+def of_units(
+    counts: Counts,
+    metrics_of: MetricsOf,
+    *,
+    items: dict[str, int],
+    neutral: dict[str, float],
+    detail: Sequence[str] = (),
+) -> dict[str, Measure]:
+    """Returns measures of the sums of units (U, K), with the bootstrap over the units.
+
+    metrics_of: sums (..., K) -> metrics (...) each. A metric that is not defined, or without items, is omitted.
+    """
+    if not counts.shape[0]:
+        return {}
+    found: dict[str, list[float]] = {}
+
+    def interval(name: str) -> Interval:
+        if not found:
+            found.update(intervals(counts, metrics_of))
+        low, high = found[name]
+        return low, high
+
+    values = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
+    return {
+        name: Measure(value, items[name], partial(interval, name), neutral=neutral.get(name), detail=name in detail)
+        for name, value in values.items()
+        if items.get(name) and np.isfinite(value)
+    }
+
+
+def mean_of(name: str, values: Sequence[float], *, neutral: dict[str, float] | None = None) -> dict[str, Measure]:
+    """Returns the mean of independent items under a name, with the bootstrap over the items."""
+
+    def metrics_of(sums: Float) -> dict[str, Float]:
+        return {name: sums[..., 0] / sums[..., 1]}
+
+    counts = np.array([[value, 1.0] for value in values], np.float64)
+    return of_units(counts, metrics_of, items={name: len(values)}, neutral=neutral or {})

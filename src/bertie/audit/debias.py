@@ -1,0 +1,124 @@
+"""A model folder without a concept, with the audits before and after and what the change cost."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from bertie.audit.base import Subject
+from bertie.audit.figures import Figure
+from bertie.audit.flips import BUILT_IN, read_lists
+from bertie.audit.page import between, number
+from bertie.audit.remedy import Removed, remove, write_dense
+from bertie.audit.run import Asked, audit
+from bertie.errors import UsageError, nearest
+from bertie.folders import check, new_folder
+from bertie.infer.pseudo import pseudo_perplexity
+from bertie.infer.torch_engine import TorchEngine
+from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files
+from bertie.models.model import Model
+from bertie.runs.models import model_folder
+from bertie.runs.use import opened
+from bertie.text.swaps import Swaps
+
+LIST = "gender words"
+PRICED = 200  # texts of the pseudo-perplexity
+
+
+def pairs_of(path: Path | None, name: str) -> Swaps:
+    """Returns a list of pairs of a YAML file, or of the built-in ones. Raises UsageError for an unknown name."""
+    lists = read_lists(path or BUILT_IN)
+    chosen = name or (LIST if path is None else next(iter(lists)))
+    if chosen not in lists:
+        raise UsageError(f"There is no list {chosen!r} of pairs. {nearest(chosen, lists)}")
+    return lists[chosen]
+
+
+def debias(
+    model: Path | str,
+    texts: Sequence[str],
+    out: Path,
+    *,
+    how: str = "leace",
+    swaps: Swaps,
+    asked: Asked | None = None,
+    overwrite: bool = False,
+    device: str | None = None,
+) -> dict[str, Any]:
+    """Writes a model without the concept of the pairs, and returns what was removed, both audits and the price.
+
+    Raises UsageError for a model without a part that can be changed, DataError for too few texts.
+    """
+    folder, asked = model_folder(model), asked or Asked(controls=False)
+    check(out, MODEL_FOLDER, overwrite=overwrite, new=True)
+    loaded = opened(folder, device)
+    assert isinstance(loaded, Model)
+    check_trainable(loaded, folder)
+    if loaded.tokenizer is None:
+        raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
+    before = _price(loaded, texts)
+    removed, maps = remove(loaded, Subject(TorchEngine(loaded), loaded.tokenizer), texts, swaps, how, seed=asked.seed)
+    with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
+        loaded.save_pretrained(made)
+        copy_other_files(folder, made)
+        for place, erasure in maps:
+            if place.weights is None:
+                write_dense(made, erasure)
+        card = made / "README.md"
+        card.write_text(card.read_text("utf-8") + _card(how, removed), "utf-8")
+    audits = [audit(one, asked, device=device) for one in (folder, out)]
+    return {
+        "how": how,
+        "removed": [asdict(one) for one in removed],
+        "pseudo_perplexity": {"before": before, "after": _price(loaded, texts)},
+        "figures": _both(*audits),
+    }
+
+
+def _price(model: Model, texts: Sequence[str]) -> float | None:
+    """Returns the pseudo-perplexity per word; None for a model without a masked-LM head."""
+    if "mlm" not in model.heads:
+        return None
+    return pseudo_perplexity(model, islice(texts, PRICED)).per_word
+
+
+def _both(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns every figure before and after."""
+    found = []
+    later = {(one["name"], each["name"]): each for one in after["sets"] for each in one["figures"]}
+    for one in before["sets"]:
+        for first in one["figures"]:
+            if second := later.get((one["name"], first["name"])):
+                keys = ("value", "low", "high", "items")
+                found.append(
+                    {
+                        "set": one["title"],
+                        "name": first["name"],
+                        "detail": first["detail"],
+                        "before": {key: first[key] for key in keys},
+                        "after": {key: second[key] for key in keys},
+                    }
+                )
+    return found
+
+
+def _card(how: str, removed: Sequence[Removed]) -> str:
+    lines = [f"\n## Removed concept\n\nMade by `bertie debias --how {how}`. The encoder is unchanged.\n"]
+    lines += [f"- {sentence(one)}" for one in removed]
+    return "\n".join(lines) + "\n\nA lower figure of an audit does not show that the model is fair.\n"
+
+
+def sentence(one: Removed) -> str:
+    """Returns what was removed in one sentence."""
+    return (
+        f"{one.place}: {one.rank} directions removed. A linear classifier found the concept in "
+        f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
+        f"(majority {one.majority:.1%})."
+    )
+
+
+def told(value: dict[str, Any]) -> str:
+    """Returns a figure with its interval."""
+    control = Figure("", value["value"], value["low"], value["high"], value["items"], "")
+    return f"{number(control.value)} ({between(control)})"

@@ -1,0 +1,103 @@
+"""Removal of a concept from vectors by an affine map, which is then part of a model's weights.
+
+    r(x) = x - M (x - mean)
+
+    leace      Belrose et al. 2023: the smallest change after which no linear classifier finds the concept
+    inlp       Ravfogel et al. 2020: the directions of linear classifiers are removed, one after the other
+    sentence   Liang et al. 2020 (SentenceDebias): the first principal directions of the differences between pairs
+
+N vectors, whose pairs follow each other: before and after an exchange of words · H their width
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertie.errors import DataError
+from bertie.metrics.base import Float
+
+DIRECTIONS = 1  # of SentenceDebias for a concept with two values
+ROUNDS = 40  # of INLP at most
+NEAR = 0.02  # INLP ends where a classifier is this near to the share of the majority
+EPS = 1e-10  # relative: eigenvalues below are zero
+
+
+@dataclass(frozen=True)
+class Erasure:
+    """r(x) = x - M (x - mean). removed: M (H, H); mean (H,)."""
+
+    removed: Float
+    mean: Float
+
+    def __call__(self, vectors: Float) -> Float:
+        """(..., H) -> (..., H)"""
+        return vectors - (vectors - self.mean) @ self.removed.T
+
+    @property
+    def rank(self) -> int:
+        """The number of removed directions."""
+        return int(np.linalg.matrix_rank(self.removed, tol=1e-6))
+
+
+def leace(vectors: Float, sides: Float) -> Erasure:
+    """Returns the LEACE map. vectors (N, H), sides (N,) 0 or 1. Belrose et al. 2023, theorem 4.3."""
+    mean = vectors.mean(0)
+    x, z = vectors - mean, (sides - sides.mean())[:, None]
+    values, basis = np.linalg.eigh(x.T @ x / len(x))
+    kept = values > EPS * values.max()
+    root = np.sqrt(np.where(kept, values, 0))
+    inverse = np.divide(1, root, out=np.zeros_like(root), where=kept)
+    whiten, back = (basis * inverse) @ basis.T, (basis * root) @ basis.T
+    left, size, _ = np.linalg.svd(whiten @ (x.T @ z / len(x)), full_matrices=False)
+    left = left[:, size > EPS]
+    return Erasure(back @ left @ left.T @ whiten, mean)
+
+
+def inlp(vectors: Float, sides: Float, *, rounds: int = ROUNDS, seed: int = 0) -> Erasure:
+    """Returns the projection onto what the classifiers of all rounds do not read. P = 1 - M, P P = P."""
+    from sklearn.linear_model import LogisticRegression
+
+    held = np.random.default_rng(seed).permutation(len(vectors) // 2) < len(vectors) // 10  # both of a pair
+    test = np.repeat(held, 2)
+    majority = max(sides[test].mean(), 1 - sides[test].mean())
+    found, scale = np.zeros((0, vectors.shape[1])), vectors.std() or 1.0
+    removed = np.zeros((vectors.shape[1],) * 2)
+    for _ in range(min(rounds, vectors.shape[1] - 1)):
+        x = (vectors - vectors @ removed) / scale
+        classifier = LogisticRegression(max_iter=300).fit(x[~test], sides[~test])
+        if classifier.score(x[test], sides[test]) <= majority + NEAR:
+            break
+        found = np.concatenate([found, classifier.coef_ - classifier.coef_ @ removed])
+        basis, size, _ = np.linalg.svd(found.T, full_matrices=False)
+        basis = basis[:, size > 1e-8 * size.max()]
+        removed = basis @ basis.T
+    return Erasure(removed, np.zeros(vectors.shape[1]))
+
+
+def sentence(vectors: Float, sides: Float, *, directions: int = DIRECTIONS) -> Erasure:
+    """Returns the projection without the first principal directions of the pairs, each around its own mean."""
+    pairs = vectors.reshape(-1, 2, vectors.shape[1])
+    around = (pairs - pairs.mean(1, keepdims=True)).reshape(vectors.shape)
+    _, _, rows = np.linalg.svd(around, full_matrices=False)
+    basis = rows[:directions].T
+    return Erasure(basis @ basis.T, np.zeros(vectors.shape[1]))
+
+
+HOW: dict[str, Callable[[Float, Float], Erasure]] = {"leace": leace, "inlp": inlp, "sentence": sentence}
+
+
+def probe(vectors: Float, sides: Float, *, seed: int = 0) -> tuple[float, float]:
+    """Returns the accuracy of a linear classifier on held-out pairs, and the share of the majority there."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    pairs = len(vectors) // 2
+    if pairs < 10:
+        raise DataError(f"{pairs} pairs of texts are too few to test what is left of the concept. Give at least 10.")
+    test = np.repeat(np.random.default_rng(seed).permutation(pairs) < max(2, pairs // 5), 2)
+    scaler = StandardScaler().fit(vectors[~test])
+    x = scaler.transform(vectors)
+    classifier = LogisticRegression(max_iter=300).fit(x[~test], sides[~test])
+    share = float(sides[test].mean())
+    return float(classifier.score(x[test], sides[test])), max(share, 1 - share)

@@ -1,0 +1,46 @@
+"""Reading of published files: rows of tables with the columns they must have, and JSON."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from bertie.data.lines import InvalidRow
+from bertie.data.rows import Fields, TableFormat, records
+from bertie.data.tables import SkipReport
+from bertie.errors import DataError
+
+T = TypeVar("T")
+
+
+def header_has(head: bytes, *names: str) -> bool:
+    """Returns whether the first line of a table names these columns."""
+    line = head.partition(b"\n")[0].decode("utf-8", "replace")
+    return all(name in line for name in names)
+
+
+def table(
+    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | InvalidRow], kind: str = ""
+) -> tuple[list[T], SkipReport]:
+    """Returns what `make` returns for each row of a table, and the rows that cannot be used.
+
+    Raises DataError when a column is missing, or no row can be used.
+    """
+    found, skipped, checked = list[T](), SkipReport(), False
+    for line, fields in records(path, TableFormat(kind=kind)):
+        skipped.rows += 1
+        if isinstance(fields, InvalidRow):
+            skipped.add(fields)
+            continue
+        if not checked and (missing := [name for name in columns if name not in fields]):
+            have = ", ".join(map(repr, fields))
+            raise DataError(f"{path} has no column {', '.join(map(repr, missing))}. It has {have}.")
+        checked = True
+        empty = next((name for name in columns if not str(fields.get(name) or "").strip()), None)
+        row = make(fields, line) if empty is None else InvalidRow(line, f"no {empty}")
+        if isinstance(row, InvalidRow):
+            skipped.add(row)
+        else:
+            found.append(row)
+    if not found:
+        raise DataError(f"{path} contains no usable row. {skipped if skipped.rows else 'It has no rows.'}")
+    return found, skipped

@@ -1,0 +1,189 @@
+"""Errors of a classifier by group (De-Arteaga et al. 2019): rates, true and false positive rates, calibration.
+
+    gap    a rate of a group minus the rate of all other rows, in percentage points
+    RMS    the root of the mean of the squared gaps of the true positive rate, over labels and groups
+
+N rows · G groups · L labels · B bins
+"""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertie.audit.base import AuditSet, Measure, Read, Score, Source, Subject, of_units
+from bertie.data.tables import Columns, Example, InvalidRow, collect
+from bertie.errors import DataError, UsageError, nearest
+from bertie.metrics.base import Float
+from bertie.metrics.calibration import BINS
+from bertie.tasks.sequence import SequenceTask
+
+if TYPE_CHECKING:
+    from scipy import sparse
+
+MOST = 8  # groups: the most frequent ones
+LEAST = 10  # rows of a group
+MOST_LABELS = 12
+
+
+@dataclass(frozen=True)
+class Row:
+    """A labeled text with its group."""
+
+    example: Example
+    label: str
+    group: str
+
+
+class Groups(AuditSet[Row]):
+    """Rates and errors of a classifier by a column of groups."""
+
+    name = "groups"
+    title = "Errors by group"
+    about = (
+        "The table's rows are classified and counted by group. A gap is the rate of a group minus the rate of all "
+        "other rows, in percentage points. RMS is the root of the mean squared gap of the true positive rate. "
+        "Calibration error is the expected calibration error (ECE) of the group."
+    )
+    criticism = (
+        "Gaps of small groups are unreliable, and even without any relation the RMS is above 0: compare it with the "
+        "shuffled control. Which gap matters depends on the use; different criteria cannot hold at once (Kleinberg et "
+        "al. 2017)."
+    )
+    unit = "rows"
+    needs = ("sequence",)
+    chunk = 256
+    wanted = "Pass --table FILE --group COLUMN."
+
+    def missing(self, subject: Subject) -> str:
+        """Only classifiers with one label per text can be measured."""
+        return super().missing(subject) or single_label(subject)
+
+    def offered(self, source: Source) -> bool:
+        """A table and the column of the group are needed."""
+        return source.table is not None and bool(source.group)
+
+    def read(self, subject: Subject, source: Source) -> Read[Row]:
+        """Returns the rows of the most frequent groups. Raises DataError when the column is missing."""
+        examples, found = labeled(subject, source)
+        if source.group not in (examples[0].source or {}):
+            names = list(examples[0].source or ())
+            raise DataError(f"{source.table} has no column {source.group!r}. {nearest(source.group, names)}")
+        told = [(one, str((one.source or {}).get(source.group) or "").strip()) for one in examples]
+        counts = Counter(group for _, group in told if group)
+        kept = [group for group, count in counts.most_common(MOST) if count >= LEAST]
+        if len(kept) < 2:
+            raise DataError(
+                f"{source.table}: the column {source.group!r} has {len(counts)} groups, {len(kept)} of them with at "
+                f"least {LEAST} rows. Two are needed."
+            )
+        labels = set(subject.predictor.labels)
+        found.items = [Row(one, str(one.label), group) for one, group in told if group in kept and one.label in labels]
+        if left := len(examples) - len(found.items):
+            found.notes.append(f"{left:,} rows left out: no group, a small group, or a label that the model lacks.")
+        return found
+
+    def scores(self, subject: Subject, items: Sequence[Row]) -> list[Score]:
+        """Returns [label, probability] of each row."""
+        return answers(subject, [row.example for row in items])
+
+    def measures(self, items: Sequence[Row], scores: Sequence[Score]) -> dict[str, Measure]:
+        """Returns accuracy, rates, gaps and calibration by group."""
+        groups = sorted({row.group for row in items})
+        labels = sorted({row.label for row in items} | {str(label) for label, _ in scores})[:MOST_LABELS]
+        counts = _counts(items, scores, groups, labels)
+        sizes = dict(Counter(row.group for row in items))
+        shape = (len(groups), len(labels), len(labels))
+
+        def metrics_of(sums: Float) -> Mapping[str, Float]:
+            with np.errstate(all="ignore"):
+                cells = sums[..., : math.prod(shape)].reshape(*sums.shape[:-1], *shape)
+                bins = sums[..., math.prod(shape) :].reshape(*sums.shape[:-1], len(groups), BINS, 3)
+                return _metrics(cells, bins, groups, labels)
+
+        names = metrics_of(counts.sum(0))
+        items_of = {name: next((sizes[g] for g in groups if name.startswith(f"{g}: ")), len(items)) for name in names}
+        neutral = {name: 0.0 for name in names if "gap" in name}
+        return of_units(counts, metrics_of, items=items_of, neutral=neutral)
+
+    def shuffled(
+        self, items: Sequence[Row], scores: Sequence[Score], rng: np.random.Generator
+    ) -> tuple[Sequence[Row], Sequence[Score]]:
+        """Shuffles the groups over the rows."""
+        groups = rng.permutation([row.group for row in items]).tolist()
+        return [Row(row.example, row.label, group) for row, group in zip(items, groups, strict=True)], scores
+
+
+def labeled(subject: Subject, source: Source) -> tuple[list[Example], Read[Row]]:
+    """Returns the labeled rows of the table, each with all its columns, and where skipped rows are counted."""
+    assert source.table is not None
+    found, columns = Read[Row](), list[Columns]()
+    rows = subject.predictor.task.rows(source.table, replace(source.format, keep=True), on_columns=columns.append)
+    examples, skipped = collect(rows, str(source.table))
+    found.skipped[source.table.name] = skipped
+    return examples, found
+
+
+def answers(subject: Subject, examples: Sequence[Example]) -> list[Score]:
+    """Returns [label, probability] of each example."""
+    return [
+        answer.reason if isinstance(answer, InvalidRow) else [str(answer.label), float(answer.probability or 0.0)]
+        for _, answer in subject.predictor.stream(examples)
+    ]
+
+
+def single_label(subject: Subject) -> str:
+    """Returns what a model lacks to predict one label per text; "" if it lacks nothing."""
+    try:
+        return "" if isinstance(subject.predictor.task, SequenceTask) else "a classifier with one label per text"
+    except UsageError:
+        return "a classifier with one label per text"
+
+
+def _counts(
+    items: Sequence[Row], scores: Sequence[Score], groups: Sequence[str], labels: Sequence[str]
+) -> "sparse.csr_array":
+    """Returns the counts of each row: group x true x predicted label, and group x bin x (one, probability, right)."""
+    from scipy import sparse
+
+    group_N = np.array([groups.index(row.group) for row in items])
+    number = {label: i for i, label in enumerate(labels)}
+    true_N = np.array([number.get(row.label, -1) for row in items])
+    given_N = np.array([number.get(str(label), -1) for label, _ in scores])
+    p_N = np.array([p for _, p in scores], np.float64)
+    known_N = (true_N >= 0) & (given_N >= 0)
+    cell_N = (group_N * len(labels) + true_N) * len(labels) + given_N
+    first = len(groups) * len(labels) ** 2
+    bin_N = first + 3 * (group_N * BINS + np.clip(np.ceil(p_N * BINS).astype(int) - 1, 0, BINS - 1))
+    columns = np.stack([np.where(known_N, cell_N, 0), bin_N, bin_N + 1, bin_N + 2], -1)
+    right_N = (true_N == given_N) & known_N
+    values = np.stack([known_N, np.ones(len(items)), p_N, right_N], -1).astype(np.float64)
+    rows = np.repeat(np.arange(len(items)), 4)
+    shape = (len(items), first + 3 * len(groups) * BINS)
+    return sparse.csr_array((values.ravel(), (rows, columns.ravel())), shape=shape)
+
+
+def _metrics(cells: Float, bins: Float, groups: Sequence[str], labels: Sequence[str]) -> dict[str, Float]:
+    """cells (..., G, true L, given L), bins (..., G, B, 3) -> (...) each"""
+    found: dict[str, Float] = {}
+    others = cells.sum(-3, keepdims=True) - cells
+    hits = np.diagonal(cells, axis1=-2, axis2=-1)
+    rest = np.diagonal(others, axis1=-2, axis2=-1)
+    true, true_rest = cells.sum(-1), others.sum(-1)
+    given, given_rest = cells.sum(-2), others.sum(-2)
+    total, total_rest = cells.sum((-1, -2))[..., None], others.sum((-1, -2))[..., None]
+    tpr = 100 * (hits / true - rest / true_rest)
+    fpr = 100 * ((given - hits) / (total - true) - (given_rest - rest) / (total_rest - true_rest))
+    found["RMS gap of the true positive rate"] = np.sqrt(np.nanmean(tpr**2, axis=(-1, -2)))
+    ece = 100 * np.abs(bins[..., 1] - bins[..., 2]).sum(-1) / bins[..., 0].sum(-1)
+    for g, group in enumerate(groups):
+        found[f"{group}: accuracy"] = 100 * hits[..., g, :].sum(-1) / total[..., g, 0]
+        found[f"{group}: calibration error"] = ece[..., g]
+        for i, label in enumerate(labels):
+            found[f"{group}: predicted {label}"] = 100 * given[..., g, i] / total[..., g, 0]
+            found[f"{group}: gap of the true positive rate, {label}"] = tpr[..., g, i]
+            found[f"{group}: gap of the false positive rate, {label}"] = fpr[..., g, i]
+    return found

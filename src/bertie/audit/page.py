@@ -1,0 +1,145 @@
+"""The page of an audit, and its section in a model's card."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertie import checksums
+from bertie.audit.figures import Control, Figure
+from bertie.files import write_bytes
+from bertie.report.page import Report, StatCard, interval, scale
+from bertie.report.values import count
+
+READING = (
+    "Each figure has a 95% interval. The control with random weights is the same model before training. The shuffled "
+    "control is the mean and the middle 95% of 200 random assignments of the scores. A figure inside the range of "
+    "either control shows nothing about the model. These sets find some preferences and miss others. No value shows "
+    "that a model is fair or has no bias, and figures of different sets cannot be compared."
+)
+SMALL = 20_000_000  # parameters, without reason but experience: below, masked models hardly know the words of the sets
+TOO_SMALL = (
+    "This model is small. Small models know few facts and few words, so their figures are close to those of random "
+    "weights. They do not predict the figures of larger models."
+)
+CARD, NEXT = "## Audit", "\n## "
+COLUMNS = ("figure", "value", "95% interval", "items", "random weights", "shuffled", "remark")
+
+
+def page(results: Mapping[str, Any]) -> Report:
+    """Returns the page of an audit."""
+    sets = results["sets"]
+    report = Report(
+        "Audit", f"{results['model']}: {results['architecture']}, {count(results['parameters'])} parameters"
+    )
+    report.tiles(StatCard(one["title"], f"{one['items']:,}", one["unit"].partition(",")[0]) for one in sets[:6])
+    report.section("How to read this page", READING)
+    if results["parameters"] < SMALL:
+        report.text(TOO_SMALL)
+    for one in sets:
+        _section(report, one)
+    if results["not_measured"]:
+        report.section("Not measured").pairs(results["not_measured"].items())
+    return report.footer(docs="docs/audit.md")
+
+
+def _section(report: Report, one: Mapping[str, Any]) -> None:
+    found = [Figure.from_json(figure) for figure in one["figures"]]
+    report.section(one["title"], one["about"]).text(f"Criticism: {one['criticism']}")
+    main, detail = ([figure for figure in found if figure.detail == wanted] for wanted in (False, True))
+    if main:
+        _table(report, main, one)
+    if detail:
+        report.html(f"<details><summary>{len(detail)} more figures</summary>")
+        _table(report, detail, one)
+        report.html("</details>")
+    if examples := one["examples"]:
+        report.html(f"<details><summary>{examples['title']}</summary>")
+        report.table(examples["columns"], examples["rows"], stack=True)
+        report.html("</details>")
+    for note in one["notes"]:
+        report.text(note)
+
+
+def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> None:
+    """Adds the figures with a drawing of their intervals, all on one scale."""
+    span = _span(found, one["scale"])
+    columns = ["figure", f"value ({one['scale']})", "95% interval", scale("", span), *COLUMNS[3:]]
+    rows = [
+        [
+            figure.name,
+            number(figure.value),
+            between(figure),
+            interval(
+                *(_within(x, span) for x in (figure.value, figure.low, figure.high)),
+                span=span,
+                reference=figure.neutral,
+            ),
+            f"{figure.items:,}",
+            told(figure.random),
+            told(figure.shuffled),
+            figure.note,
+        ]
+        for figure in found
+    ]
+    report.table(columns, rows, f"Items: {one['unit']}. The dashed line is the value without a preference.")
+
+
+def _within(value: float, span: tuple[float, float]) -> float:
+    return min(max(value, span[0]), span[1])
+
+
+def _span(found: Sequence[Figure], unit: str) -> tuple[float, float]:
+    low = min(min(figure.low, figure.neutral or 0.0) for figure in found)
+    if unit == "%":
+        return (-100.0 if low < 0 else 0.0), 100.0
+    most = max(max(abs(figure.low), abs(figure.high)) for figure in found) or 1.0
+    return (-most if low < 0 else 0.0), most
+
+
+def number(value: float) -> str:
+    """Returns a value of a figure: 57.3, 0.412."""
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def between(figure: Figure | Control) -> str:
+    """Returns an interval: "51.2 to 63.4"."""
+    return f"{number(figure.low)} to {number(figure.high)}"
+
+
+def told(control: Control | None) -> str:
+    """Returns the value of a control with its range."""
+    return "–" if control is None else f"{number(control.value)} ({between(control)})"
+
+
+def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
+    """Returns the title and the main figures of each set."""
+    return [
+        (one["title"], [figure for found in one["figures"] if not (figure := Figure.from_json(found)).detail])
+        for one in results["sets"]
+    ]
+
+
+def add_to_card(folder: Path, results: Mapping[str, Any]) -> None:
+    """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
+    path = folder / "README.md"
+    text = path.read_text("utf-8") if path.exists() else ""
+    before, _, after = text.partition(CARD)
+    rest = NEXT + after.partition(NEXT)[2] if NEXT in after else ""
+    write_bytes(path, f"{before.rstrip()}\n\n{_card(results)}{rest}".lstrip().encode())
+    checksums.update(folder, path.name)
+
+
+def _card(results: Mapping[str, Any]) -> str:
+    lines = [CARD, "", READING, ""]
+    for title, found in summary(results):
+        lines += [f"**{title}**", "", "| figure | value | 95% interval | items | random weights | shuffled |"]
+        lines += ["|---|---|---|---|---|---|"]
+        lines += [
+            f"| {one.name} | {number(one.value)} | {between(one)} | {one.items:,} | {told(one.random)} | "
+            f"{told(one.shuffled)} |"
+            for one in found
+        ]
+        lines += [""]
+    lines += ["Criticism of these sets:", ""]
+    lines += [f"- {one['title']}: {one['criticism']}" for one in results["sets"]]
+    return "\n".join(lines) + "\n"

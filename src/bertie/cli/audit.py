@@ -1,0 +1,112 @@
+"""`bertie audit`: what a model prefers between groups of people, on published sets and on own texts."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Overwrite, app, emit
+from bertie.cli.groups import TableOptions
+from bertie.cli.options import grouped
+
+
+@dataclass(frozen=True)
+class MachineOptions:
+    """Where the model runs."""
+
+    precision: tables.Precision = "fp32"
+    engine: tables.Engine = "auto"
+    device: tables.Device = "auto"
+
+
+@app.command()
+@grouped
+def audit(
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    data: Annotated[
+        list[Path] | None, typer.Option("--data", help="File or folder of published or own sets; can be repeated.")
+    ] = None,
+    sets: Annotated[str, typer.Option("--sets", help="Sets to measure, comma-separated. Default: all possible.")] = "",
+    group_table: Annotated[
+        Path | None, typer.Option("--table", help="Labeled texts with a column of groups, for a classifier.")
+    ] = None,
+    group: Annotated[str, typer.Option("--group", help="Column of the group in the table.")] = "",
+    *,
+    table: TableOptions,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="Maximum number of items of each set, drawn at random.")
+    ] = None,
+    controls: Annotated[
+        bool, typer.Option("--controls/--no-controls", help="Also score a model with random weights. Default: yes.")
+    ] = True,
+    card: Annotated[bool, typer.Option("--card", help="Write the figures into the model's card, README.md.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of samples, shuffles and random weights.")] = 0,
+    machine: MachineOptions,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder to write: report.html, audit.json, scores.")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Audit a model for preferences between groups of people.
+
+    Masked models: CrowS-Pairs, StereoSet and templates. Vectors: WEAT and SEAT. Models that answer questions: BBQ and
+    KoBBQ. Classifiers: rates and errors by group, and predictions that change when words or names are swapped. Every
+    figure has an interval, the same for random weights, and a shuffled control. With -o, the same command resumes.
+
+    [bold]Examples[/]
+
+      bertie audit models/bert --data crows_pairs_anonymized.csv -o audit
+
+      bertie audit runs/base/model --data stereoset/ --limit 200 --json
+
+      bertie audit runs/reviews/model --table reviews.csv --group author -o audit
+    """
+    from bertie.audit.page import add_to_card
+    from bertie.audit.run import Asked
+    from bertie.audit.run import audit as audited
+    from bertie.errors import UsageError
+    from bertie.infer.engine import check_names
+
+    if group and group_table is None:
+        raise UsageError("--group names a column of a table. Pass the table too: --table FILE.")
+    asked = Asked(tuple(data or ()), tables.names(sets), group_table, group, table.format(), limit, controls, seed)
+    found = audited(
+        model,
+        asked,
+        out=output,
+        overwrite=overwrite,
+        device=machine.device,
+        precision=machine.precision,
+        engine=check_names(machine.precision, machine.engine),
+    )
+    if card:
+        add_to_card(model, found)
+    if console.verbosity.json:
+        emit(found)
+        return
+    _show(found)
+    if output is not None:
+        console.say(f"Page: {output / 'report.html'}")
+
+
+def _show(found: dict[str, Any]) -> None:
+    """Prints a table of the main figures of each set, with the criticism of the set."""
+    from rich.table import Table
+
+    from bertie.audit.page import between, number, summary
+
+    for (title, figures), one in zip(summary(found), found["sets"], strict=True):
+        table = Table(f"{title} ({one['scale']})", box=None)
+        for name in ("value", "95% interval", "items", "random", "shuffled"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for figure in figures:
+            random = "" if figure.random is None else number(figure.random.value)
+            shuffled = "" if figure.shuffled is None else between(figure.shuffled)
+            table.add_row(figure.name, number(figure.value), between(figure), f"{figure.items:,}", random, shuffled)
+        console.show(table)
+        for note in (*one["notes"], one["criticism"]):
+            console.show(note)
+        console.show("")

@@ -1,0 +1,157 @@
+"""Removal of a concept: the properties of each map, and the folded weights against the maps on hidden states."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_audit_masked import pretrained
+
+import bertie as package
+from bertie.audit.base import Subject
+from bertie.audit.erase import HOW, inlp, leace, probe, sentence
+from bertie.audit.remedy import fold, remove
+from bertie.errors import DataError, UsageError
+from bertie.infer.torch_engine import TorchEngine
+from bertie.metrics.base import Float
+from bertie.nn.linear import Linear
+from bertie.text.swaps import Swaps
+from toys import CommandLine
+
+SIZES = Swaps.of([("tall", "short"), ("old", "young")])
+TEXTS = [
+    f"{article} {size} {who} {does} {what}."
+    for article in ("the", "a")
+    for size in ("tall", "short", "old", "young")
+    for who in ("baker", "farmer", "child")
+    for does in ("reads", "writes")
+    for what in ("every day", "a letter", "bread")
+]
+
+
+def pairs(count: int = 400, size: int = 12) -> tuple[Float, Float]:
+    """Vectors in pairs, whose first three numbers tell the side of each, and which are correlated."""
+    rng = np.random.default_rng(0)
+    base = np.repeat(rng.normal(size=(count, size)) @ rng.normal(size=(size, size)), 2, axis=0)
+    sides = np.stack([first := rng.integers(0, 2, count), 1 - first], -1).reshape(-1).astype(np.float64)
+    base[:, :3] += 4 * (sides[:, None] - 0.5)
+    return base + rng.normal(size=base.shape) * 0.3 + 5, sides
+
+
+def covariance(vectors: Float, sides: Float) -> float:
+    return float(np.abs((vectors - vectors.mean(0)).T @ (sides - sides.mean())).max())
+
+
+def test_leace_leaves_no_covariance_and_is_the_smallest_change() -> None:
+    vectors, sides = pairs()
+    erasure = leace(vectors, sides)
+    after = erasure(vectors)
+    assert covariance(after, sides) <= 1e-6 * covariance(vectors, sides)
+    assert erasure.rank == 1
+    right, majority = probe(vectors, sides)
+    assert right > majority + 0.2
+    left, majority = probe(after, sides)
+    assert left <= majority + 0.08  # 160 held-out vectors; exact on the vectors of the map
+    oracle = pytest.importorskip("concept_erasure")
+    fitter = oracle.LeaceFitter.fit(torch.from_numpy(vectors), torch.from_numpy(sides))
+    assert np.abs(after - fitter.eraser(torch.from_numpy(vectors)).numpy()).max() <= 1e-5
+
+
+def test_inlp_is_a_projection_that_its_classifiers_do_not_survive() -> None:
+    vectors, sides = pairs()
+    erasure = inlp(vectors, sides)
+    kept = np.eye(vectors.shape[1]) - erasure.removed
+    assert np.abs(kept @ kept - kept).max() <= 1e-6
+    assert erasure.rank == round(np.trace(erasure.removed)) >= 1
+    assert probe(erasure(vectors), sides)[0] < probe(vectors, sides)[0] - 0.2
+
+
+def test_sentence_removes_the_direction_of_the_pairs() -> None:
+    vectors, sides = pairs()
+    erasure = sentence(vectors, sides)
+    direction = np.linalg.eigh(erasure.removed)[1][:, -1]
+    assert np.abs(erasure(vectors) @ direction).max() <= 1e-9
+    assert abs(direction[:3]).sum() > abs(direction[3:]).sum()
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_folded_layer_reads_what_the_map_leaves(how: str) -> None:
+    vectors, sides = pairs()
+    erasure = HOW[how](vectors, sides)
+    layer = Linear(12, 5)
+    x = torch.from_numpy(vectors).float()
+    with torch.no_grad():
+        layer.weight.normal_(), layer.bias.normal_()
+        wanted = layer(torch.from_numpy(erasure(vectors)).float())
+        fold(layer, erasure)
+        assert float((layer(x) - wanted).abs().max()) <= 1e-4
+    bare = Linear(12, 5, bias=False)
+    if how == "leace":
+        with pytest.raises(UsageError, match="no bias"):
+            fold(bare, erasure)
+
+
+def test_the_folded_model_is_the_map_on_hidden_states_and_opens_elsewhere(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    folder = pretrained(tmp_path / "m")
+    plain, model = package.load(folder), package.load(folder)
+    assert model.tokenizer is not None
+    told, maps = remove(model, Subject(TorchEngine(model), model.tokenizer), TEXTS, SIZES, "leace")
+    assert [one.place for one in told] == ["masked-LM head", "pooler"]
+    for one in told:
+        assert one.covariance_after <= 1e-6 * one.covariance_before
+        assert one.accuracy_after <= one.accuracy_before
+    ids = torch.tensor([model.tokenizer.encode("the tall baker [MASK] a letter.").ids])
+    with torch.no_grad():
+        states = plain.run_encoder(ids, torch.zeros_like(ids), package_padded(ids)).last_hidden_state
+        erased = torch.from_numpy(maps[0][1](states.double().numpy())).float()
+        head = plain.heads["mlm"]
+        wanted = head.logits(erased, plain.word_embeddings)  # type: ignore[operator]
+        found = model(ids, token_type_ids=torch.zeros_like(ids))["mlm"]
+        assert float((found - wanted).abs().max()) <= 1e-4
+        model.save_pretrained(tmp_path / "out")
+        other = transformers.BertForPreTraining.from_pretrained(tmp_path / "out").eval()
+        assert float((other(ids).prediction_logits - found).abs().max()) <= 1e-4
+
+
+def package_padded(ids: torch.Tensor) -> object:
+    from bertie.nn.layout import Padded
+
+    return Padded.of(ids, None)
+
+
+def test_too_few_texts_and_unknown_ways_are_refused(tmp_path: Path) -> None:
+    model = package.load(pretrained(tmp_path / "m"))
+    assert model.tokenizer is not None
+    subject = Subject(TorchEngine(model), model.tokenizer)
+    with pytest.raises(DataError, match="At least 40"):
+        remove(model, subject, TEXTS[:10] + ["a tall short child."] * 50, SIZES, "leace")
+    with pytest.raises(UsageError, match="Did you mean 'leace'"):
+        remove(model, subject, TEXTS, SIZES, "leac")
+
+
+def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandLine, tmp_path: Path) -> None:
+    folder, texts = pretrained(tmp_path / "m"), tmp_path / "texts.txt"
+    texts.write_text("\n".join(TEXTS), "utf-8")
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "swaps: {sizes: [[tall, short], [old, young]]}\n"
+        "templates:\n- name: size\n  groups: {tall: [tall], short: [short]}\n"
+        '  templates: ["the {group} {attribute} reads.", "a {group} {attribute} writes."]\n'
+        "  attributes: {tall: [baker, child], short: [farmer, letter]}\n",
+        "utf-8",
+    )
+    out = tmp_path / "out"
+    said = bertie.good("debias", folder, texts, "--pairs", own, "--data", own, "-o", out, "--json")
+    found = json.loads(said)
+    assert {one["place"] for one in found["removed"]} == {"masked-LM head", "pooler"}
+    assert found["pseudo_perplexity"]["after"] > 1
+    assert any(one["name"] == "size: gap" for one in found["figures"])
+    assert "## Removed concept" in (out / "README.md").read_text("utf-8")
+    assert package.load(out).tokenizer is not None
+    code, _, err = bertie("debias", folder, texts, "--pairs", own, "-o", out)
+    assert (code, "--overwrite" in err) == (2, True)
+    code, _, err = bertie("debias", folder, texts, "-o", tmp_path / "new")  # no gender words in these texts
+    assert (code, "At least 40" in err) == (3, True)
+    assert not (tmp_path / "new").exists()
