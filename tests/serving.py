@@ -1,7 +1,10 @@
 """Models and servers for the tests of `bertie serve`: toys for every task, workers in this process, a live server."""
 
 import asyncio
+import json
 import string
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 import uvicorn
 
 import bertie
@@ -87,6 +91,68 @@ class LocalWorker(Worker):
 
     async def stop(self) -> int | None:
         return None
+
+
+class Process:
+    """`bertie serve` with these arguments, ready."""
+
+    def __init__(self, log: Path, *arguments: object) -> None:
+        self.log = log
+        command = [sys.executable, "-m", "bertie", "serve", *map(str, arguments), "--port", "0", "--json"]
+        with log.open("w") as errors:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        assert line, log.read_text()
+        self.url = json.loads(line)["url"]
+        self.client = httpx.Client(base_url=self.url, timeout=30)
+
+    def __enter__(self) -> "Process":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        self.process.kill()
+        self.process.wait()
+
+    def post(self, path: str, body: object) -> httpx.Response:
+        return self.client.post(path, json=body)
+
+    def ready(self) -> int:
+        try:
+            return httpx.get(self.url + "/readyz", timeout=5).status_code
+        except httpx.HTTPError:
+            return 0
+
+    def workers(self) -> list[psutil.Process]:
+        return psutil.Process(self.process.pid).children()
+
+
+class Load(threading.Thread):
+    """Requests one after another until it is stopped; how each ended."""
+
+    def __init__(self, url: str, body: object, path: str = "/embed") -> None:
+        super().__init__(daemon=True)
+        self.url, self.path, self.body, self.found, self.over = url, path, body, [], False
+
+    def run(self) -> None:
+        with httpx.Client(base_url=self.url, timeout=60) as client:
+            while not self.over:
+                try:
+                    self.found.append(client.post(self.path, json=self.body).status_code)
+                except httpx.HTTPError as error:
+                    self.found.append(type(error).__name__)
+                    if isinstance(error, httpx.ConnectError):
+                        return
+
+    def stop_when_closed(self) -> list[object]:
+        self.join(60)
+        return self.found
+
+    def stop(self) -> list[object]:
+        self.over = True
+        self.join(60)
+        return self.found
 
 
 def until(condition: Callable[[], Any], seconds: float = 40.0) -> Any:

@@ -16,6 +16,7 @@ from bertie.serve import wire
 from bertie.serve.admission import Admission, Budget, Rate, Refused
 from bertie.serve.batcher import Batcher, Failed, Job, joined, split
 from bertie.serve.remote import BatchFailed, WorkerDied
+from bertie.serve.served import Call
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
@@ -285,6 +286,28 @@ def test_a_request_is_let_in_whole_or_not_at_all(folders):
         first.join()
         assert worker.batches == [[3]]  # no work was done for it
         until(lambda: server.fleet.admission.texts.used == 0)
+
+
+def test_the_loop_answers_others_between_two_texts():
+    """Many requests that were admitted at once do not hold up a refusal: one text per turn of the event loop."""
+
+    async def go():
+        call = Call(None, Admission(Budget("texts", 9), Budget("bytes", 9)))
+        turns, seen = 0, []
+
+        async def others():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.ensure_future(others())
+        await asyncio.gather(*(call.in_thread(lambda: seen.append(turns), inline=True) for _ in range(5)))
+        task.cancel()
+        return seen
+
+    seen = asyncio.run(go())
+    assert len(set(seen)) == 5
 
 
 def test_more_tokens_than_there_is_room_for_at_all(folders):

@@ -1,12 +1,16 @@
 """The page in headless Chromium: every task, the keyboard alone, an input method, any width, no script of others."""
 
+import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from bertie.search.index import index
+from bertie.serve.golden import difference
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
@@ -152,6 +156,52 @@ def test_a_link_holds_the_input(page, server):
     page.get("about:blank")
     page.get(address)
     assert answer(page) == first
+
+
+TRICKY = 'It\'s "$HOME" `true` \\ null 한글 ab.'
+
+
+@pytest.mark.parametrize("name", ["sequence", "span", "embed", "pretrained"])
+def test_what_is_copied_gives_the_same_answer(page, server, name):
+    """The text of both buttons is run as it is, by a shell and by Python, against the server."""
+    choose(page, "model", name)
+    page.execute_script("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
+    if name == "sequence":
+        page.find_element("css selector", "textarea").send_keys(TRICKY)
+        page.find_element("id", "send").click()
+    else:
+        page.find_element("css selector", "#examples button").click()
+    answer(page)
+    shown = json.loads(page.find_element("id", "raw").get_property("textContent"))
+    for button, program in [("copy-curl", ["bash", "-c"]), ("copy-python", [sys.executable, "-c"])]:
+        page.execute_script("window.copied = ''")
+        page.find_element("id", button).click()
+        text = until(lambda: page.execute_script("return window.copied"))
+        done = subprocess.run([*program, text], capture_output=True, text=True, timeout=60, check=True)
+        found = json.loads(done.stdout) if button == "copy-curl" else eval(done.stdout, {"__builtins__": {}})
+        assert not difference(shown, found, tolerance=1e-5)
+        assert page.find_element("id", "copied").text
+
+
+@pytest.mark.parametrize("name", ["sequence", "rank", "tagging", "span", "pretrained"])
+def test_the_words_that_an_answer_rests_on(page, server, name):
+    choose(page, "model", name)
+    page.find_element("css selector", "#examples button").click()
+    answer(page)
+    page.find_element("css selector", "#words-box summary").click()
+    until(lambda: page.find_elements("css selector", "#words table td"))
+    colored = page.find_elements("css selector", "#words .weighed span")
+    assert len({one.value_of_css_property("background-color") for one in colored}) > 1
+    assert all(one.get_attribute("title") for one in colored)
+    shot(page, f"{name}-words")
+    assert complaints(page) == []
+
+
+def test_what_has_no_words_to_show(page):
+    choose(page, "model", "embed")
+    page.find_element("css selector", "#examples button").click()
+    answer(page)
+    assert not page.find_element("id", "words-box").is_displayed()
 
 
 def test_texts_are_never_markup(page):

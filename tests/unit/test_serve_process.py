@@ -9,15 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
-import httpx
 import psutil
 import pytest
 
-from serving import make_models, until
+from serving import Load, Process, make_models, until
 
 pytest.importorskip("fastapi")
 
@@ -25,68 +23,6 @@ pytest.importorskip("fastapi")
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     return make_models(tmp_path_factory.mktemp("models"))
-
-
-class Process:
-    """`bertie serve` with these arguments, ready."""
-
-    def __init__(self, log: Path, *arguments: object) -> None:
-        self.log = log
-        command = [sys.executable, "-m", "bertie", "serve", *map(str, arguments), "--port", "0", "--json"]
-        with log.open("w") as errors:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        assert line, log.read_text()
-        self.url = json.loads(line)["url"]
-        self.client = httpx.Client(base_url=self.url, timeout=30)
-
-    def __enter__(self) -> "Process":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.client.close()
-        self.process.kill()
-        self.process.wait()
-
-    def post(self, path: str, body: object) -> httpx.Response:
-        return self.client.post(path, json=body)
-
-    def ready(self) -> int:
-        try:
-            return httpx.get(self.url + "/readyz", timeout=5).status_code
-        except httpx.HTTPError:
-            return 0
-
-    def workers(self) -> list[psutil.Process]:
-        return psutil.Process(self.process.pid).children()
-
-
-class Load(threading.Thread):
-    """Requests one after another until it is stopped; how each ended."""
-
-    def __init__(self, url: str, body: object, path: str = "/embed") -> None:
-        super().__init__(daemon=True)
-        self.url, self.path, self.body, self.found, self.over = url, path, body, [], False
-
-    def run(self) -> None:
-        with httpx.Client(base_url=self.url, timeout=60) as client:
-            while not self.over:
-                try:
-                    self.found.append(client.post(self.path, json=self.body).status_code)
-                except httpx.HTTPError as error:
-                    self.found.append(type(error).__name__)
-                    if isinstance(error, httpx.ConnectError):
-                        return
-
-    def stop_when_closed(self) -> list[object]:
-        self.join(60)
-        return self.found
-
-    def stop(self) -> list[object]:
-        self.over = True
-        self.join(60)
-        return self.found
 
 
 @pytest.mark.slow
@@ -222,6 +158,10 @@ def test_what_it_says_when_it_cannot_begin(folders, tmp_path):
         taken.listen()
         code, err = refused(folders["embed"], "--port", taken.getsockname()[1])
     assert (code, "--port 0" in err) == (1, True), err
+    code, err = refused(folders["embed"], "--host", "203.0.113.7", "--no-key")
+    assert (code, "not an address of this machine" in err) == (2, True), err
+    code, err = refused(folders["embed"], "--max-replicas", "2")
+    assert (code, "--on ray" in err) == (2, True), err
     code, err = refused(folders["embed"], "--too-long", "never")
     assert (code, "truncate" in err) == (2, True), err
 

@@ -10,7 +10,6 @@ machine; its share of the processor is reported.
 All servers are started, each alone; one that is not measured is stopped (SIGSTOP), and the servers take turns.
 """
 
-import asyncio
 import json
 import os
 import shutil
@@ -29,13 +28,14 @@ import psutil
 
 from bertie import console
 from bertie.bench import harness
-from bertie.bench.load import Measured, ask, closed_loop, open_loop, request_of, texts
+from bertie.bench.load import Measured, ask, closed_loop, open_loop, request_of, run, texts
 from bertie.errors import BertieError, UsageError
 
 if TYPE_CHECKING:
     from bertie.infer.predict import Predictor
 
 LIMIT_S = 0.1  # what 99 of 100 requests are answered within
+FEWEST = 100  # requests of a load: with less, the 99th percentile is the slowest one
 START_S = 180.0
 TEXTS = 500
 SEARCHED = 0.3, 1.3  # of the closed loop's rate: where the first round looks for the highest rate
@@ -45,7 +45,11 @@ CLASSIFY, EMBED = "/predict", "/embed"
 
 @dataclass(frozen=True)
 class Setup:
-    """What all servers do. seconds: of each load; rounds, steps: searches for the highest rate, loads in each."""
+    """What all servers do.
+
+    seconds: of each load; rounds, steps: searches for the highest rate, loads in each. int8: folder of the same model
+    in int8; bf16: whether Bertie is measured in bfloat16 too.
+    """
 
     model: str
     path: str
@@ -54,6 +58,8 @@ class Setup:
     steps: int = 4
     infinity: str | None = None
     precision: str = "fp32"
+    int8: str | None = None
+    bf16: bool = False
     seed: int = 0
 
 
@@ -105,9 +111,11 @@ def servers(setup: Setup) -> list[Server]:
     def post(path: str, key: str = "inputs") -> Callable[[str], bytes]:
         return lambda text: request_of(path, {key: [text] if key == "input" else text})
 
-    def own(port: int) -> list[str]:
-        options = ["--port", str(port), "--no-access-log", "--precision", setup.precision]
-        return [sys.executable, "-m", "bertie", "serve", setup.model, *options]
+    def own(name: str, model: str, precision: str) -> Server:
+        options = [model, "--no-access-log", "--precision", precision, "--port"]
+        return Server(
+            name, lambda port: [sys.executable, "-m", "bertie", "serve", *options, str(port)], post(setup.path)
+        )
 
     def written(port: int) -> list[str]:
         return [sys.executable, "-m", "bertie.bench.serve_peers", setup.path, setup.model, str(port)]
@@ -117,10 +125,10 @@ def servers(setup: Setup) -> list[Server]:
         return [str(setup.infinity), "v2", "--model-id", setup.model, *options]
 
     peer = "transformers pipeline" if setup.path == CLASSIFY else "sentence-transformers"
-    found = [
-        Server("bertie serve", own, post(setup.path)),
-        Server(f"FastAPI + {peer}", written, post(setup.path)),
-    ]
+    found = [own("bertie serve", setup.model, setup.precision)]
+    found += [own("bertie serve, bf16", setup.model, "bf16")] if setup.bf16 else []
+    found += [own("bertie serve, int8", setup.int8, "fp32")] if setup.int8 else []
+    found.append(Server(f"FastAPI + {peer}", written, post(setup.path)))
     if setup.infinity:
         route = "/classify" if setup.path == CLASSIFY else "/embeddings"
         found.append(Server("infinity", infinity, post(route, "input")))
@@ -179,7 +187,7 @@ def measure(setup: Setup) -> list[dict[str, Any]]:
         for server in chosen:
             running.append(stack.enter_context(started(server, [server.request(text) for text in sent])))
             with running[-1].awake():
-                running[-1].closed_per_s = asyncio.run(closed_loop(running[-1].port, running[-1].requests, 2.0))
+                running[-1].closed_per_s = run(closed_loop(running[-1].port, running[-1].requests, 2.0))
             advance(1, last=f"{server.name}: {running[-1].closed_per_s:,.0f} requests/s, closed loop")
         library_ms = alone(running, library(setup), sent)
         advance(len(running))
@@ -219,8 +227,9 @@ def search(setup: Setup, running: Sequence[Running], number: int, advance: conso
 def load(setup: Setup, one: Running, rate: float, seed: int) -> Measured:
     """An open loop on one server, after a moment in which it wakes up."""
     with one.awake():
-        asyncio.run(closed_loop(one.port, one.requests, 0.2))
-        return asyncio.run(open_loop(one.port, one.requests, rate, setup.seconds, setup.seed + seed))
+        run(closed_loop(one.port, one.requests, 0.2))
+        seconds = max(setup.seconds, FEWEST / rate)
+        return run(open_loop(one.port, one.requests, rate, seconds, setup.seed + seed))
 
 
 def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
@@ -228,6 +237,7 @@ def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
     rate = statistics.median(one.rates)
     pairs = [served / alone for served, alone in zip(one.alone_ms, library_ms, strict=True)]
     half = [found for found in one.half if found.took]
+    late = [moment for found in half for moment in found.late]
     spent = sum(found.client_cpu_s for found in half) / max(1, sum(len(found.took) for found in half))
     return {
         "server": one.server.name,
@@ -241,6 +251,7 @@ def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
         "memory_bytes": sum(process.memory_full_info().uss for process in one.family()),
         "cold_start_s": round(one.cold_start_s, 2),
         "client_cpu_ms": round(1000 * spent, 3),
+        "client_late_p99_ms": round(1000 * sorted(late)[int(0.99 * len(late))], 3) if late else None,
     }
 
 

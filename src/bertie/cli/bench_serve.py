@@ -25,6 +25,11 @@ def serve(
     infinity: Annotated[
         str | None, typer.Option("--infinity", help="Program infinity_emb, which may be in another environment.")
     ] = None,
+    int8: Annotated[
+        Path | None,
+        typer.Option("--int8", help="The same model in int8; adds a row.", callback=tables.resolved),
+    ] = None,
+    bf16: Annotated[bool, typer.Option("--bf16", help="Measure Bertie in bfloat16 too.")] = False,
     precision: tables.Precision = "fp32",
     output: Output = None,
     json: Json = False,
@@ -41,12 +46,22 @@ def serve(
 
       bertie bench serve runs/reviews/model
 
+      bertie bench serve runs/reviews/model --int8 models/reviews-int8 --bf16
+
       bertie bench serve runs/sts/model --infinity infinity/bin/infinity_emb -o serve.jsonl
     """
     from bertie.bench import serve as program
 
     setup = program.Setup(
-        str(model), program.path_of(model), seconds, rounds, steps, program.infinity_at(infinity), precision
+        str(model),
+        program.path_of(model),
+        seconds,
+        rounds,
+        steps,
+        program.infinity_at(infinity),
+        precision,
+        str(int8) if int8 else None,
+        bf16,
     )
     lines = program.measure(setup)
     tell(lines, partial(_table, lines), output)

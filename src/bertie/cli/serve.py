@@ -16,6 +16,7 @@ from bertie.errors import UsageError, nearest
 
 NEEDED = ("fastapi", "uvicorn", "httptools", "orjson", "prometheus_client")
 KEY = "BERTIE_API_KEY"
+PLACES = ("here", "ray")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,14 @@ def serve(
             "--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."
         ),
     ] = None,
-    replicas: Annotated[int, typer.Option("--replicas", min=1, help="Worker processes per model.")] = 1,
+    replicas: Annotated[
+        int,
+        typer.Option("--replicas", min=1, help="Worker processes per model; with --on ray: replicas."),
+    ] = 1,
+    on: Annotated[str, typer.Option("--on", help="Where models run: here, or ray (a Ray cluster).")] = "here",
+    max_replicas: Annotated[
+        int | None, typer.Option("--max-replicas", min=1, help="With --on ray: maximum number of replicas under load.")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="Threads per worker process. Default: all cores.")
     ] = None,
@@ -96,6 +104,8 @@ def serve(
       bertie serve models/minilm runs/squad2 --index notes=index
 
       bertie serve runs/reviews --host 0.0.0.0 --key-file keys.txt
+
+      bertie serve runs/reviews --on ray --replicas 2 --max-replicas 8
     """
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
@@ -109,6 +119,10 @@ def serve(
     policies = ("truncate", "window", "error")
     if too_long is not None and too_long not in policies:
         raise UsageError(f"Unknown policy for long texts {too_long!r}. {nearest(too_long, policies)}")
+    if on not in PLACES:
+        raise UsageError(f"Unknown place {on!r} for --on. {nearest(on, PLACES)}")
+    if max_replicas is not None and on != "ray":
+        raise UsageError("--max-replicas needs --on ray. Omit it, or pass --on ray.")
     check_names(precision, engine)
     options = Options(
         named(models),
@@ -130,6 +144,10 @@ def serve(
             emit({"url": url, "models": list(options.models)})
         console.say(f"Serving {', '.join(options.models)} at {url} (routes: {url}/docs). Ctrl-C stops the server.")
 
+    if on == "ray":
+        from bertie.serve.on_ray import serve_on_ray
+
+        raise typer.Exit(serve_on_ray(options, max_replicas, on_ready=ready))
     raise typer.Exit(run(options, on_ready=ready))
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertie.errors import UsageError, nearest
+from bertie.explain.words import words_of
 from bertie.models.encoder import EncoderOutput
 from bertie.models.model import Model
 from bertie.nn.layout import Padded
@@ -221,17 +222,8 @@ def faithfulness(question: Question, values: Floats, *, seed: int = 0) -> Faithf
 
 def by_word(encoding: Encoding, values: Floats, text: Sequence[str]) -> list[tuple[str, float]]:
     """Returns the words of the texts with the sum of their tokens' values; special tokens are words of their own."""
-    found: list[tuple[str, float]] = []
-    last: tuple[int | None, int | None] = (None, None)
-    spans: list[tuple[int, int]] = []
-    for token, value, offset, word, sequence in zip(
-        encoding.tokens, values, encoding.offsets, encoding.word_ids, encoding.sequence_ids, strict=True
-    ):
-        if sequence is not None and (sequence, word) == last:
-            spans[-1] = (spans[-1][0], offset[1])
-            found[-1] = (text[sequence][slice(*spans[-1])], found[-1][1] + float(value))
-        else:
-            spans.append(offset)
-            found.append((token if sequence is None else text[sequence][slice(*offset)], float(value)))
-        last = (sequence, word)
-    return found
+    return [
+        (encoding.tokens[one.tokens[0]] if one.text is None else text[one.text][one.start : one.end], float(total))
+        for one in words_of(encoding)
+        for total in [values[one.tokens].sum()]
+    ]

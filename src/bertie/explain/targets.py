@@ -8,6 +8,7 @@ from torch import Tensor
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.explain.attribution import Question, Target
+from bertie.explain.words import words_of
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
@@ -67,7 +68,7 @@ def _nothing(model: Model, output: EncoderOutput) -> Tensor:
 
 
 def _head(model: Model) -> str:
-    known = [name for name in model.heads if name not in ("nsp", "sop", "rtd", "bilm", "decoder", "parse")]
+    known = [name for name in model.heads if name not in ("pair", "nsp", "sop", "rtd", "bilm", "decoder", "parse")]
     if not known:
         raise UsageError("This model has no head whose predictions can be explained: it makes only vectors or pairs.")
     return next((name for name in known if not isinstance(model.heads[name], VocabularyHead)), known[0])
@@ -116,7 +117,7 @@ def _tag(
         raise UsageError(f"--word is {word}; the text has words 1 to {len(numbers)}.")
     place = words.index(numbers[word - 1])
     at = _choose(model, logits[place], label)
-    start, end = plain.encoding.offsets[place]
+    _, start, end, _ = [one for one in words_of(plain.encoding) if one.text is not None][word - 1]
     name = model.labels[at] if model.labels else str(at)
     return (
         lambda model, output: model.logits(head, output)[:, place, at]

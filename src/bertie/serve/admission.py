@@ -3,6 +3,7 @@
 A place is taken before work is done for it and given back when the answer has left, whatever became of it.
 """
 
+import asyncio
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,13 +56,18 @@ class Rate:
 
 @dataclass
 class Admission:
-    """The budgets of one server. texts and content are shared by all models, tokens are per model."""
+    """The budgets of one server. texts and content are shared by all models, tokens are per model.
+
+    turn: held by the request whose text becomes tokens, or whose arrays become an answer, on the event loop. The loop
+    looks for new requests between two of them, so that a refusal waits for one and not for all.
+    """
 
     texts: Budget
     content: Budget
     tokens: dict[str, Budget] = field(default_factory=dict)
     rates: dict[str, Rate] = field(default_factory=dict)
     max_tokens: int = 1 << 16
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add(self, model: str) -> None:
         """Adds the budget of another model."""

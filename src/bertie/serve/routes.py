@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from bertie.infer.pairs import HEAD
-from bertie.serve import handlers, schemas
+from bertie.serve import explaining, handlers, schemas
 from bertie.serve.served import VECTORS, Call
 from bertie.tasks import TASKS
 
@@ -112,6 +112,7 @@ ROUTES: tuple[Route, ...] = (
         {"inputs": ["A first text.", "A second text."]},
     ),
     Route("/next_sentence", (HEAD,), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}),
+    Route("/explain", explaining.EXPLAINED, schemas.ExplainBody, explaining.explain, OWN, TEXT),
     Route("/answer", TASK_NAMES, schemas.AnswerBody, handlers.answer, OWN, TEXT),
 )
 

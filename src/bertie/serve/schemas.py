@@ -74,6 +74,14 @@ class ClassifyBody(Limited):
     input: Text | Many[Text | Many[Text]]
 
 
+class ExplainBody(Body):
+    """A text or a pair of texts. label: a label or masked word, by default the predicted one; word: of a tagger."""
+
+    inputs: Text | Annotated[list[Text], Field(max_length=2, fail_fast=True)]
+    label: str | None = None
+    word: Annotated[int, Field(ge=1)] | None = None
+
+
 class SimilarityInputs(BaseModel):
     """A sentence and the sentences to compare it with."""
 

@@ -274,8 +274,12 @@ class Call:
         return found
 
     async def in_thread(self, work: Callable[[], T], *, inline: bool) -> T:
-        """Does small work here and other work in a thread, so that the server continues meanwhile."""
-        return work() if inline else await asyncio.get_running_loop().run_in_executor(POOL, work)
+        """Does small work here, in turn, and other work in a thread, so that the server continues meanwhile."""
+        if not inline:
+            return await asyncio.get_running_loop().run_in_executor(POOL, work)
+        async with self.admission.turn:
+            await asyncio.sleep(0)  # the loop answers what has arrived
+            return work()
 
 
 def _plain(task: Task) -> bool:

@@ -4,6 +4,8 @@ SIGTERM or Ctrl-C: not ready at once, what was admitted is answered, exit 0. A s
 """
 
 import asyncio
+import errno
+import gc
 import logging
 import os
 import resource
@@ -79,6 +81,8 @@ def serve(options: Options, *, on_ready: Callable[[str], None] = lambda url: Non
 async def _serve(options: Options, listener: socket.socket, on_ready: Callable[[str], None]) -> int:
     fleet, application = build(options)
     await fleet.start()
+    gc.collect()
+    gc.freeze()  # modules and models stay: a full collection that visits them stops the server for 0.3 s
     server = Server(uvicorn.Config(application, **uvicorn_settings()))
     run = Run(server, fleet, options.drain_s)
     run.listen_to_signals()
@@ -110,14 +114,18 @@ def build(options: Options) -> tuple[Fleet, Application]:
         log=log_line,
         index_paths=options.indexes,
     )
+    return fleet, Application(fleet, limits_of(options), too_long=options.too_long, log=log)
+
+
+def limits_of(options: Options) -> Limits:
+    """Returns the limits of a request. On the loopback interface, the host names are limited too."""
     hosts = {*LOOPBACK, *options.hosts} if options.host in LOOPBACK or options.hosts else set[str]()
-    limits = Limits(
+    return Limits(
         options.max_body_bytes,
         request_s=options.request_s,
         hosts=frozenset(f"[{name}]" if ":" in name else name.lower() for name in hosts),
         keys=tuple(key.encode() for key in options.keys),
     )
-    return fleet, Application(fleet, limits, too_long=options.too_long, log=log)
 
 
 def uvicorn_settings() -> dict[str, Any]:
@@ -125,6 +133,7 @@ def uvicorn_settings() -> dict[str, Any]:
     return {
         "http": Protocol,
         "ws": "none",
+        "proxy_headers": False,
         "lifespan": "off",
         "access_log": False,
         "log_config": None,
@@ -197,6 +206,8 @@ def bind(host: str, port: int) -> socket.socket:
     except socket.gaierror:
         raise UsageError(f"--host {host} is not an address of this machine.") from None
     except OSError as error:
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise UsageError(f"--host {host} is not an address of this machine.") from None
         hint = "Is another server running? Pass another --port, or --port 0 for any free one."
         raise BertieError(f"Port {port} of {host} cannot be used: {error.strerror}. {hint}") from None
     return listener

@@ -29,12 +29,15 @@ if TYPE_CHECKING:
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
 
+YIELDING = 10  # nice value: the event loop of the server, which refuses what is too much, comes before inference
+
 
 def main(descriptor: str, settings: str) -> None:
     """Serves one model on an inherited socket."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     _prefer_to_die()
+    os.nice(YIELDING)
     with socket.socket(fileno=int(descriptor)) as connection:
         try:
             engine, facts, sha = load(**json.loads(settings))
@@ -42,37 +45,48 @@ def main(descriptor: str, settings: str) -> None:
             _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
             return
         del facts["sentence"]  # its matrices are no JSON, and the server reads these modules from the folder
-        engine, lanes = side_by_side(engine)
-        _send(connection, {"facts": facts, "sha": sha, "lanes": lanes}, {})
-        reading, writing = threading.Lock(), threading.Lock()
-        for _ in range(lanes - 1):
-            threading.Thread(target=run, args=(engine, connection, reading, writing), daemon=True).start()
-        run(engine, connection, reading, writing)
+        lanes = Lanes(engine, connection)
+        _send(connection, {"facts": facts, "sha": sha, "lanes": lanes.count}, {})
+        for lane in range(1, lanes.count):
+            threading.Thread(target=lanes.run, args=(lane,), daemon=True).start()
+        lanes.run(0)
 
 
-def side_by_side(engine: "Engine") -> tuple["Engine", int]:
-    """The engine for one batch, and how many batches it runs at once: each on one thread, or one on all threads."""
-    from bertie.infer.native.folder import FolderEngine
+class Lanes:
+    """Batches that are computed at once: each on one thread, or on all threads if there is only one batch.
 
-    return (replace(engine, threads=1), engine.threads) if isinstance(engine, FolderEngine) else (engine, 1)
+    count: how many at once; 1 for an engine whose batches use all cores.
+    """
 
+    def __init__(self, engine: "Engine", connection: socket.socket) -> None:
+        from bertie.infer.native.folder import FolderEngine
 
-def run(engine: "Engine", connection: socket.socket, reading: threading.Lock, writing: threading.Lock) -> None:
-    """One lane: batch after batch, until the server has gone."""
-    while True:
-        with reading:
-            message = _receive(connection)
-        if message is None:
-            os._exit(0)
-        header, arrays = message
-        found: Mapping[str, Any] = {}
-        told = {"number": header["number"]}
-        try:
-            found = engine.run(wire.ids_of(arrays), header["outputs"])
-        except Exception as error:  # the server tries the batch's requests one by one
-            told["error"] = f"{type(error).__name__}: {error}"[:500]
-        with writing:
-            _send(connection, told, found)
+        self.count, self.alone, self.beside = 1, engine, engine
+        if isinstance(engine, FolderEngine):
+            self.count, self.beside = engine.threads, replace(engine, threads=1)
+        self.connection = connection
+        self.reading, self.writing = threading.Lock(), threading.Lock()
+        self.running = set[int]()
+
+    def run(self, lane: int) -> None:
+        """Computes batch after batch, until the server has gone."""
+        while True:
+            with self.reading:
+                message = _receive(self.connection)
+            if message is None:
+                os._exit(0)
+            header, arrays = message
+            found: Mapping[str, Any] = {}
+            told = {"number": header["number"]}
+            self.running.add(lane)
+            engine = self.alone if len(self.running) == 1 else self.beside
+            try:
+                found = engine.run(wire.ids_of(arrays), header["outputs"])
+            except Exception as error:  # the server tries the batch's requests one by one
+                told["error"] = f"{type(error).__name__}: {error}"[:500]
+            self.running.discard(lane)
+            with self.writing:
+                _send(self.connection, told, found)
 
 
 def load(

@@ -17,7 +17,8 @@ const snippet = (hit) => {
   return marked(`${from ? "… " : ""}${shown}${to < characters.length ? " …" : ""}`, hit.marks.map(([start, end]) => ({ start: start - from + (from ? 2 : 0), end: end - from + (from ? 2 : 0), note: "" })));
 };
 const rows = (values) => ({ inputs: values.second === undefined ? [values.text] : [[values.first, values.second]] });
-const classifier = { route: "/answer", fields: (model) => (model.texts === 2 ? pair : [text]), request: rows, examples: (model) => (model.texts === 2 ? PAIRS : REVIEWS), show: (found, _, words) => labels(found.answers[0], words), answer: (found) => found.answers[0] };
+// explained: the text or pair whose words /explain weighs, after an answer.
+const classifier = { explained: (values) => (values.second === undefined ? values.text : [values.first, values.second]), route: "/answer", fields: (model) => (model.texts === 2 ? pair : [text]), request: rows, examples: (model) => (model.texts === 2 ? PAIRS : REVIEWS), show: (found, _, words) => labels(found.answers[0], words), answer: (found) => found.answers[0] };
 const similar = {
   route: "/similarity", fields: () => [{ name: "source", word: "source", short: true }, { name: "sentences", word: "sentences" }],
   request: (values) => ({ inputs: { source_sentence: values.source, sentences: lines(values.sentences) } }),
@@ -33,7 +34,7 @@ export const KINDS = {
     route: "/rerank", fields: () => [{ name: "query", word: "query", short: true }, { name: "texts", word: "texts" }],
     request: (values) => ({ query: values.query, texts: lines(values.texts), return_text: true }),
     examples: () => ({ en: [{ query: "Where is the library?", texts: "The library is in the old town hall.\nSoup is served at noon.\nBooks can be returned on Sundays." }], ko: [{ query: "도서관은 어디에 있나요?", texts: "도서관은 옛 시청 건물에 있습니다.\n점심에는 수프가 나옵니다.\n책은 일요일에도 반납할 수 있습니다." }] }),
-    show: (found) => [bars(found.map((row) => [row.text, row.score]))], tokens: (values) => values.query,
+    show: (found) => [bars(found.map((row) => [row.text, row.score]))], tokens: (values) => values.query, explained: (values, found) => [values.query, found[0].text],
   },
   relation: {
     route: "/relate", fields: () => [text, { name: "subject", word: "subject", short: true }, { name: "object", word: "object", short: true }],
@@ -45,7 +46,7 @@ export const KINDS = {
     show: (found, _, words) => labels(found.answers[0], words), answer: (found) => found.answers[0],
   },
   tagging: {
-    route: "/ner", fields: () => [text], request: (values) => ({ inputs: values.text }), examples: () => NAMES,
+    explained: (values) => values.text, route: "/ner", fields: () => [text], request: (values) => ({ inputs: values.text }), examples: () => NAMES,
     show: (found, values, words) => found.length ? [marked(values.text, found.map((one) => ({ ...one, note: `${one.entity_group} ${(100 * one.score).toFixed(0)}%` })))] : [element("p", {}, words.none), marked(values.text, [])],
   },
   parse: {
@@ -57,7 +58,7 @@ export const KINDS = {
     }, answer: (found) => found.answers[0],
   },
   span: {
-    route: "/qa", fields: () => [{ name: "question", word: "question", short: true }, { name: "context", word: "context" }], request: (values) => ({ inputs: { question: values.question, context: values.context } }),
+    explained: (values) => [values.question, values.context], route: "/qa", fields: () => [{ name: "question", word: "question", short: true }, { name: "context", word: "context" }], request: (values) => ({ inputs: { question: values.question, context: values.context } }),
     examples: () => ({ en: [{ question: "Where is the library?", context: "The library is in the old town hall. It opens at nine, and closes at six." }], ko: [{ question: "도서관은 어디에 있나요?", context: "도서관은 옛 시청 건물에 있다. 아침 아홉 시에 열고 저녁 여섯 시에 닫는다." }] }),
     show: (found, values, words) => {
       const spans = found.n_best.slice(0, 2).map((one, i) => ({ ...one, kind: i ? "second" : "t1", note: `${i ? words.next : words.best} ${(100 * one.probability).toFixed(1)}%` }));
@@ -73,7 +74,7 @@ export const KINDS = {
     answer: (found) => found.answers[0], tokens: (values) => values.context,
   },
   mlm: {
-    route: "/fill_mask", fields: () => [{ name: "text", word: "masked", mask: true }], request: (values) => ({ inputs: values.text, parameters: { top_k: 8 } }),
+    explained: (values) => values.text, route: "/fill_mask", fields: () => [{ name: "text", word: "masked", mask: true }], request: (values) => ({ inputs: values.text, parameters: { top_k: 8 } }),
     examples: (model) => ({ en: [{ text: `The ${model.mask_token} was cold.` }, { text: `She read a ${model.mask_token} in the ${model.mask_token}.` }], ko: [{ text: `오늘은 ${model.mask_token} 이 좋다.` }] }),
     show: (found, _, words) => (Array.isArray(found[0]) ? found : [found]).flatMap((mask, i) => [element("h3", {}, words.position.replace("{n}", i + 1)), bars(mask.map((one) => [one.token_str, one.score])), element("p", { class: "hint" }, mask[0].sequence)]),
   },

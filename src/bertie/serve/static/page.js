@@ -1,6 +1,6 @@
 // The page: choose a model, send a text, see the answer. State is in the address after #, so that a link holds it.
 import { KINDS } from "./kinds.js";
-import { element, table } from "./shown.js";
+import { element, table, weighed } from "./shown.js";
 import { WORDS } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -67,7 +67,7 @@ function clear() {
   state.asking += 1;
   $("output").replaceChildren();
   $("figures").textContent = $("copied").textContent = "";
-  for (const id of ["share", "tokens-box", "raw-box"]) $(id).hidden = true;
+  for (const id of ["share", "words-box", "tokens-box", "raw-box"]) $(id).hidden = true;
 }
 
 function fail(message) {
@@ -93,7 +93,8 @@ async function send() {
   try {
     const [found, heads] = await ask(kind.route, body);
     if (turn !== state.asking) return;
-    state.last = { route: kind.route, body };
+    const inputs = kind.explained?.(values, found);
+    state.last = { route: kind.route, body, inputs };
     const notes = [];
     if (+heads.get("x-bertie-truncated")) notes.push(element("p", { class: "warn" }, words.cut));
     const windows = kind.answer?.(found)?.windows;
@@ -102,6 +103,9 @@ async function send() {
     $("figures").textContent = say(words.figures, { tokens: heads.get("x-compute-tokens"), ms: heads.get("x-total-time"), inference: heads.get("x-inference-time") });
     $("raw").textContent = JSON.stringify(found, null, 2);
     for (const id of ["share", "tokens-box", "raw-box"]) $(id).hidden = false;
+    $("words-box").hidden = inputs === undefined;
+    $("words").replaceChildren();
+    if (inputs !== undefined && $("words-box").open) showWords();
     history.replaceState(null, "", link());
     if (index) { $("tokens-box").hidden = true; return; }
     await showTokens((kind.tokens ?? ((given) => given.text ?? given.first))(values), turn);
@@ -109,6 +113,23 @@ async function send() {
     if (turn === state.asking) fail(error instanceof TypeError ? words.failed : error.message);
   } finally {
     $("send").disabled = false;
+  }
+}
+
+async function showWords() {
+  const { last } = state, texts = [last.inputs].flat();
+  if ($("words").childElementCount) return;
+  $("words").replaceChildren(element("p", { class: "hint" }, "…"));
+  try {
+    const [found] = await ask("/explain", { inputs: last.inputs, model: state.model });
+    if (last !== state.last) return;
+    const ordered = [...found.words].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, 20);
+    const about = element("p", {}, say(words.explained, { about: found.explained, value: found.value.toFixed(3), baseline: found.baseline.toFixed(3) }));
+    const cut = found.truncated ? [element("p", { class: "warn" }, say(words.explainedCut, { n: found.tokens }))] : [];
+    const rows = ordered.map((one) => [one.text, one.value.toFixed(3)]);
+    $("words").replaceChildren(about, ...cut, ...weighed(texts, found.words), element("p", { class: "hint" }, words.explainedHint), table([words.word, words.change], rows));
+  } catch (error) {
+    if (last === state.last) $("words").replaceChildren(element("p", { class: "error", role: "alert" }, error instanceof TypeError ? words.failed : error.message));
   }
 }
 
@@ -157,6 +178,7 @@ async function begin() {
   $("form").addEventListener("submit", (event) => { event.preventDefault(); send(); });
   $("form").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) { event.preventDefault(); $("form").requestSubmit(); } });
   for (const id of Object.keys(COPIES)) $(id).addEventListener("click", () => copy(id));
+  $("words-box").addEventListener("toggle", () => { if ($("words-box").open && state.last) showWords(); });
   $("key").addEventListener("change", loadModels);
   window.addEventListener("hashchange", () => { clear(); if (restore()) send(); });
   await loadModels();

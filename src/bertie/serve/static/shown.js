@@ -35,6 +35,23 @@ export function marked(text, spans) {
   return shown;
 }
 
+// words of /explain: blue for the answer, orange against it; the number is the tooltip and in a table.
+export function weighed(texts, words) {
+  const most = Math.max(...words.map((one) => Math.abs(one.value))) || 1;
+  return texts.map((text, input) => {
+    const characters = [...text], shown = element("p", { class: "weighed" });
+    let at = 0;
+    for (const one of words.filter((word) => word.input === input)) {
+      const word = element("span", { class: one.value < 0 ? "against" : "for", title: one.value.toFixed(3) }, characters.slice(one.start, one.end).join(""));
+      word.style.setProperty("--share", `${Math.round((75 * Math.abs(one.value)) / most)}%`);
+      shown.append(characters.slice(at, one.start).join(""), word);
+      at = one.end;
+    }
+    shown.append(characters.slice(at).join(""));
+    return shown;
+  });
+}
+
 export function table(heads, rows) {
   const head = element("tr", {}, ...heads.map((name) => element("th", { scope: "col" }, name)));
   const body = rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, String(cell ?? "–")))));
