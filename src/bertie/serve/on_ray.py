@@ -58,16 +58,9 @@ class Replica:
 
     async def __call__(self, asked: Asked) -> Answered:
         """Answers a request."""
-        scope = {
-            "type": "http",
-            "http_version": "1.1",
-            "scheme": "http",
-            "root_path": "",
-            "client": None,
-            "server": None,
-        }
-        scope |= {"method": asked.method, "path": asked.path, "raw_path": asked.path.encode()}
-        scope |= {"query_string": asked.query, "headers": list(asked.headers)}
+        scope: dict[str, Any] = {"type": "http", "http_version": "1.1", "scheme": "http", "root_path": ""}
+        scope |= {"client": None, "server": None, "method": asked.method, "path": asked.path}
+        scope |= {"raw_path": asked.path.encode(), "query_string": asked.query, "headers": list(asked.headers)}
         bodies: list[Message] = [{"type": "http.request", "body": asked.body}]
         found: list[Message] = []
 
@@ -109,9 +102,9 @@ class Front:
         headers = [pair for pair in scope["headers"] if pair[0] not in (b"host", b"authorization", b"x-request-id")]
         headers.append((b"x-request-id", scope["state"]["seen"].id))
         asked = Asked(scope["method"], scope["path"], scope["query_string"], headers, body)
-        status, headers, content = await self.answer(asked)
-        headers = [pair for pair in headers if pair[0] not in SET_BY_FRONT]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+        status, told, content = await self.answer(asked)
+        told = [pair for pair in told if pair[0] not in SET_BY_FRONT]
+        await send({"type": "http.response.start", "status": status, "headers": told})
         await send({"type": "http.response.body", "body": content})
 
     async def answer(self, asked: Asked) -> Answered:
