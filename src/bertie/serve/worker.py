@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from bertie.infer.engine import Engine
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
-
-YIELDING = 10  # nice value: the event loop of the server, which refuses what is too much, comes before inference
+YIELDING = 5  # nice value: the event loop of the server, which refuses what is too much, comes before inference
 
 
 def main(descriptor: str, settings: str) -> None:
