@@ -113,18 +113,19 @@ def test_no_request_is_lost(folders, tmp_path):
         assert server.client.post("/predict", content=b"{}").status_code == 415
         assert server.post("/predict", {"inputs": [1]}).status_code == 422
 
-        loads = [Load(server.url, {"inputs": [["ab c"], ["d"]] * 8}, "/predict") for _ in range(20)]
+        body = {"inputs": [["ab cd " * 12]] * 32}  # work for the replicas, rather than for the clients
+        loads = [Load(server.url, body, "/predict") for _ in range(12)]
         for load in loads:
             load.start()
         both = until(lambda: len(found := replicas(server)) == 2 and found, 120)
         until(lambda: len([status for load in loads for status in load.found]) > 40)
         os.kill(only, signal.SIGKILL)
-        after = until(lambda: len(found := replicas(server)) == 2 and only not in found and found, 60)
+        after = until(lambda: len(found := replicas(server)) == 2 and only not in found and found, 120)
         assert after & both, "the other one stayed"
         server.process.send_signal(signal.SIGHUP)
         until(lambda: len(found := replicas(server)) == 2 and not found & after, 120)
         statuses = [status for load in loads for status in load.stop()]
-        assert len(statuses) > 100
+        assert len(statuses) > 60
         assert set(statuses) == {200}, "no request is lost, whatever happened meanwhile"
 
         weights = (model / "model.safetensors").read_bytes()

@@ -178,7 +178,7 @@ def deploy(options: Options, most: int | None) -> None:
     scaled = {"min_replicas": options.replicas, "max_replicas": most, "target_ongoing_requests": TARGET * threads}
     size: dict[str, Any] = {"num_replicas": options.replicas}
     if most is not None:
-        size = {"autoscaling_config": {**scaled, "upscale_delay_s": SCALE_S}}
+        size = {"autoscaling_config": {**scaled, "upscale_delay_s": SCALE_S, "look_back_period_s": 2 * SCALE_S}}
     replicas = serve.deployment(
         Replica,
         name="models",
