@@ -9,7 +9,7 @@ import torch
 
 from bertie import families
 from bertie.data.ids import Ids
-from bertie.infer.native.encoder import KEEP
+from bertie.infer.native.encoder import KEEP, chunks
 from bertie.infer.native.fits import rows_read
 from bertie.infer.native.library import found_compiler, targets
 from bertie.infer.native_engine import NativeEngine, unsupported
@@ -132,3 +132,17 @@ def test_one_row_of_a_text_is_that_of_all_its_tokens(precision, target):
     for name, found in engine.run(read, few).items():
         np.testing.assert_allclose(found, whole[name], atol=1e-6, rtol=0)
     np.testing.assert_allclose(engine.run(read, ("mean",))["mean"], whole["mean"], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_chunks_hold_each_sequence_once_and_are_of_like_size(threads):
+    lengths = np.random.default_rng(0).integers(1, 60, 200)
+    starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    found = chunks(starts, threads, most=300)
+    assert [i for first, end in found for i in range(first, end)] == list(range(200))
+    assert len(found) % threads == 0
+    tokens = [starts[end] - starts[first] for first, end in found]
+    assert max(tokens) - min(tokens) < 2 * lengths.max()
+    assert max(tokens) < 300 + lengths.max()
+    assert chunks(starts[:3], threads) == [(0, 2)]
+    assert chunks(starts[:1], threads) == []

@@ -31,7 +31,11 @@ KINDS: dict[Precision, int] = {"fp32": 0, "bf16": 1, "int8": 2}
 DEPTHS: dict[Precision, int] = {"fp32": 1, "bf16": 2, "int8": 4}  # elements of a column that lie side by side
 ACTIVATIONS = {"gelu": 1, "gelu_tanh": 2, "relu": 3, "silu": 4}
 CHUNK = 512  # tokens a call: with their activations they fit into a core's second cache
-BLOCK = 96  # rows that pass the feed-forward network together
+BLOCKS: dict[Precision, int] = {  # rows that pass the feed-forward network together
+    "fp32": CHUNK,  # whose weights are larger than the caches, so that they are read once a chunk
+    "bf16": 48,
+    "int8": 48,
+}
 SHARE = 8  # tokens of a thread, at least, where threads share a chunk
 Keep = Literal["tokens", "means", "firsts"]
 KEEP: dict[Keep, int] = {"tokens": 0, "means": 1, "firsts": 2}
@@ -251,7 +255,7 @@ class NativeEncoder:
         segments32 = None if segments is None else np.ascontiguousarray(segments, np.int32)
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
         out = np.empty((len(ids32) if keep == "tokens" else len(lengths), self.hidden_size), np.float32)
-        model = _Model.from_buffer_copy(self._model)
+        model, block = _Model.from_buffer_copy(self._model), BLOCKS[self.precision]
         model.num_layers = model.num_layers if layers is None else layers
 
         def call(chunk: tuple[int, int], team: _Team | None = None) -> None:
@@ -262,11 +266,11 @@ class NativeEncoder:
             to = _pointer(out[at if keep == "tokens" else first :])
             shared = None if team is None else C.byref(team)
             if self.library.bertie_encode(
-                C.byref(model), *pieces, _pointer(own), end - first, to, BLOCK, KEEP[keep], shared
+                C.byref(model), *pieces, _pointer(own), end - first, to, block, KEEP[keep], shared
             ):
                 raise MemoryError(f"no memory for {int(own[-1]):,} tokens")
 
-        parts = chunks(starts)
+        parts = chunks(starts, threads)
         if threads < 2 or not _BUSY.acquire(blocking=False):  # other threads of Python have the others at work
             for part in parts:
                 call(part)
@@ -363,15 +367,16 @@ class NativeEncoder:
         return _Linear(at, *scales, wide(bias), *reads, rows, features, KINDS[kind], len(sizes), group_sizes)
 
 
-def chunks(starts: NDArray[np.int32], most: int = CHUNK) -> list[tuple[int, int]]:
-    """Yields groups of sequences of at most `most` tokens, or one longer sequence. starts (B + 1,) -> first and end of
-    each"""
-    found, first = list[tuple[int, int]](), 0
-    for end in range(1, len(starts)):
-        if end > first + 1 and starts[end] - starts[first] > most:
-            found.append((first, end - 1))
-            first = end - 1
-    return [*found, (first, len(starts) - 1)] if len(starts) > 1 else []
+def chunks(starts: NDArray[np.int32], threads: int = 1, most: int = CHUNK) -> list[tuple[int, int]]:
+    """Groups sequences to chunks of about the same number of tokens, `most` or a little more; a sequence is never cut.
+
+    Their number is a multiple of `threads`, so that no thread waits long for the last one. starts (B + 1,) -> first
+    and end of each.
+    """
+    tokens = int(starts[-1])
+    count = -(-tokens // (most * threads)) * threads if tokens > most else 1
+    bounds = np.unique(np.searchsorted(starts, np.linspace(0, tokens, count + 1))).tolist()
+    return list(pairwise(bounds))
 
 
 @cache
