@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.finetune import finetune
     from bertie.runs.pretrain import pretrain
-    from bertie.runs.use import embed, fill_mask, perplexity, predict, rank, score, similarity
+    from bertie.runs.use import embed, fill_mask, perplexity, predict, probe, rank, score, similarity, words
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -34,9 +34,11 @@ _HOMES = {
     "perplexity": "bertie.runs.use",
     "predict": "bertie.runs.use",
     "pretrain": "bertie.runs.pretrain",
+    "probe": "bertie.runs.use",
     "rank": "bertie.runs.use",
     "score": "bertie.runs.use",
     "similarity": "bertie.runs.use",
+    "words": "bertie.runs.use",
 }
 __all__ = [
     "Encoder",
@@ -54,9 +56,11 @@ __all__ = [
     "perplexity",
     "predict",
     "pretrain",
+    "probe",
     "rank",
     "score",
     "similarity",
+    "words",
 ]
 
 

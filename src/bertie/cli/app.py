@@ -33,7 +33,7 @@ ORDER = (
     *("evaluate", "predict", "embed", "serve", "submission"),
     *("index", "search", "negatives"),
     *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads"),
-    *("audit", "debias", "trace", "info", "families"),
+    *("probe", "words", "audit", "debias", "trace", "info", "families"),
     *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 

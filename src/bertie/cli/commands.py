@@ -35,6 +35,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     plan,
     predict,
     pretrain,
+    probe,
     reproduce,
     runs,
     sample,
@@ -44,6 +45,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     tokenizer,
     trace,
     tune,
+    words,
 )
 from bertie.cli.app import app
 from bertie.errors import BertieError, Stopped

@@ -174,6 +174,22 @@ def front_chart(
     return svg(title or f"{y_label} over {x_label}")
 
 
+def map_chart(
+    points: Mapping[str, tuple[float, float]], others: Sequence[tuple[float, float, str]], *, title: str
+) -> str:
+    """Draws named dots among others (x, y, name), which are paler, without scales -> an `<svg>` element."""
+    with _axes(3.4) as (axes, svg):
+        for x, y, name in others:
+            axes.plot([x], [y], "o", color=SOFT, markersize=2.5, markeredgewidth=0)
+            axes.annotate(name, (x, y), xytext=(3, 2), textcoords="offset points", fontsize=SMALL - 2, color=SOFT)
+        for name, (x, y) in points.items():
+            axes.plot([x], [y], "o", color=SERIES[0], markersize=7, markeredgewidth=0)
+            axes.annotate(name, (x, y), xytext=(5, 5), textcoords="offset points", fontsize=TEXT, color=INK)
+        axes.set(xticks=[], yticks=[])
+        axes.margins(0.12)
+    return svg(title)
+
+
 def smooth(values: Sequence[float], share: float = 0.02) -> list[float]:
     """Returns a running mean over a small fraction of the values, to show the trend."""
     width = max(1, round(share * len(values)))

@@ -315,3 +315,74 @@ def perplexity(
     from bertie.infer.pseudo import pseudo_perplexity
 
     return pseudo_perplexity(opened(model, device, precision), texts, max_length=max_length)
+
+
+def probe(
+    model: "Model | str | Path",
+    train: Sequence[str | Path],
+    *,
+    output: Path | str,
+    device: str | None = None,
+    precision: str | None = None,
+    overwrite: bool = False,
+    **options: Any,
+) -> dict[str, Any]:
+    """Measures what each layer of a model knows, with linear probes.
+
+    Args:
+        model: A model, or its folder.
+        train: Files to train probes on: .conllu, tagged files, texts.
+        output: Run folder to write. A stopped run continues.
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        overwrite: Whether to delete first what Bertie wrote to the folder before.
+        **options: test, probes, format, sentences, pooling, encoding and seed, as for `bertie probe`.
+
+    Returns:
+        The contents of results.json, as `bertie probe --json` prints them.
+
+    Raises:
+        DataError: The files do not have what a probe needs.
+        UsageError: There is no such probe, or the folder contains another run.
+    """
+    from bertie.probing.run import Settings
+    from bertie.probing.run import probe as run
+
+    told = {"formats" if key == "format" else key: value for key, value in options.items()}
+    lists: dict[str, Any] = {
+        key: tuple(map(str, told.pop(key))) for key in ("test", "probes", "formats") if key in told
+    }
+    settings = Settings(tuple(map(str, train)), **lists, **told)
+    settings.check()
+    name = str(model) if isinstance(model, str | Path) else type(model).__name__
+    return run(opened(model, device, precision), settings, Path(output), name=name, overwrite=overwrite)
+
+
+def words(
+    model: "Model | str | Path",
+    texts: Sequence[str],
+    *,
+    device: str | None = None,
+    precision: str | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Compares the vectors of a word in several texts, layer by layer.
+
+    Args:
+        model: A model, or its folder.
+        texts: The texts. The word may be marked: "the *bank* of a river".
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        **options: word, baseline (texts) and pooling, as for `bertie words`.
+
+    Returns:
+        contexts, and for each layer the cosines of all pairs and of random words, as `bertie words --json` prints them.
+
+    Raises:
+        UsageError: A text does not have the word.
+    """
+    from bertie.probing.contexts import contexts_of
+    from bertie.probing.contexts import words as compare
+
+    contexts_of(texts, options.get("word", ""))  # before the model is opened
+    return compare(opened(model, device, precision), texts, **options)

@@ -1,0 +1,96 @@
+"""`bertie probe`: what the layers of a model know."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+
+
+@app.command()
+def probe(
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    train: Annotated[
+        list[str], typer.Option("--train", help="File to train probes on: .conllu, .conll, .txt ... Repeatable.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Run folder to write.")],
+    test: Annotated[
+        list[str] | None,
+        typer.Option("--test", help="File to test on, one for each --train. Default: a third of --train."),
+    ] = None,
+    probes: Annotated[
+        str,
+        typer.Option(
+            "--probes",
+            help="pos, relation, distance, entity, order, length, by commas. Default: all that fit the files.",
+        ),
+    ] = "",
+    format_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format", help="conllu, klue-dp, conll, klue, lines ..., one for each --train. Default: by name."
+        ),
+    ] = None,
+    sentences: Annotated[
+        int, typer.Option("--sentences", min=10, help="Most sentences to train on; half as many for testing.")
+    ] = 2000,
+    pooling: Annotated[
+        str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
+    ] = "mean",
+    encoding: tables.Encoding = "utf-8",
+    precision: tables.Precision = "fp32",
+    device: tables.Device = "auto",
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the sample, the controls and the random weights.")] = 0,
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Measure what each layer knows: parts of speech, syntax, names, word order, sentence length.
+
+    A linear probe is trained on the vectors of every layer. Beside it are the same probe on random weights, and on a
+    control task with random labels for words. A .conllu file gives pos, relation and distance. Tagged names give
+    entity, and any text gives order and length. A stopped run continues when the same command runs again.
+
+    [bold]Examples[/]
+
+      bertie probe models/bert --train ewt-train.conllu --test ewt-dev.conllu -o runs/probe
+
+      bertie probe models/bert --train train.conllu --train names.conll --probes pos,entity -o runs/probe
+
+      bertie probe models/bert --train texts.txt -o runs/probe --json
+    """
+    from bertie.probing.run import REPORT
+    from bertie.runs.use import probe as run
+
+    results = run(
+        model,
+        train,
+        output=output,
+        test=test or (),
+        probes=tables.names(probes),
+        format=format_ or (),
+        sentences=sentences,
+        pooling=pooling,
+        encoding=encoding,
+        precision=precision,
+        device=device,
+        seed=seed,
+        overwrite=overwrite,
+    )
+    if console.verbosity.json:
+        emit(results)
+        return
+    for one in results["probes"]:
+        best = one["layers"][one["best_layer"]]
+        for figures in best["figures"]:
+            low, high = figures["interval_95"]["model"]
+            console.show(
+                f"{one['probe']:8}  {figures['metric']:8}  layer {best['layer']:2}  {figures['model']:.3f} "
+                f"({low:.3f} to {high:.3f})  random weights {figures['random']:.3f}  control {figures['control']:.3f}  "
+                f"{one['baseline']['name']} {one['baseline'][figures['metric']]:.3f}"
+            )
+    console.say(f"Every layer: {output / REPORT}")

@@ -1,0 +1,84 @@
+"""`bertie words`: a word in several texts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+
+
+@app.command()
+def words(
+    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    texts: Annotated[
+        list[str], typer.Argument(metavar="TEXT TEXT...", help="Texts, in which *the word* may be marked.")
+    ],
+    word: Annotated[
+        str, typer.Option("--word", help="Word of the texts without a mark. Default: the only word they share.")
+    ] = "",
+    baseline: Annotated[
+        str, typer.Option("--baseline", help="File of texts for random words. Default: sample reviews.")
+    ] = "",
+    pooling: Annotated[
+        str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
+    ] = "mean",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
+    precision: tables.Precision = "fp32",
+    device: tables.Device = "auto",
+    overwrite: Overwrite = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare the vectors of a word in several texts, layer by layer.
+
+    The similarity is the cosine. Random different words are similar, too, so their mean cosine is shown beside it.
+    Korean words match at their beginning: 배 in 배를.
+
+    [bold]Examples[/]
+
+      bertie words models/bert "She ate an apple." "He made an apology."
+
+      bertie words models/bert "the bank of the river" "a bank account" --word bank -o bank.html
+
+      bertie words models/bert "the *bank* of the river" "the *shore* of the lake"
+    """
+    from bertie.files import check_new_file
+    from bertie.probing.contexts_page import page, pairs
+    from bertie.runs.use import words as compare
+
+    if output is not None:
+        check_new_file(output, overwrite=overwrite)
+    others = baseline_texts(baseline) if baseline else ()
+    found = compare(model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device)
+    if output is not None:
+        page(found, str(model)).save(output)
+    if console.verbosity.json:
+        emit(found)
+    else:
+        for number, one in enumerate(found["contexts"], 1):
+            console.show(f"{number}. {one['text'][: one['start']]}*{one['word']}*{one['text'][one['end'] :]}")
+        shown = pairs(found)
+        named = "".join(f"  {i + 1} and {j + 1}" for i, j in shown) if len(found["contexts"]) > 2 else ""
+        console.show(f"layer  similarity  random words  difference{named}")
+        for one in found["layers"]:
+            each = "".join(f"{one['similarity'][i][j]:9.3f}" for i, j in shown) if named else ""
+            same, others, more = one["mean_similarity"], one["baseline"], one["adjusted"]
+            console.show(f"{one['layer']:5}  {same:10.3f}  {others:12.3f}  {more:+10.3f}{each}")
+        console.say(f"random words: the mean cosine of {found['baseline']} different words of different texts")
+    if output is not None:
+        console.say(f"Page: {output}")
+
+
+def baseline_texts(path: str) -> list[str]:
+    """Returns the lines of a file. Raises DataError for an empty file or one that cannot be read."""
+    from bertie.data.lines import texts_of
+    from bertie.errors import DataError
+
+    found = texts_of(path)
+    if not found:
+        raise DataError(f"{path} has no text.")
+    return found

@@ -1,0 +1,1 @@
+"""What the layers of a model know: probes, and vectors of a word in different texts."""

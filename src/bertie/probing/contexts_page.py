@@ -1,0 +1,79 @@
+"""The page of a word in several texts."""
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from bertie.report.charts import Line, line_chart, map_chart
+from bertie.report.page import Html, Report, StatCard
+
+MOST_PAIRS = 6  # with a line of their own
+MOST_WORDS = 60  # beside the word itself, in a picture
+
+
+def page(found: Mapping[str, Any], model: str) -> Report:
+    """Returns the page of what `contexts.words` found."""
+    contexts, layers = found["contexts"], found["layers"]
+    last = layers[-1]
+    report = Report("A word in several texts", f"{model}: {', '.join(dict.fromkeys(one['word'] for one in contexts))}")
+    report.tiles(
+        [
+            StatCard("mean similarity", f"{last['mean_similarity']:.3f}", f"cosine, layer {last['layer']}"),
+            StatCard("random words", f"{last['baseline']:.3f}", f"{found['baseline']} words, layer {last['layer']}"),
+            StatCard("above random words", f"{last['adjusted']:+.3f}", f"layer {last['layer']}"),
+        ]
+    )
+    report.section("The texts")
+    report.table(["text", ""], [[number, _marked(one)] for number, one in enumerate(contexts, 1)])
+    report.section(
+        "Similarity by layer",
+        "The cosine of the vectors of the word in two texts. Layer 0 is the output of the embeddings. The dashed line "
+        "is the mean cosine of random different words of different texts, which is the level to compare with.",
+    )
+    report.chart(_lines(found))
+    report.table(
+        ["layer", "mean similarity", "random words", "difference"],
+        [[one["layer"], one["mean_similarity"], one["baseline"], f"{one['adjusted']:+.3f}"] for one in layers],
+    )
+    report.section(
+        "Where the vectors lie",
+        "Two principal components of all words of the texts. Numbered dots are the word in each text.",
+    )
+    report.charts(_map(found, layer) for layer in sorted({0, len(layers) // 3, 2 * len(layers) // 3, len(layers) - 1}))
+    report.section(f"Similarity of the texts in layer {last['layer']}")
+    report.table(
+        ["text", *map(str, range(1, len(contexts) + 1))],
+        [[str(number), *(f"{x:.3f}" for x in row)] for number, row in enumerate(last["similarity"], 1)],
+    )
+    return report.footer(docs="docs/probe.md")
+
+
+def pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Returns the pairs of texts, from 0, or none where there are more than MOST_PAIRS."""
+    size = len(found["contexts"])
+    all_pairs = [(i, j) for i in range(size) for j in range(i + 1, size)]
+    return all_pairs if len(all_pairs) <= MOST_PAIRS else []
+
+
+def _marked(context: Mapping[str, Any]) -> Html:
+    text, start, end = context["text"], context["start"], context["end"]
+    return Html(f"{escape(text[:start])}<b>{escape(text[start:end])}</b>{escape(text[end:])}")
+
+
+def _lines(found: Mapping[str, Any]) -> str:
+    layers = found["layers"]
+    x = [one["layer"] for one in layers]
+    lines = [
+        Line(f"texts {i + 1} and {j + 1}", x, [one["similarity"][i][j] for one in layers]) for i, j in pairs(found)
+    ] or [Line("mean of the pairs", x, [one["mean_similarity"] for one in layers])]
+    lines.append(Line("random words", x, [one["baseline"] for one in layers], colour=6, dashed=True))
+    return line_chart(lines, x_label="layer", y_label="cosine")
+
+
+def _map(found: Mapping[str, Any], layer: int) -> tuple[str, str]:
+    one = found["layers"][layer]
+    rows = [context["row"] for context in found["contexts"]]
+    named = {str(number): (one["points"][row][0], one["points"][row][1]) for number, row in enumerate(rows, 1)}
+    others = [(x, y, found["words"][row]) for row, (x, y) in enumerate(one["points"]) if row not in rows]
+    caption = f"Layer {one['layer']}: {one['explained']:.0%} of the variance."
+    return map_chart(named, others[:MOST_WORDS], title=f"words in layer {one['layer']}"), caption

@@ -1,0 +1,128 @@
+"""Sentences to probe: words with their characters, and what a file tells about them."""
+
+import random
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from bertie.data import parsed, tagged
+from bertie.data.rows import kind_of
+from bertie.data.tables import Example, InvalidRow, SkipReport, TableFormat, stream
+from bertie.errors import DataError
+from bertie.metrics.resample import Reservoir
+
+WORD = re.compile(r"\S+")
+SUFFIXES = {".conllu": "conllu", ".conll": "conll"}
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A sentence. spans: the characters of each word. Each of the others has a value per word, or is empty.
+
+    heads: the number of the head from 1, 0 for the root. relations: to the head. tags: entities, as B-PER, I-PER, O.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    upos: tuple[str, ...] = ()
+    heads: tuple[int, ...] = ()
+    relations: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """The words as they are written."""
+        return tuple(self.text[start:end] for start, end in self.spans)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The sentences of a file, for training and for testing, and why others were left out."""
+
+    name: str
+    train: Sequence[Sentence]
+    test: Sequence[Sentence]
+    skipped: SkipReport
+
+
+def source(
+    train: Path | str, test: Path | str | None = None, *, kind: str = "", encoding: str = "utf-8", most: int, seed: int
+) -> Source:
+    """Returns a random sample of at most `most` sentences to train on, and of half as many to test on.
+
+    Without a file to test on, a third of the sample is held out. kind: conllu, klue-dp, conll, klue, or a kind of
+    text such as lines; by default by the name. Raises DataError for a file without sentences.
+    """
+    skipped, more = SkipReport(), (most + 1) // 2
+    held_out: Sequence[Sentence]
+    if test is None:
+        found = _sample(train, kind, encoding, most + more, seed, skipped)
+        cut = len(found) - len(found) // 3
+        sample, held_out = found[:cut], found[cut:]
+    else:
+        sample = _sample(train, kind, encoding, most, seed, skipped)
+        held_out = _sample(test, kind, encoding, more, seed, skipped)
+    if not sample or not held_out:
+        raise DataError(f"{train}: too few sentences to train and test on. {skipped if skipped.total else ''}".rstrip())
+    return Source(str(train), sample, held_out, skipped)
+
+
+def _sample(
+    path: Path | str, kind: str, encoding: str, most: int, seed: int, skipped: SkipReport
+) -> Sequence[Sentence]:
+    chosen: Reservoir[Sentence] = Reservoir(most, seed=seed)
+    for row in read(path, kind, encoding):
+        skipped.rows += 1
+        if isinstance(row, InvalidRow):
+            skipped.add(row)
+        else:
+            chosen.add(row)
+    if not chosen.seen:
+        why = str(skipped) if skipped.total else "The file is empty."
+        raise DataError(f"{path} has no sentence that can be read. {why}")
+    random.Random(seed).shuffle(chosen.items)
+    return chosen.items
+
+
+def read(path: Path | str, kind: str = "", encoding: str = "utf-8") -> Iterator[Sentence | InvalidRow]:
+    """Yields the sentences of a file. A conllu sentence whose heads are missing has parts of speech alone."""
+    kind = kind or SUFFIXES.get(Path(path).suffix.lower(), "") or kind_of(path)
+    format = TableFormat(kind=kind, encoding=encoding)
+    if kind == "conllu":
+        arcs = {row.line: row for row in parsed.trees(path, format)}
+        for row in tagged.sentences(path, format):
+            if isinstance(row, tagged.TaggedExample):
+                arc = arcs.get(row.line)
+                label = arc.label if isinstance(arc, Example) else ()
+                heads, relations = (tuple(head for head, _ in label), tuple(name for _, name in label))
+                yield Sentence(row.texts[0], row.spans, upos=row.label, heads=heads, relations=relations)
+            elif isinstance(row, InvalidRow):
+                yield row
+    elif kind in parsed.FORMATS:
+        for row in parsed.trees(path, format):
+            if isinstance(row, tagged.TaggedExample):
+                heads, relations = zip(*row.label, strict=True)
+                yield Sentence(row.texts[0], row.spans, heads=heads, relations=relations)
+            elif isinstance(row, InvalidRow):
+                yield row
+    elif kind in tagged.FORMATS and kind != "jsonl":
+        for row in tagged.sentences(path, format):
+            if isinstance(row, tagged.TaggedExample):
+                yield Sentence(row.texts[0], row.spans, tags=row.label)
+            elif isinstance(row, InvalidRow):
+                yield row
+    else:
+        for row in stream(Path(path), TableFormat(kind=kind, encoding=encoding, labelled=False)):
+            if isinstance(row, InvalidRow):
+                yield row
+            else:
+                text = row.texts[0]
+                yield Sentence(text, tuple(match.span() for match in WORD.finditer(text)))
+
+
+def spaced(words: Sequence[str]) -> Sentence:
+    """Returns the sentence of words with a space between each two."""
+    example = tagged.spaced(words, (), 0)
+    return Sentence(example.texts[0], example.spans)
