@@ -189,6 +189,13 @@ def files(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trees, "EPOCHS", 1)
+    monkeypatch.setattr(trees, "STEPS", 1)
+
+
+@pytest.mark.usefixtures("quick")
 def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: CommandLine) -> None:
     where = files / "run"
     command = ("probe", encoder, "--train", files / "a.conllu", "--train", files / "b.conll", "-o", where)
@@ -211,6 +218,7 @@ def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: Comm
     assert bertie("verify", where)[0] == 0
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_stopped_run_continues(encoder: Path, files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = {"train": [files / "a.conllu"], "probes": ["pos", "distance"], "sentences": 20, "device": "cpu"}
     whole = library.probe(encoder, output=files / "whole", **options)

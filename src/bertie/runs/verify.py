@@ -96,7 +96,7 @@ def _looks(folder: Path) -> Iterator[Look]:
         yield "model", partial(_opens, folder)
     elif (folder / "tokenizer.json").is_file():
         yield "tokenizer", lambda: f"{Tokenizer.load(folder).vocab_size:,} entries"
-    else:
+    elif not (folder / checksums.CHECKSUMS).is_file():
         raise DataError(f"{folder} contains no run, corpus, tokenizer or model. `bertie verify` checks one of these.")
     yield "files", partial(_files, folder)
 
