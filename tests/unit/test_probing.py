@@ -147,7 +147,8 @@ def test_a_probe_and_its_control_are_told_apart() -> None:
         tags = [list(WORDS).index(tag) for one in sentences for tag in one.upos]
         return (np.eye(8)[tags] + rng.normal(size=(len(tags), 8)) * 0.1).astype(np.float32)
 
-    found = [probe.measure(train, test, vectors(train), vectors(test), control=on, seed=0) for on in (False, True)]
+    samples = [probes.Sample(some, vectors(some)) for some in (train, test)]
+    found = [probe.measure(*samples, control=on, seed=0) for on in (False, True)]
     parts = dict(zip(probes.PARTS, [*found, *found], strict=True))
     figures = probes.figures(parts, "accuracy")
     assert figures["model"] > 0.99

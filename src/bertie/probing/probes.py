@@ -32,6 +32,14 @@ REDUCE: Mapping[str, Callable[[Float], Float]] = {
 PARTS = ("model", "control", "random", "random_control")
 
 
+@dataclass(frozen=True)
+class Sample:
+    """Sentences and the vectors of a layer: of their words (W, H), or of the sentences (S, H)."""
+
+    sentences: Sequence[Sentence]
+    vectors: Array
+
+
 class Probe(Protocol):
     """Protocol of a probe. whole: whether it reads one vector per sentence, of sentences in order and shuffled."""
 
@@ -63,16 +71,7 @@ class Probe(Protocol):
         """Returns the name and the metrics of a baseline without a model."""
         ...
 
-    def measure(
-        self,
-        train: Sequence[Sentence],
-        test: Sequence[Sentence],
-        train_x: Array,
-        test_x: Array,
-        *,
-        control: bool,
-        seed: int,
-    ) -> Counts:
+    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
         """Trains on vectors and returns the counts of the test sentences."""
         ...
 
@@ -98,20 +97,11 @@ class LabelProbe:
         names, times = np.unique(a.labels, return_counts=True)
         return "most frequent label", {"accuracy": float((b.labels == names[times.argmax()]).mean())}
 
-    def measure(
-        self,
-        train: Sequence[Sentence],
-        test: Sequence[Sentence],
-        train_x: Array,
-        test_x: Array,
-        *,
-        control: bool,
-        seed: int,
-    ) -> Counts:
+    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
         """Trains a logistic regression and counts right labels."""
-        a, b = self._both(train, test)
+        a, b = self._both(train.sentences, test.sentences)
         told, truth = labels.control_labels(a, b, seed) if control else (a.labels, b.labels)
-        found = labels.predictions(a.vectors(train_x), told, b.vectors(test_x))
+        found = labels.predictions(a.vectors(train.vectors), told, b.vectors(test.vectors))
         return {"accuracy": labels.counts(b, found, truth)}
 
 
@@ -135,29 +125,22 @@ class TreeProbe:
         found = self._counts(chains, [trees.tree(one) for one in test])
         return "words in a chain", {name: float(REDUCE[name](sums.sum(0))) for name, sums in found.items()}
 
-    def measure(
-        self,
-        train: Sequence[Sentence],
-        test: Sequence[Sentence],
-        train_x: Array,
-        test_x: Array,
-        *,
-        control: bool,
-        seed: int,
-    ) -> Counts:
+    def measure(self, train: Sample, test: Sample, *, control: bool, seed: int) -> Counts:
         """Trains the structural probe and counts edges and correlations."""
-        told, truth = ([trees.control_tree(one, seed) if control else trees.tree(one) for one in some]
-                       for some in (train, test))  # fmt: skip
-        map_HR = trees.fit(_by_sentence(train_x, train), told, seed=seed)
-        return self._counts([trees.predicted(x, map_HR) for x in _by_sentence(test_x, test)], truth)
+        told, truth = (
+            [trees.control_tree(one, seed) if control else trees.tree(one) for one in sample.sentences]
+            for sample in (train, test)
+        )
+        map_HR = trees.fit(_by_sentence(train), told, seed=seed)
+        return self._counts([trees.predicted(x, map_HR) for x in _by_sentence(test)], truth)
 
     def _counts(self, distances: Sequence[Float], told: Sequence[trees.Tree]) -> Counts:
         edges, rho = trees.counts(distances, told)
         return {"uuas": edges, "spearman": rho}
 
 
-def _by_sentence(vectors: Array, sentences: Sequence[Sentence]) -> list[Array]:
-    return np.split(vectors, np.cumsum([len(one.spans) for one in sentences])[:-1])
+def _by_sentence(sample: Sample) -> list[Array]:
+    return np.split(sample.vectors, np.cumsum([len(one.spans) for one in sample.sentences])[:-1])
 
 
 PROBES: Mapping[str, Probe] = {

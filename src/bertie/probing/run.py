@@ -27,7 +27,7 @@ from bertie.models.model import Model
 from bertie.probing import probes
 from bertie.probing.labels import with_shuffled
 from bertie.probing.page import page
-from bertie.probing.probes import PARTS, Counts, Probe
+from bertie.probing.probes import PARTS, Counts, Probe, Sample
 from bertie.probing.sentences import Sentence, Source, source
 from bertie.probing.vectors import read_vectors, readable, write_vectors
 from bertie.report.page import draw
@@ -123,10 +123,11 @@ class Unit:
         """Returns the figures of each metric at a layer."""
         parts: dict[str, Counts] = {}
         for model in MODELS:
-            train_x, test_x = (self._rows(model, split, layer) for split in ("train", "test"))
+            train = Sample(self.train, self._rows(model, "train", layer))
+            test = Sample(self.test, self._rows(model, "test", layer))
             for control in (False, True):
                 part = PARTS[2 * MODELS.index(model) + control]
-                parts[part] = self.probe.measure(self.train, self.test, train_x, test_x, control=control, seed=seed)
+                parts[part] = self.probe.measure(train, test, control=control, seed=seed)
         return [probes.figures(parts, metric) for metric in self.probe.metrics]
 
     def _rows(self, model: str, split: str, layer: int) -> Array:
