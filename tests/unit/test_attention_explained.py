@@ -16,6 +16,7 @@ from bertie.explain.attention import FLOW_TOKENS, HeadStatistics, attentions, fl
 from bertie.explain.attention_page import TextAttention, most_tokens, page
 from bertie.models.model import Model
 from bertie.report.picture import png
+from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 from toys import SPECIAL, toy_model
 
@@ -174,10 +175,7 @@ def test_the_longest_page_is_smaller_than_two_megabytes() -> None:
     model = families.build("bert-base", **shape).eval()
     most = most_tokens(model)
     assert most == 128
-    found = TextAttention.__new__(TextAttention)
     words = [f"word{number:09}" for number in range(most)]
-    from bertie.text.encoding import Encoding
-
     offsets = [(0, 13)] * most
     encoding = Encoding(list(range(most)), [0] * most, words, offsets, list(range(most)), [0] * most)
     statistics = HeadStatistics.__new__(HeadStatistics)

@@ -160,12 +160,14 @@ def _removal(
 ) -> "Removal":
     from itertools import islice
 
-    from bertie.data.tables import TableFormat
-    from bertie.explain.heads import removal
-    from bertie.infer.predict import Predictor
+    from bertie.data.tables import TableFormat, collect
+    from bertie.explain.heads import predictor_of, removal
 
-    rows = islice(Predictor(model).task.rows(file, TableFormat(text, label)), most)
-    found = removal(model, rows, str(file), points=points, max_length=max_length)
+    rows = islice(predictor_of(model).task.rows(file, TableFormat(text, label)), most)
+    examples, skipped = collect(rows, str(file))
+    if skipped.total:
+        console.warn(f"{file}: {skipped}")
+    found = removal(model, examples, points=points, max_length=max_length)
     if console.verbosity.json:
         emit({"removal": found.as_json()})
         return found

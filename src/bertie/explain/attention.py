@@ -131,22 +131,13 @@ class HeadStatistics:
 
     def add(self, probs_LNSS: Floats, ids: Sequence[int]) -> None:
         """Adds one text."""
-        probs = probs_LNSS.astype(np.float64)
-        size, ids_S, at = len(ids), np.array(ids), np.arange(len(ids))
-        smooth = (1 - SMOOTH) * probs + SMOOTH / size
-        is_first, is_separator = (ids_S == (-1 if one is None else one) for one in self.special)
-        for name, values_LNQ in {
-            "entropy": -(smooth * np.log(smooth)).sum(-1),
-            "distance": (probs * abs(at[:, None] - at)).sum(-1),
-            "self": np.diagonal(probs, 0, -2, -1),
-            "previous": np.diagonal(probs, -1, -2, -1),
-            "next": np.diagonal(probs, 1, -2, -1),
-            "first": probs[..., is_first].sum(-1),
-            "separator": probs[..., is_separator].sum(-1),
-        }.items():
+        special = [np.array(ids) == (-1 if one is None else one) for one in self.special]
+        layers = [_of_layer(probs_NSS.astype(np.float64), *special) for probs_NSS in probs_LNSS]
+        for name in MEASURES:
+            values_LNQ = np.stack([one[name] for one in layers])
             self._sums[name] = self._sums.get(name, 0.0) + values_LNQ.sum(-1)
             self._counts[name] = self._counts.get(name, 0) + values_LNQ.shape[-1]
-        self.texts, self.tokens = self.texts + 1, self.tokens + size
+        self.texts, self.tokens = self.texts + 1, self.tokens + len(ids)
 
     def means(self) -> dict[str, Floats]:
         """Returns the mean over all tokens of each of MEASURES. -> name: (L, N)"""
@@ -160,6 +151,21 @@ class HeadStatistics:
             for layer, head in np.ndindex(means["self"].shape)
             for row in [{name: round(float(values[layer, head]), 6) for name, values in means.items()}]
         ]
+
+
+def _of_layer(probs_NSS: Floats, is_first: NDArray[np.bool_], is_separator: NDArray[np.bool_]) -> dict[str, Floats]:
+    """Returns MEASURES for each query that has them (the last has no next token). -> name: (N, Q)"""
+    at = np.arange(probs_NSS.shape[-1])
+    smooth = (1 - SMOOTH) * probs_NSS + SMOOTH / len(at)
+    return {
+        "entropy": -(smooth * np.log(smooth)).sum(-1),
+        "distance": (probs_NSS * abs(at[:, None] - at)).sum(-1),
+        "self": np.diagonal(probs_NSS, 0, -2, -1),
+        "previous": np.diagonal(probs_NSS, -1, -2, -1),
+        "next": np.diagonal(probs_NSS, 1, -2, -1),
+        "first": probs_NSS[..., is_first].sum(-1),
+        "separator": probs_NSS[..., is_separator].sum(-1),
+    }
 
 
 def kind(row: Mapping[str, float]) -> str:

@@ -8,7 +8,7 @@ The first half of the examples ranks the heads, and the second half measures the
 L layers · N heads
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,21 +78,21 @@ def least_important(importance_LN: Floats) -> list[Head]:
     return [divmod(int(at), importance_LN.shape[1]) for at in order]
 
 
-def removal(model: Model, rows: Iterable[Any], where: str, *, points: int, max_length: int | None = None) -> Removal:
+def removal(model: Model, examples: Sequence[Example], *, points: int, max_length: int | None = None) -> Removal:
     """Ranks the heads of a fine-tuned model, and measures it as they are removed.
 
-    rows: labeled examples. points: how many numbers of removed heads are measured. Raises UsageError for a model
-    without a task head, or whose heads cannot be removed; DataError for fewer than two labeled examples.
+    points: how many numbers of removed heads are measured. Raises UsageError for a model without a task head, or whose
+    heads cannot be removed; DataError for fewer than two labeled examples.
     """
-    predictor = Predictor(TorchEngine(model), model.tokenizer, max_length=max_length)
-    examples = [row for row in rows if isinstance(row, Example) and row.label is not None]
+    predictor = predictor_of(model, max_length)
     if len(examples) < 2:
-        raise DataError(f"{where} has {len(examples)} usable labeled examples. Half of them rank the heads: pass more.")
+        raise DataError("Half of the labeled examples rank the heads, and the others measure the model: pass more.")
     ranking, measured = examples[::2], examples[1::2]
     task, length = predictor.task, predictor.max_length
     batches = judged(task, ranking, predictor.tokenizer, max_length=length)
     console.say(f"{len(ranking):,} examples rank the heads, and {len(measured):,} measure {task.metrics[0]}.")
-    found = importance(model, task, batches, parts=(HEADS,)).of_heads().numpy()
+    seen = importance(model, task, batches, parts=(HEADS,))
+    found = seen.of_heads().numpy()
     steps = sorted({round(share * found.size) for share in np.linspace(0, 1, points + 1).tolist()})
     score = _measure(predictor, measured)
     whole = score(model, ())
@@ -103,11 +103,16 @@ def removal(model: Model, rows: Iterable[Any], where: str, *, points: int, max_l
     rng = np.random.default_rng(0)
     order = least_important(found)
     orders = [[order[at] for at in rng.permutation(len(order))] for _ in range(RANDOM)]
-    counts = len(ranking), len(measured)
+    counts = seen.examples, len(measured)
     return Removal(found, task.metrics[0], curve(order), [curve(one) for one in orders], counts)
 
 
-def _measure(predictor: Predictor, examples: list[Example]) -> Callable[[Model, Sequence[Head]], float]:
+def predictor_of(model: Model, max_length: int | None = None) -> Predictor:
+    """Returns a predictor that runs the model itself, where heads can be removed."""
+    return Predictor(TorchEngine(model), model.tokenizer, max_length=max_length)
+
+
+def _measure(predictor: Predictor, examples: Sequence[Example]) -> Callable[[Model, Sequence[Head]], float]:
     task = predictor.task
     encoded = task.encode(examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate")
 

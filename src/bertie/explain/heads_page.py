@@ -40,25 +40,26 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
         "How often a head's strongest link from a word goes to the word's head in the tree, or comes from it. The best "
         "head is chosen on one half of the sentences and scored on the other, and the reverse. The dashed line is the "
         "best fixed offset.\n\nOffset: always the word at this distance. Random weights: the best head of the same "
-        "model without training. Control: each word type points to a distance drawn from those of the relation. What "
-        "the model knows of a relation is what its head has above all three.",
+        "model without training. Control: the same distances, dealt to the words of the relation at random. What a "
+        "head knows of a relation is what it has above all three.",
     )
     report.table(
-        ["relation", "words", "head", scale("accuracy", SPAN), "accuracy", "offset", "", "random weights", "control"],
+        ["relation", "words", "head", "link", scale("accuracy", SPAN), "", "offset", "random weights", "control"],
         [
             [
                 row["relation"],
                 row["words"],
-                f"{row['head']} {row['way']}",
+                row["head"],
+                row["way"].replace(" its", ""),
                 interval(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
                 f"{row['accuracy']:.3f}",
-                f"{row['offset']:+d}",
-                f"{row['offset_accuracy']:.3f}",
-                "–" if row["random_accuracy"] is None else f"{row['random_accuracy']:.3f}",
+                f"{row['offset_accuracy']:.3f} ({row['offset']:+d})",
+                None if row["random_accuracy"] is None else f"{row['random_accuracy']:.3f}",
                 f"{row['control_accuracy']:.3f}",
             ]
             for row in rows
         ],
+        stack=True,
     )
 
 
@@ -87,7 +88,8 @@ def _removal(report: Report, found: Removal) -> None:
     layers, heads = found.importance.shape
     report.html(Html("<h3>Importance within a layer</h3>"))
     rows, columns = [f"layer {layer + 1}" for layer in range(layers)], [str(head + 1) for head in range(heads)]
-    report.html(heat_table(by_layer(found.importance), rows, columns, most=1.0))
+    shares = by_layer(found.importance)
+    report.html(heat_table(shares, rows, columns, most=float(shares.max())))
     report.table(
         ["heads removed", name, "random order"],
         [

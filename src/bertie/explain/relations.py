@@ -8,8 +8,7 @@ themselves, and special tokens do not count. Clark et al. 2019, 4.2.
 
 The best head of a relation is chosen on one half of the sentences and scored on the other, and the reverse. Beside it,
 chosen in the same way: the best fixed offset, the best head of a model with random weights, and the best head for a
-control task (Hewitt and Liang 2019). There, each word type of a relation draws one of the relation's distances, and
-all its words point there.
+control task (after Hewitt and Liang 2019). There, every word points to a distance drawn from those of its relation.
 
 L layers · N heads · S tokens · W words of a sentence
 """
@@ -20,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from bertie.data.ids import Int
@@ -31,7 +29,6 @@ from bertie.metrics.base import wilson
 from bertie.models.model import Model
 from bertie.tasks.parse import NONE, pieces_of
 from bertie.tasks.places import encode_places
-from bertie.tasks.tagging import words_of
 from bertie.text.tokenizer import Tokenizer
 
 ALL, LEFT_OUT = "all", "punct"  # every relation but punctuation; a root has no head
@@ -100,25 +97,21 @@ class Counts:
 def control_heads(examples: Sequence[Example], seed: int = 0) -> list[NDArray[np.int64]]:
     """Returns the heads of the control task for each sentence, from 0; NONE outside the sentence and for roots.
 
-    A word type with a relation has one distance, drawn from those of the relation: where words stand is kept, and which
-    word belongs to which is not.
+    The distances of a relation are dealt to its words at random: how far heads are is kept, and which word belongs to
+    which is not.
     """
     distances: dict[str, list[int]] = defaultdict(list)
     for example in examples:
         for place, (head, relation) in enumerate(example.label):
             if head:
                 distances[relation].append(head - 1 - place)
+    rng = np.random.default_rng(seed)
+    dealt = {relation: iter(rng.permutation(one).tolist()) for relation, one in distances.items()}
     found = []
     for example in examples:
-        heads = np.full(len(example.label), NONE, np.int64)
-        for place, ((start, end), (head, relation)) in enumerate(
-            zip(words_of(example, "word"), example.label, strict=True)
-        ):
-            if head:
-                word, drawn = example.texts[0][start:end].lower(), distances[relation]
-                at = place + drawn[xxhash.xxh3_64_intdigest(f"{seed} {relation} {word}".encode()) % len(drawn)]
-                heads[place] = at if 0 <= at < len(heads) else NONE
-        found.append(heads)
+        count = len(example.label)
+        at = [place + next(dealt[name]) if head else NONE for place, (head, name) in enumerate(example.label)]
+        found.append(np.array([one if 0 <= one < count else NONE for one in at], np.int64))
     return found
 
 

@@ -64,7 +64,8 @@ th.number, td.number { text-align: right; white-space: nowrap; font-variant-nume
 .cells { --side: 15px; display: grid; grid-template: max-content max-content / max-content max-content;
   width: max-content; font: 11px/var(--side) var(--font); }
 .cells img { width: calc(var(--cells) * var(--side)); height: calc(var(--cells) * var(--side)); }
-.cells .above { display: flex; align-items: end; } .cells .above span { writing-mode: sideways-lr; width: var(--side); }
+.cells .above { display: flex; align-items: end; }
+.cells .above span { writing-mode: vertical-rl; transform: rotate(180deg); width: var(--side); }
 .cells .beside span { display: block; height: var(--side); padding-right: 6px; text-align: right; }
 .cells span { white-space: pre; }
 .cells img, .small img { image-rendering: pixelated; border: 1px solid var(--grid); display: block; }

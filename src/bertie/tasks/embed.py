@@ -98,11 +98,7 @@ class EmbedTask(Task):
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
         """Returns the task. The maximum label means the same text. Raises DataError for single texts, or no label
         above 0."""
-        if any(len(example.texts) != 2 for example in examples):
-            raise DataError(
-                "Embeddings are trained on pairs of texts, but the examples have one text. Pass "
-                "both columns with --text."
-            )
+        _check_pairs(examples, "trained")
         highest = max(float(example.label) for example in examples)
         if highest <= 0:
             raise DataError("No pair has a label above 0, so no texts are similar.")
@@ -204,6 +200,11 @@ class EmbedTask(Task):
         """Returns a counter of labels and cosines."""
         return Numbers()
 
+    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """Adds labels and cosines. Raises DataError for single texts."""
+        _check_pairs(examples, "measured")
+        super().count(scores, examples, predictions)
+
     def error_score(self, example: Example, prediction: Prediction) -> float:
         """Returns the difference between the cosine and the relative label."""
         return abs(float(prediction.label) - float(example.label) / self.highest)
@@ -266,6 +267,13 @@ class EmbedTask(Task):
                 **({"truncate_dim": self.truncate_dim} if self.truncate_dim else {}),
             },
         }
+
+
+def _check_pairs(examples: Sequence[Example], done: str) -> None:
+    if any(len(example.texts) != 2 for example in examples):
+        raise DataError(
+            f"Embeddings are {done} on pairs of texts, but the examples have one text. Pass both columns with --text."
+        )
 
 
 def similarity(a_AH: Logits, b_BH: Logits, kind: Similarity = "cosine") -> Logits:
