@@ -15,8 +15,9 @@ from bertie.models.config import EncoderConfig
 from bertie.models.encoder import Encoder
 from bertie.models.model import Model
 from bertie.nn.init import initialize
-from bertie.tasks import TASKS, SequenceTask
+from bertie.tasks import TASKS, Prediction, SequenceTask
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.embed import EmbedTask
 from bertie.tasks.sequence import label_names
 from bertie.tasks.source import Targets, TaskSource, encode, pieces, steps_of
 from bertie.text.tokenizer import Tokenizer
@@ -218,3 +219,9 @@ def test_a_file_of_pairs_with_its_own_column_names():
     examples, skipped = read(path, TableFormat(label="gold_label"))
     assert len(examples) == skipped.rows == 9815
     assert {e.label for e in examples} == set(DATASETS["mnli"].labels)
+
+
+def test_vectors_are_measured_on_pairs():
+    task = EmbedTask()
+    with pytest.raises(DataError, match=r"measured on pairs.*--text"):
+        task.count(task.scores(), [Example(("a",), "1")], [Prediction([0.5, 0.5], None, {})])

@@ -85,6 +85,12 @@ def heads(
         console.say(f"Page: {output}")
 
 
+def _first(read: list[Any], most: int, file: Path) -> list[Any]:
+    if len(read) > most:
+        console.warn(f"{file}: the first {most:,} of {len(read):,} are read. Read more with --most.")
+    return read[:most]
+
+
 def _length(model: "Model", max_length: int | None) -> int:
     most = min(model.config.max_length, LENGTH)
     if max_length is not None and not 4 <= max_length <= most:
@@ -102,7 +108,7 @@ def _statistics(model: "Model", file: Path, most: int, max_length: int | None) -
 
     length = _length(model, max_length)
     assert model.tokenizer is not None
-    read = texts_of(file)[:most]
+    read = _first(texts_of(file), most, file)
     if not read:
         raise DataError(f"{file} has no texts.")
     found = HeadStatistics(model.tokenizer)
@@ -134,7 +140,7 @@ def _relations(model: "Model", file: Path, most: int, max_length: int | None) ->
     examples, skipped = collect(trees(file, TableFormat()), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
-    examples = examples[:most]
+    examples = _first(examples, most, file)
     found = counted(model, model.tokenizer, examples, max_length=length)
     assert model.variant is not None
     console.say("The same for random weights.")
@@ -158,16 +164,13 @@ def _relations(model: "Model", file: Path, most: int, max_length: int | None) ->
 def _removal(
     model: "Model", file: Path, most: int, points: int, text: tuple[str, ...], label: str, max_length: int | None
 ) -> "Removal":
-    from itertools import islice
-
     from bertie.data.tables import TableFormat, collect
     from bertie.explain.heads import predictor_of, removal
 
-    rows = islice(predictor_of(model).task.rows(file, TableFormat(text, label)), most)
-    examples, skipped = collect(rows, str(file))
+    examples, skipped = collect(predictor_of(model).task.rows(file, TableFormat(text, label)), str(file))
     if skipped.total:
         console.warn(f"{file}: {skipped}")
-    found = removal(model, examples, points=points, max_length=max_length)
+    found = removal(model, _first(examples, most, file), points=points, max_length=max_length)
     if console.verbosity.json:
         emit({"removal": found.as_json()})
         return found
