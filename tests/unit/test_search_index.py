@@ -57,7 +57,7 @@ def state(folder: Path) -> list[Any]:
     return [found, terms, vectors, facts]
 
 
-def bag(embedder: object, texts: list[str]) -> np.ndarray:
+def bag(embedder: object, texts: list[str], role: str = "") -> np.ndarray:
     """Vectors without a model: counts of letters."""
     found = np.array(
         [[text.lower().count(letter) for letter in "abcdefghijklmnopqrstuvwxyz한강서울"] for text in texts]

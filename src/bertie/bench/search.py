@@ -20,6 +20,7 @@ from bertie.bench.corpus import documents_of, made_up
 from bertie.errors import BertieError
 from bertie.files import write_bytes
 from bertie.infer.predict import Predictor
+from bertie.search.embedded import Embedded
 from bertie.search.index import index
 from bertie.search.models import Embedder, vectors
 from bertie.search.searcher import Searcher
@@ -153,11 +154,11 @@ def _vectors(texts: Sequence[str], work: Path, embedder: Embedder) -> Built:
 
 def _numpy(work: Path, model: Predictor) -> Built:
     """The vectors of the index in float32, and one product with numpy."""
-    files = Searcher(work / VECTORS, embedder=model).files()
+    files = Embedded(work / VECTORS).files()
     given = np.concatenate([file.rows * file.scale[:, None] for file in files])
 
     def ask(question: str) -> list[int]:
-        scores_N = given @ vectors(model, [question])[0]
+        scores_N = given @ vectors(model, [question], "query")[0]
         best = np.argpartition(-scores_N, TOP)[:TOP]
         return [int(one) for one in best[np.argsort(-scores_N[best])]]
 
@@ -169,7 +170,7 @@ def _sentence_transformers(work: Path, folder: str) -> Built:
     from sentence_transformers import SentenceTransformer, util
 
     model = SentenceTransformer(folder, device="cpu")
-    files = Searcher(work / VECTORS, embedder=object()).files()  # type: ignore[arg-type]
+    files = Embedded(work / VECTORS).files()
     given = np.concatenate([file.rows * file.scale[:, None] for file in files])
 
     def ask(question: str) -> list[int]:

@@ -9,11 +9,12 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite, app, emit
 from bertie.cli.options import grouped
-from bertie.cli.search import EmbedModel, embedder_of
+from bertie.cli.search import EmbedModel, ModelEngine, SearchEngine, Url, embedder_of
 from bertie.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from bertie.search.index import Changes
+    from bertie.search.remote import Remote
 
 
 @app.command("index")
@@ -40,8 +41,16 @@ def make_index(
     ] = "pairs",
     remove: Annotated[bool, typer.Option("--remove", help="Remove the documents of these files.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Verify an index without changes.")] = False,
+    vectors: Annotated[
+        str,
+        typer.Option(
+            help=r"Search by vectors: exact; approximate (needs bertie\[usearch]); auto: approximate from a million."
+        ),
+    ] = "auto",
+    engine: SearchEngine = "sqlite",
+    url: Url = "",
     precision: tables.Precision = "fp32",
-    engine: tables.Engine = "auto",
+    model_engine: ModelEngine = "auto",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
@@ -59,9 +68,12 @@ def make_index(
       bertie index docs/old.md -o index --remove
 
       bertie index -o index --check
+
+      bertie index docs/ -o index --engine opensearch --url http://localhost:9200
     """
     from bertie.search import index as making
     from bertie.search.index import IndexConfig
+    from bertie.search.neighbors import Vectors
     from bertie.search.passages import SIZE
     from bertie.search.readers import Reading
 
@@ -72,37 +84,74 @@ def make_index(
         return
     if not inputs:
         raise UsageError("No documents given. Pass files, folders, globs or python:PACKAGE.")
+    how = _checked("--vectors", vectors, Vectors)
+    remote = _remote(out, engine, url)
     if remove:
-        _tell(making.remove(inputs, out), out)
+        _tell(making.remove(inputs, out), out, _published(out, remote))
         return
     asked = IndexConfig(_terms(english, korean), Reading(text, title, encoding), size or SIZE)
     default = IndexConfig()
     config: IndexConfig | None = None if asked == default and (out / "index.sqlite").exists() else asked
-    embedder = embedder_of(embed, precision, device, engine) if embed else None
-    _tell(making.index(inputs, out, config, embedder=embedder, overwrite=overwrite), out)
+    embedder = embedder_of(embed, precision, device, model_engine) if embed else None
+    changes = making.index(inputs, out, config, embedder=embedder, vectors=how, overwrite=overwrite)
+    _tell(changes, out, _published(out, remote, overwrite=overwrite))
+
+
+def _remote(out: Path, engine: str, url: str) -> "Remote | None":
+    """Returns the copy of an index on a server; None for the index of a folder alone. Raises before anything is
+    made."""
+    from bertie.search.embedded import no_url
+    from bertie.search.engine import ENGINES
+    from bertie.search.remote import Remote
+
+    if engine == "sqlite":
+        no_url(url)
+        return None
+    found = ENGINES[engine](out, url)
+    assert isinstance(found, Remote)
+    found.settings()
+    return found
+
+
+def _published(out: Path, remote: "Remote | None", *, overwrite: bool = False) -> dict[str, Any]:
+    """Brings the copy on a server up to date, where there is one. -> what was done"""
+    from bertie.search.remote import publish
+
+    if remote is None:
+        return {}
+    done = publish(out, remote, overwrite=overwrite)
+    remote.close()
+    return {"where": remote.where, **done}
 
 
 def _terms(english: str, korean: str) -> Any:
+    from bertie.search.terms import English, Korean, Terms
+
+    return Terms(_checked("--english", english, English), _checked("--korean", korean, Korean))
+
+
+def _checked(name: str, value: str, kind: Any) -> Any:
+    """Returns the value of an option. Raises UsageError unless it is one of a Literal's."""
     from typing import get_args
 
     from bertie.errors import nearest
-    from bertie.search.terms import English, Korean, Terms
 
-    for name, value, choices in (("--english", english, get_args(English)), ("--korean", korean, get_args(Korean))):
-        if value not in choices:
-            raise UsageError(f"Unknown value {value!r} of {name}. {nearest(value, choices)}")
-    return Terms(english, korean)  # type: ignore[arg-type]
+    if value not in (choices := get_args(kind)):
+        raise UsageError(f"Unknown value {value!r} of {name}. {nearest(value, choices)}")
+    return value
 
 
-def _tell(changes: "Changes", out: Path) -> None:
+def _tell(changes: "Changes", out: Path, copy: dict[str, Any]) -> None:
     if console.verbosity.json:
-        emit({"folder": str(out), **changes.as_json()})
+        emit({"folder": str(out), **changes.as_json(), **({"copy": copy} if copy else {})})
         return
     counts = {"added": changes.added, "replaced": changes.replaced, "unchanged": changes.unchanged}
     counts |= {"removed": changes.removed}
     done = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing to do"
     vectors = f", {changes.vectors:,} vectors" if changes.vectors else ""
     console.show(f"{out}: files: {done}; {changes.documents:,} new documents, {changes.passages:,} passages{vectors}.")
+    if copy:
+        console.show(f"{copy['where']}: {copy['published']:,} passages added, {copy['removed']:,} removed.")
     if changes.rejected:
         reasons = "; ".join(f"{reason}: {count:,}" for reason, count in changes.reasons.most_common(5))
         console.warn(f"{changes.rejected:,} records could not be read ({reasons}). bertie index -o {out} --check")

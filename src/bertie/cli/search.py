@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from bertie.search.models import Embedder
     from bertie.search.searcher import Found, Hit, Searcher
 
-IndexFolder = Annotated[Path, typer.Argument(help="Folder of an index, made by `bertie index`.")]
+IndexFolder = Annotated[
+    Path, typer.Argument(help="Folder of an index, made by `bertie index`; or its name on a server.")
+]
+SearchEngine = Annotated[
+    str, typer.Option("--engine", help="What keeps the index: sqlite (its folder), opensearch or qdrant (with --url).")
+]
+Url = Annotated[str, typer.Option("--url", help="Address of the search engine: http://localhost:9200.")]
+ModelEngine = Annotated[
+    str, typer.Option("--model-engine", help="Engine of the models on a CPU: native, torch or auto.")
+]
 EmbedModel = Annotated[
     Path | None,
     typer.Option("--embed", help="Model of sentence embeddings, for search by meaning.", callback=tables.resolved),
@@ -54,19 +63,21 @@ class StageOptions:
         bool, typer.Option("--rerank-alone", help="Ignore the order before; default: the mean of both scores.")
     ] = False
     read_top: Annotated[int, typer.Option(min=1, help="Number of passages in which to find an answer.")] = 3
+    engine: SearchEngine = "sqlite"
+    url: Url = ""
     precision: tables.Precision = "fp32"
-    engine: tables.Engine = "auto"
+    model_engine: ModelEngine = "auto"
     device: tables.Device = "auto"
 
     def searcher(self, index: Path) -> "Searcher":
         """Returns the open index with its models. Its own model of vectors is used unless --no-embed is given."""
+        from bertie.search.engine import ENGINES
         from bertie.search.searcher import Depth, Searcher
-        from bertie.search.store import Store
 
-        store = Store(index)
+        store = ENGINES[self.engine](index, self.url)
         stored = store.get("embedder")
         if self.embed is not None and not stored:
-            raise UsageError(f"{index} has no vectors. Make them: bertie index -o {index} --embed {self.embed}")
+            raise UsageError(f"{store.where} has no vectors. Make them: bertie index -o {index} --embed {self.embed}")
         embedder = None
         if stored and not self.no_embed:
             from bertie.search.index import checked
@@ -74,14 +85,13 @@ class StageOptions:
             folder = self.embed or Path(stored["folder"])
             if not folder.is_dir():
                 raise DataError(
-                    f"The model of the vectors of {index} was at {folder}. Pass where it is now (--embed MODEL), or "
-                    "--no-embed."
+                    f"The model of the vectors of {store.where} was at {folder}. Pass where it is now "
+                    "(--embed MODEL), or --no-embed."
                 )
             chosen = checked(store, self._embedder(folder))
             embedder = chosen.load() if chosen else None
-        store.close()
         return Searcher(
-            index,
+            store,
             embedder=embedder,
             ranker=self._opened(self.rerank) if self.rerank else None,
             reader=self._opened(self.answer) if self.answer else None,
@@ -92,10 +102,10 @@ class StageOptions:
         )
 
     def _embedder(self, folder: Path) -> "Embedder":
-        return embedder_of(folder, self.precision, self.device, self.engine)
+        return embedder_of(folder, self.precision, self.device, self.model_engine)
 
     def _opened(self, model: Path) -> Any:
-        return tables.predictor(model, None, None, self.precision, self.device, self.engine)
+        return tables.predictor(model, None, None, self.precision, self.device, self.model_engine)
 
 
 def embedder_of(folder: Path, precision: str, device: str, engine: str) -> "Embedder":
@@ -191,7 +201,7 @@ def evaluate_index(
         check_new_file(output, overwrite=overwrite)
     asked = questions.read(file, qrels)
     stages = StageOptions(
-        rerank=rerank, answer=answer, precision=reading.precision, engine=reading.engine, device=reading.device
+        rerank=rerank, answer=answer, precision=reading.precision, model_engine=reading.engine, device=reading.device
     )
     found = evaluate(stages.searcher(index), asked, sample=sample)
     if output:

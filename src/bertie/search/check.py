@@ -52,6 +52,9 @@ def _texts(store: Store) -> list[str]:
 
 def _vectors(store: Store, damage: list[str]) -> list[int]:
     counts = []
+    graph = store.get("neighbors")
+    if graph and not ((path := store.folder / graph["file"]).is_file() and file_hash(path) == graph["hash"]):
+        damage.append(f"{path} is missing, or its hash differs.")
     for name, expected in store.db.execute("SELECT file, hash FROM vectors").fetchall():
         path = store.folder / name
         if not path.is_file():

@@ -16,9 +16,9 @@ from bertie.evaluate.compare import paired_metrics
 from bertie.metrics.answers import SCRIPTS
 from bertie.metrics.resample import intervals, summed
 from bertie.metrics.retrieval import NAMES, means, of_ranking
+from bertie.search.engine import Index, Ranking
 from bertie.search.questions import Question
-from bertie.search.searcher import Found, Ranking, Searcher
-from bertie.search.store import Store
+from bertie.search.searcher import Found, Searcher
 
 Float = NDArray[np.float64]
 ANSWERS = ("exact_match", "f1", "answered")
@@ -83,7 +83,7 @@ def evaluate(
     }
 
 
-def _metrics(store: Store, ranking: Ranking, documents: Mapping[int, float]) -> tuple[float, ...]:
+def _metrics(store: Index, ranking: Ranking, documents: Mapping[int, float]) -> tuple[float, ...]:
     of = store.documents_by_passage([passage for passage, _ in ranking])
     order = dict.fromkeys(of[passage] for passage, _ in ranking if passage in of)
     return of_ranking([documents.get(document, 0.0) for document in order], [*documents.values()])

@@ -16,7 +16,10 @@ from bertie.data.records import DroppedRecord
 from bertie.errors import DataError, UsageError
 from bertie.folders import held
 from bertie.search import models, readers
+from bertie.search.embedded import Embedded
+from bertie.search.engine import Index
 from bertie.search.models import Embedder
+from bertie.search.neighbors import Vectors
 from bertie.search.passages import SIZE, passages
 from bertie.search.readers import Document, Reading
 from bertie.search.store import INDEX, Store, check_fts5
@@ -70,6 +73,7 @@ def index(
     config: IndexConfig | None = None,
     *,
     embedder: Embedder | None = None,
+    vectors: Vectors = "auto",
     overwrite: bool = False,
 ) -> Changes:
     """Makes an index of documents, or brings one up to date.
@@ -79,6 +83,8 @@ def index(
         folder: The folder of the index.
         config: How it is made. Default: as the index was made.
         embedder: The model of its vectors. Default: that of the index, if it has one.
+        vectors: exact: a question is compared with every vector; approximate: by a graph of neighbors; auto: by a
+            graph from a million vectors, or where there is one.
         overwrite: Whether to delete an index that stands there.
 
     Raises:
@@ -90,7 +96,7 @@ def index(
     folder, changes = Path(folder), Changes()
     names, changes.passed_over = readers.expand(list(inputs))
     with held(folder, INDEX, overwrite=overwrite):
-        store = Store(folder, write=True)
+        store = Embedded(folder, write=True)
         try:
             used = _settings(store, config)
             model = checked(store, embedder)
@@ -99,6 +105,7 @@ def index(
                 _update(store, names, used, changes)
                 if model is not None:
                     changes.vectors = _embed(store, model)
+                    store.connect(vectors)
         finally:
             store.close()
     return changes
@@ -187,21 +194,22 @@ def _finish(store: Store) -> None:
 
 
 def _sweep(store: Store) -> None:
-    """Deletes files of vectors that the index does not list: of a killed process, or of removed passages."""
+    """Deletes files that the index does not list: of a killed process, or of removed passages."""
     listed = {row[0] for row in store.db.execute("SELECT file FROM vectors")}
-    for path in store.folder.glob("vectors-*.safetensors"):
+    listed.add((store.get("neighbors") or {}).get("file"))
+    for path in [*store.folder.glob("vectors-*.safetensors"), *store.folder.glob("neighbors-*")]:
         if path.name not in listed:
             path.unlink(missing_ok=True)
 
 
-def checked(store: Store, embedder: Embedder | None) -> Embedder | None:
+def checked(store: Index, embedder: Embedder | None) -> Embedder | None:
     """Returns the model of an index. Raises UsageError for another one, and where the index needs one."""
     stored = store.get("embedder")
     if stored and embedder is None:
-        raise UsageError(f"{store.folder} has vectors of {stored['folder']}. Pass --embed with this model.")
+        raise UsageError(f"{store.where} has vectors of {stored['folder']}. Pass --embed with this model.")
     if stored and embedder and stored["content"] != embedder.content:
         raise UsageError(
-            f"{store.folder} has vectors of another model ({stored['folder']}). Pass that one, or make the index "
+            f"{store.where} has vectors of another model ({stored['folder']}). Pass that one, or make the index "
             "again with --overwrite."
         )
     return embedder

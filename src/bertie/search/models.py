@@ -1,25 +1,26 @@
 """The models of a search: vectors of passages and questions, re-ranking, and answers. Each is a loaded `Predictor`."""
 
+import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertie import checksums
 from bertie.data.tables import Example
 from bertie.errors import UsageError
 from bertie.files import seal
 from bertie.infer.predict import Predictor
+from bertie.search.engine import Float
 from bertie.tasks.arrays import unit
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import SpanPrediction, SpanTask
 
-Float = NDArray[np.float32]
+PROMPTS = {"query": ("query",), "passage": ("document", "passage", "corpus")}  # names in sentence-transformers
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,18 @@ class Embedder:
         return cls(str(folder.resolve()), seal({"files": checksums.content(folder)}), load)
 
 
-def vectors(embedder: Predictor, texts: Sequence[str]) -> Float:
-    """Returns a vector of length 1 for each text; zeros for an empty one. (N, H)"""
+def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:
+    """Returns a vector of length 1 for each text; zeros for an empty one. (N, H)
+
+    role: query or passage. The prompt that the model has for it is put before the text, else its default prompt.
+    """
     task = embedder.task
     assert isinstance(task, EmbedTask)
+    prompts = embedder.engine.facts.sentence.prompts
+    prompt = next((prompts[name] for name in PROMPTS[role] if name in prompts), task.prompt)
+    if prompt != task.prompt:
+        embedder = copy.copy(embedder)
+        embedder.task = replace(task, prompt=prompt)
     found = np.zeros((len(texts), task.width(embedder.engine.facts.hidden_size)), np.float32)
     filled = [number for number, text in enumerate(texts) if text.strip()]
     if filled:

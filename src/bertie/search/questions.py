@@ -16,7 +16,7 @@ from bertie.data.questions import questions as squad
 from bertie.data.rows import TableFormat, records, source_of
 from bertie.data.tables import Example
 from bertie.errors import DataError
-from bertie.search.store import Store
+from bertie.search.engine import Index
 
 TEXTS = ("question", "query", "text")
 IDS = ("_id", "id", "query-id")
@@ -31,7 +31,7 @@ class Question:
     context: str = ""
     answers: tuple[str, ...] = ()
 
-    def documents(self, store: Store) -> dict[int, float]:
+    def documents(self, store: Index) -> dict[int, float]:
         """Returns the documents of an index that answer the question, with their grades."""
         if self.context:
             return dict.fromkeys(store.documents_of(self.context), 1.0)

@@ -18,15 +18,15 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.registry import Registry
 from bertie.search import models
+from bertie.search.embedded import Embedded
+from bertie.search.engine import Float, Index, Ranking
 from bertie.search.index import IndexConfig
-from bertie.search.models import Answer, Float
+from bertie.search.models import Answer
 from bertie.search.snippets import Snippet, snippet
-from bertie.search.store import Passage, Store
-from bertie.search.vectors import VectorFile, nearest
+from bertie.search.store import Passage
 
 CONSTANT = 60  # of reciprocal rank fusion: Cormack et al. 2009
 READ = 2000  # characters of a question that models read
-Ranking = list[tuple[int, float]]  # (passage, score), best first
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Searcher:
     """An open index with the models of a search.
 
     Args:
-        folder: The index.
+        folder: The folder of an index, or an index that another engine keeps.
         embedder: The model of the index's vectors. Without it, only words are looked up.
         ranker: A model for re-ranking.
         reader: A model that answers questions from a passage.
@@ -115,7 +115,7 @@ class Searcher:
 
     def __init__(
         self,
-        folder: Path | str,
+        folder: Path | str | Index,
         *,
         embedder: Predictor | None = None,
         ranker: Predictor | None = None,
@@ -125,14 +125,13 @@ class Searcher:
         fusion: str = "scores",
         rerank_alone: bool = False,
     ) -> None:
-        self.store = Store(Path(folder))
+        self.store: Index = Embedded(Path(folder)) if isinstance(folder, (str, Path)) else folder
         self.config = IndexConfig.of_json(self.store.get("config"))
         self.embedder, self.ranker, self.reader = embedder, ranker, reader
         self.depth, self.words = depth or Depth(), words
         self.fuse, self.rerank_alone = FUSIONS[fusion], rerank_alone
-        self._files: dict[str, VectorFile] = {}
         if embedder is not None and not self.store.get("embedder"):
-            raise UsageError(f"{folder} has no vectors. Make them: bertie index -o {folder} --embed MODEL")
+            raise UsageError(f"{self.store.where} has no vectors. Make them: bertie index -o INDEX --embed MODEL")
         if not words and embedder is None:
             raise UsageError("A search needs words, vectors or both. The index has no vectors to search alone.")
 
@@ -158,10 +157,9 @@ class Searcher:
                 rankings["words"] = self.store.matches(terms, self.depth.first)
         if self.embedder is not None:
             with _timed(seconds, "embed"):
-                vector = models.vectors(self.embedder, [question[:READ]])[0] if vector is None else vector
+                vector = models.vectors(self.embedder, [question[:READ]], "query")[0] if vector is None else vector
             with _timed(seconds, "vectors"):
-                found = nearest(self.files(), vector[None], self.depth.first + self._gone())[0]
-                rankings["vectors"] = self._alive(found)[: self.depth.first]
+                rankings["vectors"] = self.store.nearest(vector, self.depth.first)
         if len(rankings) > 1:
             rankings["fused"] = self.fuse([*rankings.values()])
         order = [*rankings.values()][-1]
@@ -198,26 +196,11 @@ class Searcher:
         best = sorted(zip([i for i, _ in head], scores, strict=True), key=lambda one: -one[1])
         return (best if self.rerank_alone else by_scores([head, best])) + order[self.depth.rerank :]
 
-    def files(self) -> list[VectorFile]:
-        """Returns the files of vectors that the index lists now."""
-        names = [row[0] for row in self.store.db.execute("SELECT file FROM vectors ORDER BY file")]
-        self._files = {name: self._files.get(name) or VectorFile.open(self.store.folder / name) for name in names}
-        return [*self._files.values()]
-
-    def _gone(self) -> int:
-        """Returns the number of rows of vectors whose passages were removed, at most 1,000."""
-        rows = sum(len(file.ids) for file in self._files.values())
-        return min(1000, max(0, rows - self.store.count_of_passages()))
-
-    def _alive(self, found: Sequence[tuple[int, float]]) -> Ranking:
-        known = self.store.known([i for i, _ in found]) if self._gone() else None
-        return [one for one in found if known is None or one[0] in known]
-
     def question_vectors(self, questions: Sequence[str]) -> "list[Float | None]":
         """Returns the vectors of many questions at once; None where there is no embedder."""
         if self.embedder is None:
             return [None] * len(questions)
-        return [*models.vectors(self.embedder, [question[:READ] for question in questions])]
+        return [*models.vectors(self.embedder, [question[:READ] for question in questions], "query")]
 
     def close(self) -> None:
         """Closes the index."""

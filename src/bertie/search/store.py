@@ -2,6 +2,7 @@
 
     INDEX/index.sqlite             settings, sources with their hashes, documents, passages, terms, rejected records
     INDEX/vectors-<n>.safetensors  int8 vectors of passages (vectors.py); the database lists them with their hashes
+    INDEX/neighbors-<n>.usearch    their approximate index, where there is one (neighbors.py)
 
 A change is one transaction. It includes the list of the vector files, which are complete on disk before it is
 committed. A process that is killed therefore leaves the index as it was. Readers see the last committed state while
@@ -26,7 +27,7 @@ from bertie.folders import Kind
 
 DATABASE = "index.sqlite"
 FORMAT = 1
-INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors"))
+INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"))
 FREQUENT = 0.3  # a term in more of the passages says little, and takes much time. A tenth costs 6 nDCG on Cranfield
 SMALL = 20_000  # passages: below, a term is looked up however frequent it is
 ASKED = 64  # different terms of a question that are looked up, the rarest: each takes time
