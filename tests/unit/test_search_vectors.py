@@ -3,7 +3,6 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from bertie.search.models import Embedder
 from serving import make_models
 
 H = 48
+MODULES = {"": "Transformer", "1_Pooling": "Pooling"}
 GIVEN = Embedder("given", "1", lambda: None)  # type: ignore[arg-type, return-value]
 
 
@@ -99,11 +99,14 @@ def test_questions_and_passages_have_the_prompts_of_the_model(tmp_path: Path) ->
     plain = make_models(tmp_path / "models")["embed"]
     prompted = tmp_path / "prompted"
     shutil.copytree(plain, prompted)
-    settings = prompted / "config_sentence_transformers.json"
-    facts: dict[str, Any] = json.loads(settings.read_text()) if settings.exists() else {}
-    settings.write_text(json.dumps({**facts, "prompts": {"query": "a b ", "passage": "c d "}}))
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for path, kind in MODULES.items()]
+    (prompted / "modules.json").write_text(json.dumps(modules))
+    (prompted / "1_Pooling").mkdir()
+    (prompted / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": True}))
+    prompts = {"query": "a b ", "passage": "c d "}
+    (prompted / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
     bare, model = (library.Predictor(library.load(one)) for one in (plain, prompted))
-    for role, prompt in (("query", "a b "), ("passage", "c d ")):
+    for role, prompt in prompts.items():
         expected = models.vectors(bare, [prompt + text for text in ("e f", "g")])
         assert models.vectors(model, ["e f", "g"], role) == pytest.approx(expected, abs=1e-6)
         assert models.vectors(bare, ["e f"], role) == pytest.approx(models.vectors(bare, ["e f"]), abs=1e-6)
