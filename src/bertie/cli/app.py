@@ -34,6 +34,7 @@ ORDER = (
     *("index", "search", "negatives"),
     *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads"),
     *("probe", "words", "audit", "debias", "trace", "info", "families"),
+    *("download", "upload"),
     *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )
 

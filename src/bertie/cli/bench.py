@@ -207,7 +207,7 @@ def lengths(
 
 @bench.command("infer")
 def infer(
-    model: Annotated[Path | None, typer.Option(help=r"Model folder. Default: the model of bertie\[published].")] = None,
+    model: Annotated[Path | None, typer.Option(help=r"Model folder. Default: the model of bertie\[minilm].")] = None,
     input: Annotated[
         str,
         typer.Option(

@@ -18,6 +18,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     data,
     debias,
     demo,
+    download,
     embed,
     evaluate,
     explain,

@@ -29,7 +29,7 @@ from bertie.families.t5 import T5
 from bertie.families.xlmr import XLMR
 from bertie.models.codec import model_type
 from bertie.models.config import EncoderConfig
-from bertie.models.variant import CONFIG, UnknownHeads, Variant, read_public
+from bertie.models.variant import CONFIG, UnknownHeads, Variant, elsewhere, read_public
 from bertie.registry import Later, Registry
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     if Path(name).is_dir():
         raise UsageError(f"{name} is not a model folder: it has no {CONFIG}.")
     presets = [preset for _, variant in VARIANTS.items() for preset in variant.presets]
-    raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {nearest(str(name), presets)}")
+    raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {elsewhere(name).strip() or nearest(str(name), presets)}")
 
 
 def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:

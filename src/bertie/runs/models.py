@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertie.errors import DataError, UsageError
+from bertie.hub import names
 
 if TYPE_CHECKING:
     from bertie.train.checkpoint import Checkpoint
@@ -24,11 +25,13 @@ MODEL, OUTLINE, CONFIG, SETTINGS = "model", "outline", "config.json", "run.yaml"
 def model_folder(path: Path | str) -> Path:
     """Returns the folder of the model in `path`; `path` itself for a model folder, a preset or an unknown path.
 
-    A finished run has its model in RUN/model. For an unfinished run, and for a checkpoint, a temporary model folder is
+    A name that is no file here is looked up as hub/names.py says. A finished run has its model in RUN/model. For an unfinished run, and for a checkpoint, a temporary model folder is
     written, with a warning about its step. Raises DataError when no checkpoint is intact, or the run was started by
     version 0.1; UsageError for a folder of several runs.
     """
     folder = Path(path)
+    if not folder.exists() and (named := names.find(str(path))):
+        folder = named
     if (folder / CONFIG).is_file():
         return folder
     if (folder / MODEL / CONFIG).is_file():

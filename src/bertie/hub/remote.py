@@ -1,0 +1,228 @@
+"""Models from and to the Hugging Face Hub, with huggingface_hub (bertie[hub]). No other module uses the network.
+
+A downloaded model is in the cache that other libraries use too ($HF_HOME). Its folder is that of a commit, and contains
+a checksums.json, which later damage is found with.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from bertie import checksums
+from bertie.errors import DataError, UsageError
+from bertie.files import write_bytes
+from bertie.hub.names import REPOSITORY, hub_cache
+
+WEIGHTS, INDEX, SHARDS = "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"
+WANTED = (
+    *("config.json", "README.md", "LICENSE*", "score.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
+    *("vocab.json", "merges.txt", "*.model"),
+    *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
+    *("[0-9]_*/*.json", "[0-9]_*/*.safetensors", "[0-9]_*/vocab.txt"),
+)
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Downloaded:
+    """A repository in the cache: its folder, its commit, and the number and bytes of its files."""
+
+    name: str
+    folder: Path
+    commit: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A commit of a repository, and the files of it that Bertie reads: name -> size and SHA-256 ("" if not stated)."""
+
+    name: str
+    revision: str
+    commit: str
+    files: Mapping[str, tuple[int, str]]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(size for size, _ in self.files.values())
+
+
+def look_up(name: str) -> Remote:
+    """Returns what a download would fetch. name: "organization/model", with "@" and a branch, tag or commit, or "main".
+
+    Raises UsageError for another name, for a model that the Hub does not have or does not show to this user, and
+    without network; DataError for a repository without safetensors.
+    """
+    hub = _library()
+    match = REPOSITORY.fullmatch(name)
+    if match is None:
+        raise UsageError(
+            f"{name!r} is not a name of the Hugging Face Hub. Such names are like google-bert/bert-base-uncased."
+        )
+    repository, revision = match["name"], match["revision"] or "main"
+    with _errors(f"{repository}@{revision}"):
+        info = hub.HfApi().model_info(repository, revision=revision, files_metadata=True)
+    files = {file.rfilename: file for file in info.siblings}
+    weights = SHARDS if INDEX in files else WEIGHTS
+    wanted = [file for file in files if any(fnmatchcase(file, pattern) for pattern in (*WANTED, INDEX, weights))]
+    if not any(file.endswith(".safetensors") for file in wanted):
+        raise DataError(
+            f"{repository} has no {WEIGHTS}. Other weights are pickles, which can run code, and are not downloaded. "
+            "Get the folder by other means, then run: bertie convert FOLDER -o OUT --unsafe"
+        )
+    sizes = {file: (files[file].size or 0, files[file].lfs.sha256 if files[file].lfs else "") for file in wanted}
+    return Remote(repository, revision, info.sha, sizes)
+
+
+def download(name: str | Remote, *, advance: Advance = lambda arrived: None) -> Downloaded:
+    """Downloads the weights, the tokenizer and the config of a model to the cache. Code and pickles stay away.
+
+    What an interrupted download left is used. advance: called with the number of bytes that arrived.
+
+    Raises:
+        UsageError: As `look_up`.
+        DataError: A file differs from the hash that the Hub states; it is deleted.
+    """
+    hub = _library()
+    remote = look_up(name) if isinstance(name, str) else name
+    repository = hub_cache() / f"models--{remote.name.replace('/', '--')}"
+    for file, (_, digest) in remote.files.items():
+        with _errors(f"{remote.name}@{remote.revision}"):
+            if digest and not (repository / "blobs" / digest).exists():
+                _fetch(remote, file, repository / "blobs", advance)
+            hub.hf_hub_download(  # finds the blob, or gets a small file
+                remote.name, file, revision=remote.commit, cache_dir=hub_cache(), tqdm_class=_bar(lambda arrived: None)
+            )
+    if remote.revision != remote.commit:  # what the name means now, as huggingface_hub keeps it
+        reference = repository / "refs" / remote.revision
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(reference, remote.commit.encode())
+    folder = repository / "snapshots" / remote.commit
+    checksums.write(folder, "model", made={"from": remote.name, "commit": remote.commit})
+    return Downloaded(remote.name, folder, remote.commit, len(remote.files), remote.bytes)
+
+
+def _fetch(remote: Remote, file: str, blobs: Path, advance: Advance) -> None:
+    """Downloads a large file as a blob of the cache, from the byte where an earlier download ended.
+
+    huggingface_hub itself starts a file again since version 2.
+    """
+    from huggingface_hub.file_download import http_get
+
+    size, digest = remote.files[file]
+    blobs.mkdir(parents=True, exist_ok=True)
+    partial = blobs / f"{digest}.bertie.incomplete"
+    with partial.open("ab") as arrived:
+        if arrived.tell() < size:
+            hub = _library()
+            http_get(
+                hub.hf_hub_url(remote.name, file, revision=remote.commit),
+                arrived,
+                resume_size=arrived.tell(),
+                headers=hub.utils.build_hf_headers(),
+                expected_size=size,
+                tqdm_class=_bar(advance),
+            )
+    if partial.stat().st_size != size or _sha256(partial) != digest:
+        partial.unlink()
+        raise DataError(f"{file} of {remote.name} arrived damaged and was deleted. Run the same command again.")
+    partial.rename(blobs / digest)
+
+
+def upload(folder: Path, name: str, *, private: bool = False, message: str = "", advance: Advance) -> str:
+    """Uploads a model folder as one commit of a repository, which is made if it does not exist. -> its address.
+
+    Files that the Hub has already are not sent again. Raises UsageError without an access token or the right to write;
+    DataError if a file differs from the folder's checksums.json, or the folder contains pickles.
+    """
+    hub = _library()
+    if not REPOSITORY.fullmatch(name) or "@" in name:
+        raise UsageError(f"{name!r} is not a name of the Hugging Face Hub. Such names are like organization/model.")
+    if (folder / checksums.CHECKSUMS).is_file() and (damage := checksums.check(folder).damage):
+        raise DataError(f"{damage[0]} Nothing was uploaded.")
+    files = [file for file in checksums.names(folder) if not Path(file).name.startswith(".")]
+    if pickles := [file for file in files if file.endswith((".bin", ".pt", ".pth", ".ckpt", ".pkl"))]:
+        raise DataError(f"{folder / pickles[0]} is a pickle, which can run code. Move it away. Nothing was uploaded.")
+    api = hub.HfApi()
+    with _errors(name):
+        address = api.create_repo(name, private=private, exist_ok=True)
+        parts = [hub.CommitOperationAdd(path_in_repo=file, path_or_fileobj=folder / file) for file in files]
+        api.create_commit(name, parts, commit_message=message or "Upload a model")
+    advance(sum((folder / file).stat().st_size for file in files))
+    return str(address)
+
+
+def _library() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise UsageError("The Hugging Face Hub needs huggingface_hub: pip install 'bertie[hub]'") from None
+    return huggingface_hub
+
+
+@contextmanager
+def _errors(name: str) -> Iterator[None]:
+    """Context in which the errors of the Hub become one sentence each."""
+    from huggingface_hub import errors
+
+    unreachable = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that this version uses
+
+    try:
+        yield
+    except errors.OfflineModeIsEnabled:
+        raise UsageError("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
+    except errors.GatedRepoError:
+        raise UsageError(f"{name} asks for consent. Give it on its page, then set HF_TOKEN or run: hf auth login") from None
+    except errors.RepositoryNotFoundError:
+        raise UsageError(
+            f"The Hub has no model {name}, or shows it only to its owners. Check the name; for a private model, set "
+            "HF_TOKEN or run: hf auth login"
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise UsageError(f"The Hub has no revision {name}.") from None
+    except errors.LocalTokenNotFoundError:
+        raise UsageError("No access token. Set HF_TOKEN, or run: hf auth login") from None
+    except (unreachable, errors.LocalEntryNotFoundError, OSError) as error:
+        response = getattr(error, "response", None)
+        if response is not None and response.status_code in (401, 403):
+            raise UsageError(f"The Hub refuses this user for {name}. Set HF_TOKEN to a token with that right.") from None
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise DataError(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
+
+
+def _bar(advance: Advance) -> Any:
+    """Returns a class in the place of tqdm's, which reports what arrives."""
+
+    class Bar:
+        def __init__(self, *_: Any, initial: int = 0, **__: Any) -> None:
+            self.n = initial
+            advance(initial)
+
+        def update(self, arrived: float | None = 1) -> None:
+            advance(int(arrived or 0))
+
+        def __enter__(self) -> "Bar":
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            pass
+
+        def __getattr__(self, name: str) -> Callable[..., None]:
+            return lambda *_, **__: None
+
+    return Bar
+
+
+def _sha256(path: Path) -> str:
+    digest = sha256()
+    with open(path, "rb") as file:
+        while piece := file.read(1 << 20):
+            digest.update(piece)
+    return digest.hexdigest()

@@ -1,0 +1,116 @@
+"""Models by name: download, upload and the cache, against a hub on loopback."""
+
+import json
+import os
+import subprocess
+import sys
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakehub import TOKEN, Hub, running
+from toys import toy_model
+
+import bertie as library
+from bertie import checksums
+from bertie.errors import DataError, UsageError
+from bertie.hub import names
+
+NAME = "people/toy"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_model(tmp_path_factory.mktemp("toy") / "model", ["a", "text"])
+
+
+@pytest.fixture
+def hub(model: Path):
+    with running() as found:
+        files = {file: (model / file).read_bytes() for file in checksums.names(model) if file != "checksums.json"}
+        found.repositories[NAME] = files | {"pytorch_model.bin": b"no", "run.py": b"no", "onnx/model.onnx": b"no"}
+        yield found
+
+
+@pytest.fixture
+def command(hub: Hub, tmp_path: Path):
+    def run(*arguments: object, code: int = 0, **environment: str) -> str:
+        unset = ("HF_HUB_OFFLINE", "HF_TOKEN", "HF_HUB_CACHE")
+        inherited = {name: value for name, value in os.environ.items() if name not in unset}
+        home = {"HF_HOME": str(tmp_path / "hf"), "HF_ENDPOINT": hub.address, "HF_HUB_DISABLE_XET": "1"}
+        done = subprocess.run(
+            [sys.executable, "-m", "bertie", *map(str, arguments)],
+            env={**inherited, **home, "HF_HUB_DISABLE_TELEMETRY": "1", **environment},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_a_downloaded_model_opens_by_name(command, hub, tmp_path, monkeypatch):
+    hub.breaks["model.safetensors"] = 1000
+    said = command("info", NAME, code=2)
+    assert f"bertie download {NAME}" in said
+    facts = json.loads(command("download", NAME, "--json").splitlines()[0])
+    folder = Path(facts["folder"])
+    assert facts["commit"] == folder.name == hub.commit(NAME)
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {path.name for path in folder.iterdir()}
+    assert not [path for path in folder.rglob("*") if path.suffix in (".bin", ".py", ".onnx")]
+    assert checksums.check(folder).damage == []
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    assert names.find(NAME) == names.find(f"{NAME}@main") == names.find(f"{NAME}@{facts['commit']}") == folder
+    assert np.isfinite(library.embed(NAME, ["a text"])[0]).all()
+    assert NAME in command("download", "--list")
+    asked = len(hub.requests)
+    command("download", NAME)
+    assert not [r for r in hub.requests[asked:] if r[0] == "GET" and "/resolve/" in r[1]], "files were read again"
+
+
+def test_a_killed_download_is_continued(command, hub, tmp_path):
+    folder = tmp_path / "hf" / "hub" / f"models--{NAME.replace('/', '--')}" / "blobs"
+    folder.mkdir(parents=True)
+    whole = hub.repositories[NAME]["model.safetensors"]
+    size = len(whole)
+    (folder / f"{sha256(whole).hexdigest()}.bertie.incomplete").write_bytes(whole[: size // 2])
+    command("download", NAME)
+    ranges = [asked for kind, path, asked in hub.requests if kind == "GET" and path.endswith("model.safetensors")]
+    assert ranges == [f"bytes={size // 2}-"]
+
+
+def test_errors_say_what_to_do(command, hub):
+    assert "no model people/none" in command("download", "people/none", code=2)
+    assert "no revision" in command("download", f"{NAME}@v9", code=2)
+    assert "asks for consent" in command("download", "gated/model", code=2)
+    assert "not a name" in command("download", "bert-base", code=2)
+    assert "HF_HUB_OFFLINE" in command("download", NAME, code=2, HF_HUB_OFFLINE="1")
+    hub.repositories["people/pickled"] = {"config.json": b"{}", "pytorch_model.bin": b"no"}
+    assert "--unsafe" in command("download", "people/pickled", code=3)
+    hub.lies["model.safetensors"] = b"\0" * len(hub.repositories[NAME]["model.safetensors"])
+    assert "arrived damaged" in command("download", NAME, code=3)
+    hub.lies.clear()
+    command("download", NAME)
+    assert "could not be reached" in command("download", f"{NAME}@v1", code=3, HF_ENDPOINT="http://127.0.0.1:9")
+
+
+def test_an_uploaded_model_comes_back(command, hub, model):
+    assert "HF_TOKEN" in command("upload", model, "people/mine", code=2)
+    assert "HF_TOKEN" in command("upload", model, "people/mine", code=2, HF_TOKEN="hf_wrong")
+    command("upload", model, "people/mine", "--private", HF_TOKEN=TOKEN)
+    sent = hub.repositories["people/mine"]
+    assert sent == {file: (model / file).read_bytes() for file in checksums.names(model)}
+    command("download", "people/mine")
+
+
+def test_packaged_models_are_names(monkeypatch, tmp_path):
+    monkeypatch.setattr(names.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"bertie\[minilm\]"):
+        names.find("minilm-l6")
+    assert names.find("bert-tiny") is None
+    with pytest.raises(DataError, match="bertie download people/none"):
+        library.load("people/none")
