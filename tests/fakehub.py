@@ -75,7 +75,9 @@ class Handler(BaseHTTPRequestHandler):
             if revision not in ("", "main", "v1", self.hub.commit(name)):
                 return self.missing("RevisionNotFound")
             files = self.hub.repositories[name]
-            self.answer({"id": name, "sha": self.hub.commit(name), "siblings": [sibling(*item) for item in files.items()]})
+            self.answer(
+                {"id": name, "sha": self.hub.commit(name), "siblings": [sibling(*item) for item in files.items()]}
+            )
         elif "/resolve/" in path:
             name, _, rest = path.partition("/resolve/")
             commit, _, file = rest.partition("/")
@@ -118,7 +120,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer({"url": f"{self.hub.address}/{name}", "name": name, "id": name})
         elif "/preupload/" in path:
             files = json.loads(body)["files"]
-            modes = [{"path": f["path"], "uploadMode": "lfs" if f["path"].endswith(LARGE) else "regular"} for f in files]
+            modes = [
+                {"path": f["path"], "uploadMode": "lfs" if f["path"].endswith(LARGE) else "regular"} for f in files
+            ]
             self.answer({"files": [{**mode, "shouldIgnore": False} for mode in modes]})
         elif path.endswith("info/lfs/objects/batch"):
             objects = json.loads(body)["objects"]

@@ -9,6 +9,7 @@ import difflib
 import functools
 import warnings
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -51,6 +52,13 @@ def nearest(name: str, choices: Iterable[str]) -> str:
         alike = difflib.get_close_matches(name, names, n=6, cutoff=0.4)
         names = [*(alike or names[:6]), f"... ({len(names)} in all)"]
     return f"{hint}Choices: {', '.join(names) if names else '(none)'}."
+
+
+def hub_hint(name: str | Path) -> str:
+    """Returns the end of an error message about an unknown model, if its name may be of the Hugging Face Hub."""
+    parts = str(name).split("/")
+    named = len(parts) == 2 and not Path(parts[0]).exists() and parts[0].strip(".")
+    return f" If it is a model of the Hugging Face Hub, first run: bertie download {name}" if named else ""
 
 
 def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakehub import TOKEN, Hub, running
-from toys import toy_model
 
 import bertie as library
 from bertie import checksums
 from bertie.errors import DataError, UsageError
 from bertie.hub import names
+from fakehub import TOKEN, Hub, running
+from toys import toy_model
 
 NAME = "people/toy"
 

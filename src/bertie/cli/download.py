@@ -53,7 +53,7 @@ def download(
             _show(f"{found.name}@{found.commit}: {size}", {**asdict(found), "bytes": found.bytes})
             continue
         with console.progress(f"downloading {found.name}", found.bytes / 1e6, unit="MB") as advance:
-            done = remote.download(found, advance=lambda count: advance(count / 1e6))  # noqa: B023 used in its turn
+            done = remote.download(found, advance=lambda count: advance(count / 1e6))
         _show(f"{done.name}: {size}, commit {done.commit[:12]}, in {done.folder}", asdict(done))
 
 

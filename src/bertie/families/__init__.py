@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from bertie.errors import BertieError, DataError, UsageError, nearest
+from bertie.errors import BertieError, DataError, UsageError, hub_hint, nearest
 from bertie.families.albert import ALBERT
 from bertie.families.bert import BERT
 from bertie.families.bigbird import BIGBIRD
@@ -29,7 +29,7 @@ from bertie.families.t5 import T5
 from bertie.families.xlmr import XLMR
 from bertie.models.codec import model_type
 from bertie.models.config import EncoderConfig
-from bertie.models.variant import CONFIG, UnknownHeads, Variant, elsewhere, read_public
+from bertie.models.variant import CONFIG, UnknownHeads, Variant, read_public
 from bertie.registry import Later, Registry
 
 if TYPE_CHECKING:
@@ -81,7 +81,9 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     if Path(name).is_dir():
         raise UsageError(f"{name} is not a model folder: it has no {CONFIG}.")
     presets = [preset for _, variant in VARIANTS.items() for preset in variant.presets]
-    raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {elsewhere(name).strip() or nearest(str(name), presets)}")
+    raise UsageError(
+        f"{str(name)!r} is neither a model folder nor a preset. {hub_hint(name).strip() or nearest(str(name), presets)}"
+    )
 
 
 def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:

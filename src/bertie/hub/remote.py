@@ -179,7 +179,9 @@ def _errors(name: str) -> Iterator[None]:
     except errors.OfflineModeIsEnabled:
         raise UsageError("HF_HUB_OFFLINE forbids the network. Unset it to download or upload.") from None
     except errors.GatedRepoError:
-        raise UsageError(f"{name} asks for consent. Give it on its page, then set HF_TOKEN or run: hf auth login") from None
+        raise UsageError(
+            f"{name} asks for consent. Give it on its page, then set HF_TOKEN or run: hf auth login"
+        ) from None
     except errors.RepositoryNotFoundError:
         raise UsageError(
             f"The Hub has no model {name}, or shows it only to its owners. Check the name; for a private model, set "
@@ -192,7 +194,9 @@ def _errors(name: str) -> Iterator[None]:
     except (unreachable, errors.LocalEntryNotFoundError, OSError) as error:
         response = getattr(error, "response", None)
         if response is not None and response.status_code in (401, 403):
-            raise UsageError(f"The Hub refuses this user for {name}. Set HF_TOKEN to a token with that right.") from None
+            raise UsageError(
+                f"The Hub refuses this user for {name}. Set HF_TOKEN to a token with that right."
+            ) from None
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise DataError(f"{name}: the Hub could not be reached ({reason[0]}). Run the same command again.") from None
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie.console import warn
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, hub_hint
 from bertie.files import read_json
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
@@ -98,19 +98,14 @@ class Variant(Codec):
         )
 
 
-def elsewhere(name: str | Path) -> str:
-    """Returns the end of an error message about an unknown model, if its name may be of the Hugging Face Hub."""
-    parts = str(name).split("/")
-    named = len(parts) == 2 and not Path(parts[0]).exists() and parts[0].strip(".")
-    return f" If it is a model of the Hugging Face Hub, first run: bertie download {name}" if named else ""
-
-
 def read_public(folder: Path) -> dict[str, Any]:
     """Reads a folder's config.json. Raises DataError for a missing, damaged or too large file, or one that requires
     code."""
     path = folder / CONFIG
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder. A model folder contains config.json and model.safetensors.{elsewhere(folder)}")
+        raise DataError(
+            f"{folder} is not a folder. A model folder contains config.json and model.safetensors.{hub_hint(folder)}"
+        )
     public = read_json(path, most=CONFIG_BYTES)
     if not isinstance(public, dict):
         raise DataError(f"{path} contains a {type(public).__name__}, not an object of keys and values.")

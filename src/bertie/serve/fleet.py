@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertie.errors import BertieError, DataError, nearest
+from bertie.errors import BertieError, DataError, hub_hint, nearest
+from bertie.hub.names import find
 from bertie.runs.models import model_folder
 from bertie.serve.admission import Admission
 from bertie.serve.batcher import Batcher
@@ -203,7 +204,7 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:
             name = name_of(path, found)
-        if not path.exists():
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.")
+        if not path.exists() and find(str(path)) is None:
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hub_hint(path)}")
         found[name] = path
     return found
