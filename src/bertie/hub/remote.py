@@ -172,7 +172,7 @@ def _errors(name: str) -> Iterator[None]:
     """Context in which the errors of the Hub become one sentence each."""
     from huggingface_hub import errors
 
-    unreachable = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that this version uses
+    unreachable: type[Exception] = errors.HfHubHTTPError.__bases__[0]  # of the HTTP library that this version uses
 
     try:
         yield

@@ -26,8 +26,9 @@ def model_folder(path: Path | str) -> Path:
     """Returns the folder of the model in `path`; `path` itself for a model folder, a preset or an unknown path.
 
     A name that is no file here is looked up as hub/names.py says. A finished run has its model in RUN/model. For an
-    unfinished run, and for a checkpoint, a temporary model folder is written, with a warning about its step. Raises DataError when no checkpoint is intact, or the run was started by
-    version 0.1; UsageError for a folder of several runs.
+    unfinished run, and for a checkpoint, a temporary model folder is written, with a warning about its step. Raises
+    DataError when no checkpoint is intact, or the run was started by version 0.1; UsageError for a folder of several
+    runs.
     """
     folder = Path(path)
     if not folder.exists() and (named := names.find(str(path))):
