@@ -13,7 +13,7 @@ PINNED = {
     for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 }
-UNPINNED = {"scale", "ray"}  # a cluster has its own Ray; a model has no dependencies
+UNPINNED = {"scale", "ray"}  # a cluster has its own Ray
 
 
 @pytest.mark.parametrize("extra", ["", *sorted(PROJECT["optional-dependencies"].keys() - UNPINNED)])
