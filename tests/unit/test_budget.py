@@ -12,9 +12,9 @@ import bertie as package
 from bertie import families
 from bertie.errors import UsageError
 from bertie.runs import domains
-from bertie.runs.budget import with_minutes
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
+from bertie.runs.work import with_minutes
 from bertie.train.loop import RECENT_S, _Loop
 
 assert home

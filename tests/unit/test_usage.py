@@ -128,7 +128,9 @@ def test_gpus_by_nvml_or_by_the_catalog(tmp_path: Path, monkeypatch: pytest.Monk
     ],
 )
 def test_drivers_names_of_devices(name: str, key: str) -> None:
-    assert catalog.named(name) == catalog.read().device(key)
+    found = catalog.named(name)
+    assert found is not None
+    assert found.name == catalog.read().device(key).name
     assert catalog.named("NVIDIA GeForce GTX 1080") is None
 
 
@@ -136,7 +138,7 @@ def test_energy_in_words_says_how_it_is_known() -> None:
     assert "half to twice" in energy(Usage(1, 1, 1, 0.25, "estimated (4 W per busy thread)"))
     said = energy(Usage(1, 1, 1, 0.25, "measured (NVML)"))
     assert "half" not in said
-    assert "0.25 kWh are 120 g of CO2" in said
+    assert "0.25 kWh, 120 g CO2, measured (NVML)" in said
     assert energy(Usage(1, 1, 1, None, "not known (no counter)")) == "The energy is not known (no counter)."
 
 

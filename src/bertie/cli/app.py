@@ -138,6 +138,14 @@ Json = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="First delete what Bertie wrote to the output before.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Run folder to write.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything and print the plan; do not start.")]
+Trial = Annotated[
+    float | None,
+    typer.Option(
+        "--trial",
+        min=0.0,
+        help="Seconds of the trial under --dry-run. Default: 30, or a stored trial of the same run. 0: no trial.",
+    ),
+]
 Resume = Annotated[str, typer.Option("--resume", help="auto, never, or the folder of a checkpoint.")]
 Overrides = Annotated[list[str] | None, typer.Argument(help="Settings of the run: key=value ...")]
 ConfigFile = Annotated[

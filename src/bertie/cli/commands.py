@@ -9,6 +9,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     audit,
     bench,
     bench_neighbor,
+    bench_plan,
     bench_search,
     bench_serve,
     bench_text,

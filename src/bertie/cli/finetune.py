@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, app, emit
 from bertie.cli.evaluate import show_details
 from bertie.cli.options import Flag, OptionValues, configured
 from bertie.cli.runs import show_comparison
@@ -62,6 +62,7 @@ def finetune(
     resume: Resume = "auto",
     overwrite: Overwrite = False,
     dry_run: DryRun = False,
+    trial: Trial = None,
 ) -> None:
     """Fine-tune a pre-trained model for a task.
 
@@ -83,18 +84,22 @@ def finetune(
     """
     from bertie.runs import finetune as run
     from bertie.runs.against import finetune_against
+    from bertie.runs.forecast import RunForecast
 
     if few_shot and config is not None:
         raise UsageError(f"--few-shot and -c {config} exclude each other. Write `extends: {FEW_SHOT}` in the file.")
     settings = settings_of(model, overrides, Path(FEW_SHOT) if few_shot else config, given)
     if dry_run:
-        plan = run.plan(settings)
+        plan = run.plan(settings, trial=trial)
         if against is not None:
-            run.plan(settings.model_copy(update={"model": against}))
+            run.plan(settings.model_copy(update={"model": against}), trial=0)
         if console.verbosity.json:
             emit(plan)
         else:
+            forecast = plan.pop("forecast", None)
             console.show("\n".join(f"{name}: {value}" for name, value in plan.items()))
+            if forecast:
+                console.show(str(RunForecast(**forecast)))
         return
     if output is None:
         raise UsageError("No output folder given. Pass `-o RUN`.")

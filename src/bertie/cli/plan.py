@@ -1,6 +1,7 @@
-"""`bertie plan`: the cost of a pre-training run before it starts."""
+"""`bertie plan`: the cost of a run before it starts."""
 
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, Overrides, app, emit
+from bertie.cli.app import ConfigFile, Overrides, Overwrite, app, emit
 from bertie.cli.options import grouped
 from bertie.errors import UsageError
 from bertie.report.values import count, duration, size
 
 if TYPE_CHECKING:
-    from bertie.plan.catalog import Catalog, Device
+    from bertie.plan.catalog import Catalog, Device, Grid
     from bertie.plan.forecast import Assumptions, Forecast
     from bertie.plan.job import Job
+    from bertie.runs.config import FinetuneConfig, PretrainConfig
 
 THIS = "this"
 UNITS = {"m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -27,7 +29,10 @@ class AssumptionOptions:
     """What a forecast rests on."""
 
     on: Annotated[
-        str, typer.Option("--on", help="Devices, comma-separated, for example h100,l4,this. Default: all, and this.")
+        str,
+        typer.Option(
+            "--on", "--machine", help="Devices, comma-separated, for example h100,l4,this. Default: all, and this."
+        ),
     ] = ""
     gpus: Annotated[int, typer.Option("--gpus", min=1, help="Number of devices.")] = 1
     utilization: Annotated[
@@ -45,11 +50,26 @@ class AssumptionOptions:
         typer.Option("--pue", min=1.0, help="Power of the data center per power of its computers. Default: 1.58."),
     ] = None
     price: Annotated[
-        float | None, typer.Option("--price", min=0.0, help="USD per device and hour, instead of the catalog's.")
+        float | None, typer.Option("--price", min=0.0, help="USD per device and hour, for all devices.")
+    ] = None
+    prices: Annotated[
+        Path | None, typer.Option("--prices", help="Dated YAML file of prices, instead of Bertie's. See docs/plan.md.")
     ] = None
     catalog: Annotated[
         Path | None, typer.Option("--catalog", help="YAML file with devices, prices and grids of your own.")
     ] = None
+
+    def of(self, grid: "Grid", key: str) -> "Assumptions":
+        """Returns the assumptions for a device."""
+        from bertie.plan import cost
+        from bertie.plan.forecast import Assumptions
+        from bertie.runs.forecast import PROCESSOR_UTILIZATION
+
+        here = key == THIS
+        usual = PROCESSOR_UTILIZATION if here else cost.UTILIZATION
+        share = usual if self.utilization is None else self.utilization
+        pue = self.pue if self.pue is not None else 1.0 if here else cost.PUE
+        return Assumptions(grid, 1 if here else self.gpus, share, pue, self.price)
 
 
 ASSUMPTIONS = AssumptionOptions()
@@ -65,29 +85,32 @@ def plan(
         str, typer.Option("--budget", help="Time that is available, for example 24h: what fits on the first device?")
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Accept a utilization above 0.6.")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the plan as an HTML page.")] = None,
+    overwrite: Overwrite = False,
 ) -> None:
-    """Estimate the cost of a pre-training run: operations, memory, time, energy, CO2 and money.
+    """Estimate the cost of a run: operations, memory, time, energy, CO2 and money.
 
-    No corpus is needed: every sequence counts as full. Times of GPUs are estimates from their peak rate. Energy and CO2
-    are estimates too: the truth is between half and twice the number. For a measured time on this machine, use
-    `bertie pretrain --dry-run`.
+    The settings are those of `bertie pretrain` or `bertie finetune`. No text is needed: every sequence counts as full.
+    Times are estimates from peak rates. Energy and CO2 are estimates too: the truth is between half and twice the
+    number. For a measured time on this machine, pass --dry-run to `bertie pretrain` or `bertie finetune`.
 
     [bold]Examples[/]
 
       bertie plan -c pretrain-bert-base
 
-      bertie plan -c pretrain-bert-base --on h100 --gpus 8 --country KOR
+      bertie plan -c pretrain-bert-base --on h100 --gpus 8 --country KOR -o plan.html
+
+      bertie plan -c finetune-squad model=bert-base --on l4,this
 
       bertie plan model=bert-small train.steps=100000 --on rtx4090 --price 0 --pue 1
 
-      bertie plan -c pretrain-bert-base --budget 24h --on this
+      bertie plan -c pretrain-small-cpu --budget 24h --machine this
     """
-    from bertie import settings as configs
+    from bertie.files import check_new_file
     from bertie.plan import catalog as catalogs
     from bertie.plan import cost
-    from bertie.plan.forecast import Assumptions, cheapest, forecast
-    from bertie.runs.config import PretrainConfig
-    from bertie.runs.planning import job_of
+    from bertie.plan.forecast import cheapest, forecast
+    from bertie.runs.planning import job_of, micro_batch
 
     used = assumptions.utilization
     if used is not None and used > cost.MOST_UTILIZATION and not force:
@@ -95,29 +118,31 @@ def plan(
             f"--utilization {used:g} is above {cost.MOST_UTILIZATION:g}, which training of encoders hardly reaches. "
             "Check that padding is not counted and that the peak rate is without sparsity, or pass --force."
         )
-    known = catalogs.read(assumptions.catalog)
+    if output is not None:
+        check_new_file(output, overwrite=overwrite)
+    known = catalogs.read(assumptions.catalog, assumptions.prices)
     devices = _devices(assumptions.on, known)
-    grid = known.grid(assumptions.country)
-    settings = configs.load(PretrainConfig, config, overrides or ())
+    grid, settings = known.grid(assumptions.country), _settings(config, overrides or [])
 
-    def given(key: str) -> Assumptions:
-        here = key == THIS
-        share = used if used is not None else 0.5 if here else cost.UTILIZATION
-        pue = assumptions.pue if assumptions.pue is not None else 1.0 if here else cost.PUE
-        return Assumptions(grid, 1 if here else assumptions.gpus, share, pue, assumptions.price)
+    def given(key: str) -> "Assumptions":
+        return assumptions.of(grid, key)
 
     if budget:
-        _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget))
+        _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output)
         return
     job = job_of(settings)
     found = {key: forecast(job, device, given(key)) for key, device in devices.items()}
     best = cheapest([one for key, one in found.items() if key != THIS])
+    if output is not None:
+        from bertie.plan.page import page
+
+        page(config.stem if config else settings.model, job, micro_batch(settings), found, given, known).save(output)
     if console.verbosity.json:
         emit(
             {
-                **_facts(job),
+                **_facts(job, micro_batch(settings)),
                 "country": asdict(grid),
-                "prices": known.priced,
+                "prices": {"month": known.priced, "source": known.source},
                 "devices": {key: _as_json(one, given(key)) for key, one in found.items()},
                 "cheapest": [one.device.name for one in best],
             }
@@ -131,39 +156,38 @@ def plan(
         console.say(f"Cheapest: {', '.join(one.device.name for one in best)} (prices of {known.priced}).")
     console.say(
         f"Estimates. Energy and CO2: half to twice the number; {grid.name}, {grid.g_per_kwh:g} g CO2 per kWh "
-        f"({grid.year}). Change them: --utilization, --country, --pue, --price, --catalog."
+        f"({grid.year}). Change them: --utilization, --country, --pue, --price, --prices, --catalog."
     )
+    if output is not None:
+        console.say(f"Page: {output}")
+
+
+def _settings(config: Path | None, overrides: list[str]) -> "PretrainConfig | FinetuneConfig":
+    """Returns the settings of a run, whichever kind they are of."""
+    from bertie import settings as configs
+    from bertie.runs.config import kind_of
+
+    told = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    tree = configs.read_yaml(config) if config is not None else {}
+    kind: type[PretrainConfig | FinetuneConfig] = kind_of(dict.fromkeys(told) | tree)
+    return configs.load(kind, config, overrides)
 
 
 def _devices(names: str, known: "Catalog") -> "dict[str, Device]":
+    from bertie.runs.planning import this_machine
+
     keys = [name.strip() for name in names.split(",") if name.strip()] or [*known.devices, THIS]
-    return {key: _this() if key == THIS else known.device(key) for key in keys}
+    return {key: this_machine() if key == THIS else known.device(key) for key in keys}
 
 
-def _this() -> "Device":
-    """This machine: its first GPU is not asked, its processor is measured with one small product."""
-    import os
-
-    import torch
-
-    from bertie.nn import machine
-    from bertie.plan.catalog import Device
-    from bertie.plan.meter import THREAD_WATTS
-
-    rates = machine.cpu_rates()
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
-    threads = torch.get_num_threads()
-    best = max(rates.fp32, rates.bf16)
-    name = f"this processor, {threads} thread" + "s" * (threads > 1)
-    return Device(name, best * threads / 1000, THREAD_WATTS * threads, memory)
-
-
-def _facts(job: "Job") -> dict[str, Any]:
+def _facts(job: "Job", micro: int) -> dict[str, Any]:
+    largest = max(job.phases, key=lambda phase: job.memory(micro, phase))
     return {
         "parameters": job.parameters,
         "tokens": job.tokens,
         "flops": job.flops,
-        "phases": [asdict(phase) for phase in job.phases],
+        "phases": [{**asdict(phase), "flops_per_token": job.flops_parts(phase)} for phase in job.phases],
+        "memory": {"micro_batch": micro, "bytes": job.memory(micro, largest), **job.memory_parts(micro, largest)},
     }
 
 
@@ -211,16 +235,31 @@ def _seconds(text: str) -> float:
     return float(found[1]) * UNITS[found[2]]
 
 
-def _show_budget(settings: Any, key: str, device: "Device", given: Any, seconds: float) -> None:
-    from rich.table import Table
-
+def _show_budget(
+    settings: "PretrainConfig | FinetuneConfig",
+    key: str,
+    device: "Device",
+    given: Callable[[str], "Assumptions"],
+    seconds: float,
+    output: Path | None,
+) -> None:
+    from bertie.plan.page import budget_page
+    from bertie.runs.config import PretrainConfig
     from bertie.runs.planning import presets_within
 
+    if not isinstance(settings, PretrainConfig):
+        raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
     rows = presets_within(settings, device, given(key), seconds)
+    if output is not None:
+        budget_page(rows, device, seconds).save(output)
     if console.verbosity.json:
         emit({"device": device.name, "seconds": seconds, "presets": rows})
         return
-    table = Table("", "preset", "parameters", "steps", "tokens", "tokens per parameter", "micro-batch", box=None)
+    from rich.table import Table
+
+    table = Table(
+        "", "preset", "parameters", "steps", "tokens", "per parameter", "expected loss", "micro-batch", box=None
+    )
     for row in rows:
         table.add_row(
             "*" if row["chosen"] else "",
@@ -229,10 +268,18 @@ def _show_budget(settings: Any, key: str, device: "Device", given: Any, seconds:
             f"{row['steps']:,}",
             count(row["tokens"]),
             f"{row['tokens_per_parameter']:.3g}",
+            f"{row['loss']:.2f}",
             f"{row['micro_batch']:,}" if row["micro_batch"] else "does not fit",
         )
     console.show(table)
     console.say(
         f"What fits into {duration(seconds)} on {device.name}. * is the largest preset that reads 20 tokens per "
-        "parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss to expect is not estimated."
+        "parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
+        "from a rough law of small runs of Bertie (docs/plan.md)."
     )
+    for row in rows:
+        if row["chosen"]:
+            told = f"train.steps={row['steps']}"
+            console.say(
+                f"Settings of *: model={row['preset']} {told}. The loss is extrapolated {row['beyond']:g} times."
+            )

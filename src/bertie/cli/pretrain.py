@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from bertie import console
-from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, app, emit
+from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, app, emit
 from bertie.cli.options import OptionValues, configured
 from bertie.errors import UsageError
 
@@ -36,13 +36,14 @@ def pretrain(
         ),
     ] = None,
     dry_run: DryRun = False,
+    trial: Trial = None,
 ) -> None:
     """Pre-train a model on a corpus.
 
     The same command resumes a run that was stopped by Ctrl-C, SIGTERM, a full disk or a crash. Any setting can be given
     as key=value (model=bert-mini, train.steps=50000, optim.lr=5e-4, objectives.nsp=null). RUN/run.yaml lists all
-    settings. Under torchrun, the processes share each batch. --dry-run writes no run folder. It only writes the token
-    ids of the corpus, which the run needs too.
+    settings. Under torchrun, the processes share each batch. --dry-run tries some steps and prints the time, memory and
+    energy to expect. It writes no run folder, only the token ids of the corpus, which the run needs too.
 
     [bold]Examples[/]
 
@@ -57,11 +58,11 @@ def pretrain(
       torchrun --nproc-per-node 2 -m bertie pretrain -c runs/tiny/run.yaml -o runs/two
     """
     from bertie import settings as configs
-    from bertie.runs import budget
     from bertie.runs import pretrain as run
     from bertie.runs.config import PretrainConfig
     from bertie.runs.domains import table
     from bertie.runs.pretraining import PreparedRun
+    from bertie.runs.work import with_minutes
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.rendezvous import is_main
 
@@ -78,9 +79,9 @@ def pretrain(
     if minutes is not None:
         if any(override.startswith("train.steps=") for override in overrides or ()):
             raise UsageError("--minutes sets train.steps. Pass only one of the two.")
-        settings = budget.with_minutes(settings, minutes, None if overwrite else output, PreparedRun)
+        settings = with_minutes(settings, minutes, None if overwrite else output, PreparedRun)
     if dry_run:
-        planned = run.plan(settings)
+        planned = run.plan(settings, trial=trial)
         emit(planned) if console.verbosity.json else console.show(run.summary(planned), markup=True)
         for warning in () if console.verbosity.json else planned["warnings"]:
             console.warn(warning)

@@ -1,4 +1,4 @@
-"""Devices and power grids with their figures: devices.yaml and grids.yaml, and a file of the user's own."""
+"""Devices, their prices and power grids: devices.yaml, prices.yaml and grids.yaml, and files of the user's own."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,12 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
 
 from bertie.errors import DataError, UsageError, nearest
 from bertie.settings import read_yaml
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Range = tuple[Positive, Positive]
+Month = Annotated[str, BeforeValidator(str), Field(pattern=r"^\d{4}-\d{2}(-\d{2})?$")]
 STRICT = ConfigDict(extra="forbid")
 
 
@@ -25,7 +27,7 @@ class Device:
     watts: Positive
     memory_gb: Positive
     memory_tb_s: Positive | None = None
-    price: tuple[Positive, Positive] | None = None
+    price: Range | None = None
     bf16: bool = True
 
 
@@ -42,11 +44,13 @@ class Grid:
 @with_config(STRICT)
 @dataclass(frozen=True)
 class Catalog:
-    """All known devices and grids, by key. priced: month of the prices."""
+    """All known devices and grids, by key. prices: USD per hour by device, of the month `priced`, from `source`."""
 
     devices: dict[str, Device] = field(default_factory=dict)
     grids: dict[str, Grid] = field(default_factory=dict)
-    priced: str = ""
+    prices: dict[str, Range] = field(default_factory=dict)
+    priced: Month | None = None
+    source: str = ""
 
     def device(self, key: str) -> Device:
         """Returns a device. Raises UsageError for an unknown key."""
@@ -68,22 +72,42 @@ def named(gpu: str) -> Device | None:
     return _ours().devices[max(found, key=len)] if found else None
 
 
-def read(path: Path | None = None) -> Catalog:
+def read(path: Path | None = None, prices: Path | None = None) -> Catalog:
     """Returns Bertie's catalog with the entries of the user's file, which replace those with the same key.
 
-    Raises DataError for a file that is not a catalog: a wrong key, or a figure that is not above 0.
+    prices: a dated file whose prices replace all of Bertie's. Raises DataError for a file that is not a catalog (a
+    wrong key, a figure that is not above 0, prices without a month), UsageError for the price of an unknown device.
     """
-    own = Catalog() if path is None else _parsed(read_yaml(path), path)
-    ours = _ours()
-    return replace(
-        ours, devices=ours.devices | own.devices, grids=ours.grids | own.grids, priced=own.priced or ours.priced
-    )
+    known = _ours()
+    if path is not None:
+        own = _parsed(read_yaml(path), path)
+        known = replace(
+            known,
+            devices=known.devices | own.devices,
+            grids=known.grids | own.grids,
+            prices=known.prices | own.prices,
+            priced=own.priced or known.priced,
+            source=own.source or known.source,
+        )
+    if prices is not None:
+        own = _parsed(read_yaml(prices), prices)
+        if own.priced is None or not own.prices:
+            raise DataError(
+                f"{prices} needs the month of its prices and the prices: `priced: 2026-11` and "
+                "`prices: {h100: [2.0, 5.0]}`, lowest and highest USD per hour."
+            )
+        for key in own.prices:
+            known.device(key)
+        known = replace(known, prices=own.prices, priced=own.priced, source=own.source or str(prices))
+    priced = {key: replace(each, price=known.prices.get(key, each.price)) for key, each in known.devices.items()}
+    return replace(known, devices=priced)
 
 
 @cache
 def _ours() -> Catalog:
     here = Path(__file__).parent
-    return _parsed({**read_yaml(here / "devices.yaml"), **read_yaml(here / "grids.yaml")}, here)
+    parts = [read_yaml(here / f"{name}.yaml") for name in ("devices", "prices", "grids")]
+    return _parsed({key: value for part in parts for key, value in part.items()}, here)
 
 
 def _parsed(tree: Mapping[str, Any], path: Path) -> Catalog:

@@ -20,14 +20,14 @@ class JobPhase:
 
     steps: int
     sequences: int
-    length: int
+    length: float
     predicted: float
     extra: float = 0.0
 
     @property
     def tokens(self) -> int:
         """Tokens of all steps, if every sequence is full."""
-        return self.steps * self.sequences * self.length
+        return round(self.steps * self.sequences * self.length)
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,35 @@ class Job:
 
     def flops_per_token(self, phase: JobPhase) -> float:
         """Operations of a training step per token."""
+        return sum(self.flops_parts(phase).values())
+
+    def flops_parts(self, phase: JobPhase) -> dict[str, float]:
+        """Operations of a training step per token, by part of the model, forward and backward."""
         once = forward_flops(self.config, length=phase.length, predicted=phase.predicted)
-        return BACKWARD * sum(once.values()) + phase.extra
+        parts = {name: BACKWARD * each for name, each in once.items()}
+        return {**parts, "other modules": phase.extra} if phase.extra else parts
 
     def memory(self, sequences: int, phase: JobPhase) -> float:
-        """Returns the peak memory of a micro-batch in bytes: weights and their state, activations, and logits.
+        """Returns the peak memory of a micro-batch in bytes, besides the process itself."""
+        return sum(self.memory_parts(sequences, phase).values())
+
+    def memory_parts(self, sequences: int, phase: JobPhase) -> dict[str, float]:
+        """Returns the peak memory of a micro-batch by part, in bytes: weights and their state, activations, logits.
 
         Attention is not stored (it is computed again in the backward pass). Source of the form: Korthikanti et al.
-        2022, 4.1; the constant is measured.
+        2022, 4.1; the constants are measured.
         """
         tokens, config = sequences * phase.length, self.config
         width = 1 if self.half else 2
-        layers = ACTIVATION * width * config.hidden_size * config.num_hidden_layers * tokens
-        logits = LOGIT * phase.predicted * tokens * config.vocab_size
-        return (STATE + COPY * self.half) * self.parameters + layers + logits + FIXED
+        return {
+            "weights": 4 * self.parameters,
+            "gradients": 4 * self.parameters,
+            "optimizer": (STATE - 8) * self.parameters,
+            "weights in 16 bit": COPY * self.half * self.parameters,
+            "activations": ACTIVATION * width * config.hidden_size * config.num_hidden_layers * tokens,
+            "logits": LOGIT * phase.predicted * tokens * config.vocab_size,
+            "kernels and batches": FIXED,
+        }
 
     def largest_batch(self, memory: float) -> int:
         """Returns the most sequences that fit into some bytes of memory in every phase; 0 where not even one does."""

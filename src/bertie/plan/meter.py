@@ -10,6 +10,7 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bertie.plan import catalog
 from bertie.plan.cost import GPU_LOAD
 
 POWERCAP = Path("/sys/class/powercap")
+STATUS = Path("/proc/self/status")
 THREAD_WATTS = 4.0  # of a processor for each busy thread: 65 W of 16 and 360 W of 192 are usual (codecarbon has 4, too)
 JOULES = 3.6e6  # of a kWh
 
@@ -159,9 +161,21 @@ def resident_peak_bytes() -> int:
     Linux's getrusage also counts the parent at the moment it started this process, so there the kernel's own count for
     the program is read. macOS counts in bytes.
     """
-    if found := re.search(r"VmHWM:\s*(\d+) kB", _text(Path("/proc/self/status"))):
+    if found := re.search(r"VmHWM:\s*(\d+) kB", _text(STATUS)):
         return int(found[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def resident_bytes() -> int:
+    """Returns this process's resident memory now; its peak where the system does not tell."""
+    found = re.search(r"VmRSS:\s*(\d+) kB", _text(STATUS))
+    return int(found[1]) * 1024 if found else resident_peak_bytes()
+
+
+def forget_peak() -> None:
+    """Makes this process's peak its memory now, where the system can (Linux)."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
 
 
 def peak_bytes(device: str = "cpu") -> int:

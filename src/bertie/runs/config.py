@@ -4,6 +4,7 @@ The end of a field's docstring, from "Source:" on, says where its default comes 
 it as a column, and --help leaves it out.
 """
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field
@@ -129,3 +130,12 @@ class FinetuneConfig(Config):
     """The optimizer. Without optim.lr, the learning rate depends on the model's width: 3e-5 for BERT-base, 5e-4 for
     bert-tiny."""
     train: TrainConfig = TrainConfig(batch_size=32, steps=1, eval_every=100, save_every=200)
+
+
+COMMANDS = {PretrainConfig: "pretrain", FinetuneConfig: "finetune"}
+
+
+def kind_of(settings: Mapping[str, Any]) -> type[PretrainConfig] | type[FinetuneConfig]:
+    """Returns which run some settings are of: fine-tuning where one of them only fine-tuning has."""
+    only = FinetuneConfig.model_fields.keys() - PretrainConfig.model_fields.keys()
+    return FinetuneConfig if only & settings.keys() else PretrainConfig

@@ -19,6 +19,8 @@ from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import EvalCallback, Run, Without, with_steps
 from bertie.runs.folder import CONFIG, RunFolder
+from bertie.runs.forecast import at_start, forecast_of
+from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
 from bertie.train.rendezvous import one_process
 
@@ -66,7 +68,7 @@ def finetune(
         if done := folder.finished(ready.settings(), resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
         folder.begin(partial(ready.save, weights=False))
-        return ready.go(resume)
+        return ready.go(resume, at_start(finetuning_work(ready)))
 
 
 def finetune_seeds(
@@ -118,11 +120,15 @@ def usual_seeds(config: FinetuneConfig) -> int:
     return SEEDS if train and train.rows and train.rows < SMALL else 1
 
 
-def plan(config: FinetuneConfig) -> dict[str, Any]:
-    """Returns the plan of a run for --dry-run, after all checks that need no training."""
+def plan(config: FinetuneConfig, *, trial: float | None = None) -> dict[str, Any]:
+    """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
+
+    trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial.
+    """
     examples = read_examples(config)
     config = with_steps(config, len(examples.train))
     run = Run(config, Path(), examples)
+    found = forecast_of(finetuning_work(run), trial)
     return {
         "model": config.model,
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
@@ -133,4 +139,5 @@ def plan(config: FinetuneConfig) -> dict[str, Any]:
         "steps": config.train.steps,
         "lr": run.config.optim.lr,
         "notes": [*run.warnings, *run.notes],
+        **({} if found is None else {"forecast": found.as_json()}),
     }

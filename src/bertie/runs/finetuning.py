@@ -33,6 +33,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
 from bertie.runs.folder import BEST, FINDINGS, SCORE, RunFolder
+from bertie.runs.forecast import RunForecast
 from bertie.runs.label_check import check_labels
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.start import fingerprint, odd, start_model, with_rate
@@ -98,8 +99,8 @@ class Run:
         """The fingerprint of the run: all settings, and the content of the files in them."""
         return flatten(self.config.model_dump(mode="json")) | self.identity
 
-    def go(self, resume: str) -> dict[str, Any]:
-        """Trains, evaluates and saves the model."""
+    def go(self, resume: str, forecast: RunForecast | None = None) -> dict[str, Any]:
+        """Trains, evaluates and saves the model. forecast: what the run is expected to take, for its report."""
         config = self.config
         for note in self.notes:
             console.say(note)
@@ -126,7 +127,7 @@ class Run:
             on_step=self._stepped,
             meter=self.meter,
         )
-        return self._finish()
+        return self._finish(forecast)
 
     def _settle(self) -> None:
         """Sets the weights that the loss does not train, from all others in float32."""
@@ -279,7 +280,7 @@ class Run:
             run.go("never")
             return [answer for _, answer in run._answers(run.task.scores())]
 
-    def _finish(self) -> dict[str, Any]:
+    def _finish(self, forecast: RunForecast | None) -> dict[str, Any]:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
         if config.select == "best":
@@ -308,6 +309,7 @@ class Run:
             "dev": self._beside(scores.report(), answers),
             "notes": [*self.warnings, *self.notes],
             "usage": used.as_json(),
+            **({} if forecast is None else {"forecast": forecast.as_json()}),
         }
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}

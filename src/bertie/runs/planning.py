@@ -1,5 +1,6 @@
-"""The job of a pre-training config, for the planner: no corpus is needed, and every sequence counts as full."""
+"""The job of a config, for the planner: every sequence counts as full, and no file of text is needed."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -7,27 +8,37 @@ import torch
 
 from bertie import families, objectives
 from bertie.data.rates import rate_of
+from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.count import parameters, predictions
+from bertie.nn import machine
 from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
 from bertie.plan import cost
 from bertie.plan.catalog import Device
 from bertie.plan.forecast import USABLE, Assumptions
 from bertie.plan.job import Job, JobPhase
-from bertie.runs.config import PretrainConfig
+from bertie.plan.law import law
+from bertie.plan.meter import THREAD_WATTS
+from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.examples import read_examples
 from bertie.runs.models import model_folder
 from bertie.runs.phases import phases
+from bertie.tasks.datasets import DATASETS
+from bertie.tasks.source import steps_of
 
 TOKENS_PER_PARAMETER = 20
 
 
-def job_of(config: PretrainConfig, *, half: bool = True) -> Job:
+def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job:
     """Returns the job of a config: its model, phases, predictions and extra costs.
 
-    half: computed in 16 bit. Raises UsageError for an unknown model, objective or override.
+    half: computed in 16 bit. Raises UsageError for an unknown model, objective or override, and for fine-tuning without
+    examples to count.
     """
-    shape = families.changed(families.config(config.model), config.model_overrides)
+    if isinstance(config, FinetuneConfig):
+        return _finetuning(config, half)
+    shape = families.changed(families.config(model_folder(config.model)), config.model_overrides)
     objective = _objective(config.objectives)
     with torch.device("meta"):
         heads = [parameter for head in objective.heads(shape).values() for parameter in head.parameters()]
@@ -52,6 +63,39 @@ def job_of(config: PretrainConfig, *, half: bool = True) -> Job:
     return Job(shape, tuple(found), half, head)
 
 
+def micro_batch(config: PretrainConfig | FinetuneConfig) -> int:
+    """Returns the most sequences of a forward pass."""
+    if isinstance(config, FinetuneConfig):
+        return min(config.train.micro_batch_size or config.train.batch_size, config.train.batch_size)
+    return max(min(phase.micro_batch_size or phase.batch_size, phase.batch_size) for phase in phases(config))
+
+
+def this_machine() -> Device:
+    """Returns the processor of this machine. Its rate is that of one small product, measured once."""
+    rates, threads = machine.cpu_rates(), torch.get_num_threads()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    name = f"this processor, {threads} thread" + "s" * (threads > 1)
+    return Device(name, max(rates.fp32, rates.bf16) * threads / 1000, THREAD_WATTS * threads, memory)
+
+
+def _finetuning(config: FinetuneConfig, half: bool) -> Job:
+    shape, train = families.config(model_folder(config.model)), config.train
+    steps = steps_of(_examples(config), batch_size=train.batch_size, epochs=config.epochs)
+    return Job(shape, (JobPhase(steps, train.batch_size, min(config.max_length, shape.max_length), 0.0),), half)
+
+
+def _examples(config: FinetuneConfig) -> int:
+    """Returns the number of training examples: of the files, or of a published data set."""
+    if config.train_file or config.data_dir:
+        return len(read_examples(config).train)
+    split = DATASETS[config.data].splits.get("train") if config.data else None
+    if split is None or split.rows is None:
+        raise UsageError(
+            "A fine-tuning plan needs examples to count. Pass train_file=FILE, or data=NAME (bertie data)."
+        )
+    return config.per_label * len(DATASETS[config.data].labels) if config.per_label else split.rows
+
+
 def _objective(options: dict[str, dict[str, object] | None]) -> Objective:
     return objectives.build(options).load_dependencies(lambda folder: families.load(model_folder(folder))[0])
 
@@ -67,14 +111,16 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
 def presets_within(config: PretrainConfig, device: Device, given: Assumptions, seconds: float) -> list[dict[str, Any]]:
     """Returns what fits into some seconds for each preset of the config's family, smallest first.
 
-    The schedule is that of the config with other steps. chosen: the largest preset that fits in the memory and reads
-    TOKENS_PER_PARAMETER; none where no preset does.
+    The schedule is that of the config with other steps. loss: expected masked-LM loss on held-out text, from Bertie's
+    own runs (plan/law.py); beyond: how far outside of them. chosen: the largest preset that fits in the memory and
+    reads TOKENS_PER_PARAMETER; none where no preset does.
     """
     rows: list[dict[str, Any]] = []
     for name in families.family(config.model).presets:
         job = job_of(config.model_copy(update={"model": name, "model_overrides": {}}))
         share = seconds / cost.seconds(job.flops, device.tflops, count=given.count, used=given.utilization)
         tokens = int(job.tokens * share)
+        layers = parameters(job.config)["layers"]
         rows.append(
             {
                 "preset": name,
@@ -83,6 +129,8 @@ def presets_within(config: PretrainConfig, device: Device, given: Assumptions, s
                 "tokens": tokens,
                 "tokens_per_parameter": tokens / job.parameters,
                 "micro_batch": job.largest_batch(USABLE * device.memory_gb * 1e9),
+                "loss": round(law().loss(layers, max(1, tokens)), 2),
+                "beyond": round(law().beyond(layers, tokens), 1),
                 "chosen": False,
             }
         )

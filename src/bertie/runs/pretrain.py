@@ -21,16 +21,18 @@ from bertie.models.codec import only_here
 from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
-from bertie.report.values import duration, size
+from bertie.report.values import size
 from bertie.runs import budget, usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
+from bertie.runs.forecast import RunForecast, at_start, forecast_of
 from bertie.runs.guesses import look
 from bertie.runs.models import MODEL
 from bertie.runs.page import page
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.verify import same_data
+from bertie.runs.work import pretraining_work
 from bertie.train.loop import fit
 from bertie.train.rendezvous import is_main
 
@@ -103,6 +105,7 @@ def _go(
     meter = usage.meter(config.train.device)
     model = ready.model()
     planned = ready.plan(model)
+    forecast = at_start(pretraining_work(ready, model))
     if is_main():
         budget.check_disk(planned, run)
         folder.begin(partial(ready.outline, model))
@@ -149,6 +152,7 @@ def _go(
         "valid": dict(result.valid),
         "plan": planned,
         "usage": used.as_json(),
+        **({} if forecast is None else {"forecast": forecast.as_json()}),
         "identity": ready.identity,
     }
     if is_main():
@@ -165,16 +169,21 @@ def _go(
     return results
 
 
-def plan(config: PretrainConfig) -> dict[str, Any]:
-    """Returns the plan of a run for --dry-run, after all checks that need no training.
+def plan(config: PretrainConfig, *, trial: float | None = None) -> dict[str, Any]:
+    """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
-    The corpus is encoded for it, which the run then reuses.
+    trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. The corpus
+    is encoded for it, which the run then reuses.
     """
     ready = PreparedRun(config)
-    planned = ready.plan(ready.model())
-    pace = budget.pace(ready, planned)
-    rates = {"tokens_per_s": round(pace.tokens_per_s), "seconds": round(pace.seconds(planned))}
-    return {**planned, **rates, "examples": ready.examples()}
+    model = ready.model()
+    planned = ready.plan(model)
+    found = forecast_of(pretraining_work(ready, model), trial)
+    if found is not None:
+        tokens = sum(phase["steps"] * phase["tokens_per_step"] for phase in planned.get("phases", [planned]))
+        rate = round(tokens / found.parts["steps"])
+        planned |= {"tokens_per_s": rate, "seconds": round(found.seconds), "forecast": found.as_json()}
+    return {**planned, "examples": ready.examples()}
 
 
 def _show(ready: PreparedRun, planned: dict[str, Any]) -> None:
@@ -214,8 +223,8 @@ def summary(planned: dict[str, Any]) -> str:
         + (f" ({extra})" if extra else "")
         + f"\ndisk: up to {size(p['disk_bytes']['most'])}, {size(p['disk_bytes']['checkpoint'])} per checkpoint"
         + (
-            f"\ntime: {duration(p['seconds'])} at {p['tokens_per_s']:,} tokens/s, measured here"
-            if "seconds" in p
+            f"\n{escape(str(RunForecast(**p['forecast'])))}\nspeed: {p['tokens_per_s']:,} tokens/s"
+            if "forecast" in p
             else ""
         )
         + escape("".join(more))

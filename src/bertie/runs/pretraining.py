@@ -1,6 +1,7 @@
 """Everything that a pre-training run needs, made and checked before its folder is created. pretrain.py calls it."""
 
 from collections.abc import Container, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,17 @@ from bertie.train.step_metrics import measure
 
 EXAMPLES = 3  # corrupted instances shown before training: a wrong corpus is seen here first
 ON_VOCABULARY = ("mlm", "ltr", "span", "plm", "bilm", "distil")  # parts of a loss that ask the model's vocabulary head
+
+
+@dataclass(frozen=True)
+class PhaseFacts:
+    """Tokens and operations of a step, the share of tokens predicted by the vocabulary head, and the operations of
+    other modules than the model."""
+
+    tokens: int
+    predicted: float
+    flops: float
+    extra: Mapping[str, float]
 
 
 class PreparedRun:
@@ -181,23 +193,32 @@ class PreparedRun:
         """Returns the first instances as input of the model, with the expected predictions."""
         return self.data.sources[0].examples(EXAMPLES)
 
-    def _phase_plan(self, number: int) -> dict[str, Any]:
-        phase = self.data.phases[number]
+    def facts(self, number: int) -> "PhaseFacts":
+        """Returns the measures of a phase, from its first batch."""
         first = self.data.sources[number].batches(0)
         tokens = sum(batch.tokens for batch in first)
         counts = [self.objective.counts(batch) for batch in first]
         shares = {part: sum(count[part] for count in counts) / tokens for part in counts[0]}
-        length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens  # as a token sees it
+        length = sum(int((batch.layout.mask().sum(1) ** 2).sum()) for batch in first) / tokens
         predicted = sum(shares.get(part, 0) for part in ON_VOCABULARY)
         flops = 3 * sum(forward_flops(self.shape, length=length, predicted=predicted).values())
         extra = self.objective.extra_cost(self.shape, length=length, shares=shares)
+        return PhaseFacts(
+            tokens,
+            predicted,
+            (flops + sum(extra.values())) * tokens,
+            {name: one * tokens for name, one in extra.items()},
+        )
+
+    def _phase_plan(self, number: int) -> dict[str, Any]:
+        phase, facts = self.data.phases[number], self.facts(number)
         return {
             "steps": phase.steps,
             "max_length": phase.max_length,
             "sequences_per_step": phase.batch_size,
-            "tokens_per_step": tokens,
-            "flops": (flops + sum(extra.values())) * tokens * phase.steps,
-            "flops_beside": {name: each * tokens * phase.steps for name, each in extra.items()},
+            "tokens_per_step": facts.tokens,
+            "flops": facts.flops * phase.steps,
+            "flops_beside": {name: each * phase.steps for name, each in facts.extra.items()},
         }
 
 

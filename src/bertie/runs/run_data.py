@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ class RunData:
         sizes = [shards.num_values for shards in self.shards.values()]
         weights = [corpus.weight for corpus in corpora.values()]
         self.shares = dict(zip(corpora, shares(weights, sizes, config.corpus_exponent), strict=True))
-        self.sources = [self._source(phase) for phase in self.phases]
+        self.sources = [self.source_of(phase) for phase in self.phases]
         self.source = PhasedSource(
             [(phase.steps, source) for phase, source in zip(self.phases, self.sources, strict=True)]
         )
@@ -93,17 +92,12 @@ class RunData:
             )
         return rows
 
-    def sample(self, tokens: int) -> list[Batch]:
-        """Returns a few sequences of the first phase, with about this number of tokens, for the trial of the speed."""
-        first = self.phases[0]
-        size = max(1, min(first.batch_size, first.micro_batch_size or first.batch_size, tokens // first.max_length))
-        return self._source(replace(first, batch_size=size, micro_batch_size=None)).batches(0)
-
     def share_of(self, source: PretrainingSource | Mixture, name: str) -> PretrainingSource:
         """Returns the part of a phase's source that reads one corpus."""
         return source.sources[name] if isinstance(source, Mixture) else source
 
-    def _source(self, phase: Phase) -> PretrainingSource | Mixture:
+    def source_of(self, phase: Phase) -> PretrainingSource | Mixture:
+        """Returns the batches of a phase."""
         seed, packing = self.config.train.seed, self.config.packing
         cut = {"micro_batch_size": phase.micro_batch_size}
         objective = objectives.build(phase.objectives)

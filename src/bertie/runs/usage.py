@@ -50,12 +50,19 @@ def energy(usage: Usage) -> str:
     if usage.kwh is None:
         return f"The energy is {usage.method}."
     grid = catalog.read().grid("WORLD")
-    grams = 1000 * cost.carbon_kg(usage.kwh, grid.g_per_kwh)
     spread = " An estimate is half to twice the number." if "estimated" in usage.method else ""
     return (
-        f"Energy: {usage.method}.{spread} {_shown('kwh', usage.kwh)} are {grams:.3g} g of CO2 equivalents at "
-        f"{grid.g_per_kwh:g} g per kWh, the mean of the world in {grid.year}. No data center is included."
+        f"Energy: {energy_in_words(usage.kwh, usage.method)}.{spread} CO2 equivalents are those of the world's "
+        f"mean electricity, {grid.g_per_kwh:g} g per kWh in {grid.year}. No data center is included."
     )
+
+
+def energy_in_words(kwh: float | None, method: str) -> str:
+    """Returns "2.1 Wh, 1 g CO2, estimated (...)"."""
+    if kwh is None:
+        return method
+    grams = 1000 * cost.carbon_kg(kwh, catalog.read().grid("WORLD").g_per_kwh)
+    return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 
 def write_card(model: Path, usage: Usage) -> None:

@@ -24,7 +24,7 @@ from bertie.models import variant as models
 from bertie.models.folder import fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
-from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
 from bertie.runs.folder import CONFIG, FORMAT, RESULTS, STUDY
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.run_data import models_named
@@ -59,9 +59,8 @@ def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
     """Returns the config of a run. Raises DataError when it is missing or damaged."""
     try:
         tree = configs.read_yaml(run / CONFIG)
-        if "objectives" in tree:
-            return configs.build(PretrainConfig, tree)
-        return configs.build(FinetuneConfig, tree)
+        kind: type[PretrainConfig | FinetuneConfig] = kind_of(tree)
+        return configs.build(kind, tree)
     except (UsageError, yaml.YAMLError) as error:
         raise DataError(f"{run / CONFIG} cannot be used: {error}") from None
 

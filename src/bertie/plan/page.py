@@ -1,0 +1,136 @@
+"""The page of `bertie plan`: the bill by item, machines next to each other, and where every figure comes from."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from bertie.plan import cost
+from bertie.plan.catalog import Catalog, Device
+from bertie.plan.forecast import Assumptions, Forecast, cheapest
+from bertie.plan.job import Job
+from bertie.plan.law import law
+from bertie.plan.meter import THREAD_WATTS
+from bertie.report.charts import bar_chart
+from bertie.report.page import Report, StatCard
+from bertie.report.values import count, duration, flops, size
+
+Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
+
+
+def page(title: str, job: Job, micro: int, found: Mapping[str, Forecast], given: Given, known: Catalog) -> Report:
+    """Returns the page of a job on several devices. micro: sequences of a forward pass, for the bill of the memory."""
+    report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
+    best = cheapest(list(found.values()), 1)
+    tiles = [
+        StatCard("parameters", count(job.parameters)),
+        StatCard("tokens", count(job.tokens), f"{len(job.phases)} phase" + "s" * (len(job.phases) > 1)),
+        StatCard("operations", flops(job.flops), "forward and backward"),
+    ]
+    tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {duration(one.seconds)}") for one in best]
+    report.tiles(tiles)
+    _bill(report, job, micro)
+    _machines(report, found, given)
+    _sources(report, next(iter(found)), given, known)
+    return report.footer(docs="docs/plan.md")
+
+
+def money(one: Forecast) -> str:
+    """Returns "12.40 to 31.00 USD", or a dash without a price."""
+    if one.dollars is None:
+        return "–"
+    return " to ".join(f"{each:,.2f}" for each in sorted(set(one.dollars))) + " USD"
+
+
+def _bill(report: Report, job: Job, micro: int) -> None:
+    names = dict.fromkeys(name for phase in job.phases for name in job.flops_parts(phase))
+    parts = {name: sum(p.tokens * job.flops_parts(p).get(name, 0.0) for p in job.phases) for name in names}
+    report.section(
+        "Bill by item", "A multiply-add counts as two operations. A backward pass counts as two forward passes."
+    )
+    rows = [[name, flops(value), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
+    report.table(["operations", "of the run", "share"], rows)
+    largest = max(job.phases, key=lambda phase: job.memory(micro, phase))
+    memory = {name: value for name, value in job.memory_parts(micro, largest).items() if value}
+    total = sum(memory.values())
+    rows = [[name, size(value), f"{value / total:.1%}"] for name, value in memory.items()]
+    caption = f"Peak of {micro:,} sequences of {largest.length:,.0f} tokens: {size(total)}, besides the program itself."
+    report.table(["memory", "bytes", "share"], rows, caption=caption)
+
+
+def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> None:
+    about = "Times come from peak rates and a utilization. Energy and CO2: half to twice the number."
+    report.section("Machines", about)
+    rows = [
+        [
+            f"{given(key).count} x {one.device.name}" if given(key).count > 1 else one.device.name,
+            duration(one.seconds),
+            f"{one.kwh:,.3g}",
+            f"{one.kg:,.3g}",
+            money(one),
+            f"{one.sequences:,} sequences" if one.fits else f"does not fit in {size(one.device.memory_gb * 1e9)}",
+        ]
+        for key, one in found.items()
+    ]
+    report.table(["device", "time", "kWh", "kg CO2", "price", "largest micro-batch"], rows, stack=True)
+    hours = {one.device.name: one.seconds / 3600 for one in sorted(found.values(), key=lambda one: one.seconds)}
+    charts = [(bar_chart(hours, x_label="hours", form="{:,.3g}"), "Time of the run.")]
+    priced = {
+        one.device.name: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars
+    }
+    if priced:
+        charts.append((bar_chart(priced, x_label="USD", form="{:,.2f}"), "Price: the middle of lowest and highest."))
+    report.charts(charts)
+
+
+def _sources(report: Report, key: str, given: Given, known: Catalog) -> None:
+    one = given(key)
+    rows = [
+        ["operations", "L(8h² + 4hf) + 4Lhs + m(2h² + 2hV) per token forward, times 3", "docs/plan.md"],
+        ["memory", "fitted to measured runs", "Korthikanti et al. 2022 for the form; docs/plan.md for the constants"],
+        ["peak rates, power, memory of devices", "dense 16-bit products", "the makers' data sheets"],
+        ["utilization", f"{one.utilization:g}", "usual for encoders: 0.2 to 0.45 on one GPU; --utilization"],
+        ["power of a GPU", f"{cost.GPU_LOAD:.0%} of the board power", "an assumption"],
+        ["power of this processor", f"{THREAD_WATTS:g} W per thread", "an assumption"],
+        ["PUE, power of the data center per power of its computers", f"{one.pue:g}", "Strubell et al. 2019; --pue"],
+        ["electricity", f"{one.grid.name}: {one.grid.g_per_kwh:g} g CO2 per kWh, {one.grid.year}", "Our World in Data"],
+    ]
+    price = f"{one.price:g} USD per hour" if one.price is not None else f"of {known.priced}"
+    rows.append(["prices", price, "--price" if one.price is not None else known.source])
+    report.section("Sources").table(["figure", "value", "source"], rows, stack=True)
+
+
+def budget_page(rows: Sequence[Mapping[str, Any]], device: Device, seconds: float) -> Report:
+    """Returns the page of what fits into a time: the rows of `presets_within`, and the runs behind the loss."""
+    report = Report(f"What fits into {duration(seconds)}", f"Pre-training on {device.name}")
+    names = ("preset", "parameters", "steps", "tokens", "tokens_per_parameter", "loss", "beyond", "micro_batch")
+    cells = [[count(row[name]) if name in ("parameters", "tokens") else row[name] for name in names] for row in rows]
+    chosen = next((row for row in rows if row["chosen"]), None)
+    about = "No preset reads 20 tokens per parameter in this time."
+    if chosen:
+        about = (
+            f"{chosen['preset']} is the largest preset that reads 20 tokens per parameter, a rule of thumb from "
+            f"decoders (Hoffmann et al. 2022). Settings: model={chosen['preset']} train.steps={chosen['steps']}."
+        )
+    columns = [
+        "preset",
+        "parameters",
+        "steps",
+        "tokens",
+        "tokens per parameter",
+        "expected loss",
+        "extrapolated",
+        "fits",
+    ]
+    report.section("Presets", about).table(columns, cells, stack=True)
+    found = law()
+    report.section(
+        "Expected loss",
+        f"Nats per masked token of held-out text: {found.e:.2f} + {found.a:.3g} / N^{found.alpha:.2f} + {found.b:.3g} "
+        f"/ D^{found.beta:.2f}, with N parameters in the layers and D tokens. The law is rough. It is fitted to "
+        f"{len(found.points)} small runs of Bertie on one corpus. A run that is left out is missed by {found.error:.2f}"
+        " nats on average. Beyond the largest run, it is an extrapolation.",
+    )
+    points = [
+        [one.run, one.parameters, one.tokens, one.loss, found.loss(one.parameters, one.tokens)] for one in found.points
+    ]
+    report.table(["run", "parameters of the layers", "tokens", "loss", "law"], points, caption="The runs.")
+    return report.footer(docs="docs/plan.md")

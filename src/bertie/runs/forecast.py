@@ -1,0 +1,105 @@
+"""The forecast of a run on this machine: time, memory and energy, from a trial or from the peak rate."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from bertie.nn import machine
+from bertie.plan import catalog, cost, meter
+from bertie.report.values import duration, size
+from bertie.runs import trial
+from bertie.runs.trial import Trial, Work
+from bertie.runs.usage import energy_in_words
+from bertie.train import precision
+from bertie.train.rendezvous import world_size
+
+PROCESSOR_UTILIZATION = 0.5  # of the rate of matrix products
+
+
+@dataclass(frozen=True)
+class RunForecast:
+    """The cost of a run on this machine. low_s, high_s: from the quartiles of the tried steps; parts: seconds.
+
+    peak_bytes: of the process on a CPU, of tensors on a GPU; computed_bytes: the same by the formula of docs/plan.md.
+    kwh and its method: as `plan.meter.Usage` has them. source: what the forecast rests on.
+    """
+
+    seconds: float
+    low_s: float
+    high_s: float
+    parts: Mapping[str, float]
+    peak_bytes: int
+    computed_bytes: int
+    kwh: float | None
+    method: str
+    source: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        parts = ", ".join(f"{name} {duration(value)}" for name, value in self.parts.items() if value >= 0.05)
+        spread = f" ({duration(self.low_s)} to {duration(self.high_s)})" if self.low_s < self.high_s else ""
+        lines = [f"time: {duration(self.seconds)}{spread}: {parts}", f"peak memory: {size(self.peak_bytes)}"]
+        lines += [f"energy: {energy_in_words(self.kwh, self.method)}", f"forecast: {self.source}"]
+        return "\n".join(lines)
+
+
+def forecast_of(work: Work, seconds: float | None = None) -> RunForecast | None:
+    """Returns the forecast of a run from a trial of about `seconds`. None: it was interrupted (Ctrl-C).
+
+    seconds: None for a stored trial, or a new one where there is none; 0 for none, which may use a stored one.
+    """
+    known = None if seconds else trial.cached(work)
+    if known is None and seconds == 0:
+        return _from_rates(work)
+    found = known or trial.measure(work, seconds or trial.TRIAL_S)
+    return None if found is None else _from_trial(work, found)
+
+
+def at_start(work: Work) -> RunForecast | None:
+    """Returns the forecast of a run that begins, without a new trial. None with several processes, which are not
+    tried."""
+    return None if world_size() > 1 else forecast_of(work, 0)
+
+
+def _from_trial(work: Work, found: Trial) -> RunForecast:
+    pairs = list(zip(work.phases, found.phases, strict=True))
+    parts = {
+        "steps": sum(phase.steps * one.step_s for phase, one in pairs),
+        "evaluation": sum(phase.looks * one.look_s for phase, one in pairs) + work.final * found.final_s,
+        "checkpoints": work.saves * found.save_s,
+        "first steps": sum(one.first_s for one in found.phases),
+    }
+    seconds = sum(parts.values())
+    rest = seconds - parts["steps"]
+    tries = sum(one.tried for one in found.phases)
+    return RunForecast(
+        seconds,
+        rest + sum(phase.steps * one.low_s for phase, one in pairs),
+        rest + sum(phase.steps * one.high_s for phase, one in pairs),
+        parts,
+        found.peak_bytes,
+        work.computed_bytes,
+        None if found.watts is None else found.watts * seconds / meter.JOULES,
+        found.method,
+        f"from {tries:,} steps tried on this machine in {duration(found.seconds)}, {found.made}",
+    )
+
+
+def _from_rates(work: Work) -> RunForecast:
+    """The forecast without a trial: the rate of matrix products, and the formula of the memory."""
+    device = precision.choose_device(work.train.device)
+    gpu = catalog.named(torch.cuda.get_device_name(device)) if device.type == "cuda" else None
+    threads, rates = torch.get_num_threads(), machine.cpu_rates()
+    tflops = gpu.tflops if gpu else threads * max(rates.fp32, rates.bf16) / 1000
+    used = cost.UTILIZATION if gpu else PROCESSOR_UTILIZATION
+    seconds = cost.seconds(sum(phase.steps * phase.flops for phase in work.phases), tflops, used=used)
+    watts = cost.GPU_LOAD * gpu.watts if gpu else meter.THREAD_WATTS * threads
+    memory = work.computed_bytes
+    method, source = "estimated (from the power of the device)", "from the peak rate of this machine, without a trial"
+    kwh = watts * seconds / meter.JOULES
+    return RunForecast(seconds, seconds, seconds, {"steps": seconds}, memory, memory, kwh, method, source)

@@ -1,0 +1,191 @@
+"""What a trial needs of a run: its phases, how often it is evaluated and saved, and what its speed depends on."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertie import console
+from bertie.errors import Stopped, UsageError
+from bertie.models.count import forward_flops, parameters
+from bertie.models.model import Model
+from bertie.plan import meter
+from bertie.plan.job import BACKWARD, Job, JobPhase
+from bertie.runs.config import PretrainConfig
+from bertie.runs.finetuning import FIRST_LOOK, Run
+from bertie.runs.forecast import forecast_of
+from bertie.runs.phases import Phase
+from bertie.runs.pretraining import PreparedRun
+from bertie.runs.trial import PhaseWork, Work
+from bertie.runs.verify import run_config
+from bertie.tasks.source import TaskSource
+from bertie.train import precision
+from bertie.train.base import Source
+from bertie.train.config import TrainConfig
+from bertie.train.rendezvous import world_size
+from bertie.train.resume import flatten
+from bertie.train.step_metrics import measure
+
+# Settings that change how long a run is, or what it learns, but not the speed of a step.
+FREE_TRAIN = ("steps", "seed", "log_every", "eval_every", "save_every", "keep", "keep_checkpoints", "tensorboard")
+FREE_OPTIM = ("lr", "betas", "eps", "warmup", "decay", "weight_decay", "max_grad_norm", "layer_decay")
+FREE = {
+    *(f"train.{name}" for name in FREE_TRAIN),
+    *(f"optim.{name}" for name in FREE_OPTIM),
+    *("epochs", "select", "baselines", "label_check", "pseudo_perplexity", "model"),
+}
+STEADY = 0.9  # share of --minutes that goes into steps; validation, checkpoints and the start take the rest
+TRIED = 0.05  # share of --minutes that a trial takes
+ANSWERS = 2  # evaluations of dev after the last step: before and after values are tuned on it
+
+
+def pretraining_work(ready: PreparedRun, model: Model) -> Work:
+    """Returns the work of a pre-training run."""
+    config, data = ready.config, ready.data
+    found, ends = list[PhaseWork](), data.source.ends
+    for number, phase in enumerate(data.phases):
+        facts, first = ready.facts(number), ends[number] - phase.steps
+        micro = min(phase.micro_batch_size or phase.batch_size, phase.batch_size)
+        shape = JobPhase(phase.steps, phase.batch_size, facts.tokens / phase.batch_size, facts.predicted)
+        found.append(
+            PhaseWork(
+                phase.steps,
+                phase.batch_size,
+                micro,
+                facts.tokens,
+                facts.flops,
+                shape,
+                partial(_source, ready, phase),
+                partial(_validate, ready, model, ends[number]),
+                _times(config.train.eval_every, first, ends[number]) * data.validates,
+            )
+        )
+    saves = sum(
+        _times(config.train.save_every, end - phase.steps, end) for phase, end in zip(data.phases, ends, strict=True)
+    )
+    settings = {"model": repr(model.config), **_told(ready.identity)}
+    job, own = _job(model, [phase.shape for phase in found], config.train)
+    return Work(model, job, ready.objective, config.train, config.optim, found, saves, settings, own)
+
+
+def finetuning_work(run: Run) -> Work:
+    """Returns the work of a fine-tuning run."""
+    config, train, model = run.config, run.config.train, run.model
+    lengths = run.train.lengths
+    tokens = float(lengths.sum() / len(run.train) * train.batch_size)
+    flops = forward_flops(model.config, length=float((lengths**2).sum() / lengths.sum()))
+    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
+    shape = JobPhase(train.steps, train.batch_size, tokens / train.batch_size, 0.0)
+
+    def source(sequences: int) -> TaskSource:
+        made = TaskSource(
+            run.train,
+            run.source.targets,
+            batch_size=sequences,
+            micro_batch_size=train.micro_batch_size,
+            seed=train.seed,
+        )
+        return made.with_computed(run.task.computed(model, run.train))
+
+    looks = _times(train.eval_every, 0, train.steps)
+    phase = PhaseWork(
+        train.steps,
+        train.batch_size,
+        micro,
+        tokens,
+        BACKWARD * sum(flops.values()) * tokens,
+        shape,
+        source,
+        partial(_look, run),
+        looks,
+    )
+    data = {"data": run.source.fingerprint, "dev": len(run.dev), "model": repr(model.config)}
+    job, own = _job(model, [shape], train)
+    settings = {**_told(flatten(config.model_dump(mode="json"))), **data}
+    saves = _times(train.save_every, 0, train.steps)
+    return Work(model, job, run.task, train, config.optim, [phase], saves, settings, own, ANSWERS)
+
+
+def _job(model: Model, phases: Iterable[JobPhase], train: TrainConfig) -> tuple[Job, int]:
+    """Returns the job of a run, and the memory of the process besides it."""
+    device = precision.choose_device(train.device)
+    all_parameters = sum(parameter.numel() for parameter in model.parameters())
+    half = precision.choose_dtype(train.precision, device) != torch.float32
+    job = Job(model.config, tuple(phases), half, all_parameters - sum(parameters(model.config).values()))
+    return job, 0 if device.type == "cuda" else meter.resident_bytes() - 4 * all_parameters
+
+
+def _told(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in settings.items() if key not in FREE}
+
+
+def _times(every: int, first: int, last: int) -> int:
+    """Returns how often something happens in the steps (first, last]: at multiples of `every`, and at the last one."""
+    return last // every - first // every + (last % every > 0)
+
+
+def _source(ready: PreparedRun, phase: Phase, sequences: int) -> Source:
+    """Returns the batches of a phase with another number of sequences."""
+    return ready.data.source_of(replace(phase, batch_size=sequences))
+
+
+def _validate(ready: PreparedRun, model: Model, step: int, seconds: float) -> float:
+    """Measures some validation batches of the phase that ends with `step` -> the seconds of all."""
+    held = ready.data.validation(step)
+    batches = [batch for part in held.values() for batch in part]
+    done, began, was_training = 0, time.monotonic(), model.training
+    model.eval()
+    for batch in batches:
+        measure(model, ready.objective, [batch])
+        done += batch.tokens
+        if time.monotonic() - began > seconds:
+            break
+    model.train(was_training)
+    rounds = 2 if len(held) > 1 else 1  # of all, and of each corpus
+    return rounds * (time.monotonic() - began) * sum(batch.tokens for batch in batches) / max(1, done)
+
+
+def _look(run: Run, seconds: float) -> float:
+    """Evaluates some dev examples -> the seconds of all."""
+    tokens = np.cumsum(run.dev.tokens)
+    count, took = FIRST_LOOK, 0.0
+    while True:
+        count = min(count, len(run.dev))
+        began = time.monotonic()
+        with torch.no_grad():
+            run.measure(count)
+        took = time.monotonic() - began
+        if count == len(run.dev) or took > seconds / 4:
+            return float(took * tokens[-1] / tokens[count - 1])
+        count = max(count + 1, int(count * seconds / 2 / max(took, 1e-3)))
+
+
+def with_minutes(
+    config: PretrainConfig, minutes: float, run: Path | None, ready: Callable[[PretrainConfig], PreparedRun]
+) -> PretrainConfig:
+    """Returns the config with the steps that fit into some minutes, or with those of an earlier start of the run.
+
+    Raises UsageError under torchrun for a new run: each process would measure another number of steps.
+    """
+    begun = run is not None and (run / "run.yaml").is_file()
+    if world_size() > 1 and not begun:
+        raise UsageError(
+            f"--minutes measures one process, and this run has {world_size()}. Run the command in one process with "
+            "--dry-run: it prints the steps for the minutes. Then pass train.steps=N to torchrun."
+        )
+    steps = run_config(run).train.steps if begun and run is not None else _steps_within(ready(config), minutes)
+    console.say(f"{minutes:g} minutes: {steps:,} steps" + (", as the run began." if begun else " on this machine."))
+    return config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
+
+
+def _steps_within(ready: PreparedRun, minutes: float) -> int:
+    work = pretraining_work(ready, ready.model())
+    found = forecast_of(work, min(30.0, max(1.0, TRIED * 60 * minutes)))
+    if found is None:
+        raise Stopped("The trial of the speed was interrupted. The same command starts it again.")
+    return max(1, int(STEADY * 60 * minutes / (found.parts["steps"] / ready.config.train.steps)))
