@@ -8,6 +8,7 @@ import typer
 from bertie import console
 from bertie.cli.app import Json, Quiet, Verbose, emit
 from bertie.cli.bench import Output, bench
+from bertie.errors import UsageError
 from bertie.report.values import duration, size
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 def plan(
     files: Annotated[list[Path], typer.Argument(help="YAML files of settings, each of one run.", exists=True)],
     trial: Annotated[float, typer.Option(min=0.1, help="Seconds of the trial before each run.")] = 30.0,
+    clock: Annotated[str, typer.Option(help="wall, or cpu: processor time, on a machine that others use.")] = "wall",
     output: Output = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -26,7 +28,8 @@ def plan(
     """Compare the forecast of runs with the runs themselves.
 
     Each file is a pre-training or fine-tuning run. A trial gives its forecast, then it is run in a temporary folder.
-    The table has time, peak memory, and the memory by the formula of `bertie plan`. Stop other programs first.
+    The table has time, peak memory, and the memory by the formula of `bertie plan`. Stop other programs first, or pass
+    --clock cpu.
 
     [bold]Example[/]
 
@@ -35,8 +38,10 @@ def plan(
     from bertie.bench import harness
     from bertie.bench import plan as program
 
+    if clock not in program.CLOCKS:
+        raise UsageError(f"--clock is {clock!r}; it must be wall or cpu.")
     rows = []
-    for row in program.measure(files, trial=trial):
+    for row in program.measure(files, trial=trial, clock=clock):
         rows.append(row)
         harness.write_lines(output, [row])
         if console.verbosity.json:
@@ -56,7 +61,7 @@ def _table(rows: list[dict[str, Any]]) -> "Table":
         table.add_row(
             row["run"],
             duration(forecast["seconds"]),
-            duration(usage["seconds"]),
+            duration(row["measured_s"]),
             f"{row['seconds_apart']:+.1%}",
             size(forecast["peak_bytes"]),
             size(usage["peak_bytes"]),

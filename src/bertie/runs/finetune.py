@@ -6,6 +6,8 @@ The task defines examples, labels, head, loss and metrics (tasks/base.py). Devli
 is one run. `finetune_seeds` repeats it with several seeds, since scores on small data sets vary (Dodge et al. 2020).
 """
 
+import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -120,15 +122,18 @@ def usual_seeds(config: FinetuneConfig) -> int:
     return SEEDS if train and train.rows and train.rows < SMALL else 1
 
 
-def plan(config: FinetuneConfig, *, trial: float | None = None) -> dict[str, Any]:
+def plan(
+    config: FinetuneConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
-    trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial.
+    trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:
+    what a step takes is read from.
     """
     examples = read_examples(config)
     config = with_steps(config, len(examples.train))
     run = Run(config, Path(), examples)
-    found = forecast_of(finetuning_work(run), trial)
+    found = forecast_of(finetuning_work(run), trial, clock)
     return {
         "model": config.model,
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),

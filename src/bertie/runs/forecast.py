@@ -1,5 +1,6 @@
 """The forecast of a run on this machine: time, memory and energy, from a trial or from the peak rate."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from bertie.nn import machine
 from bertie.plan import catalog, cost, meter
 from bertie.report.values import duration, size
 from bertie.runs import trial
-from bertie.runs.trial import Trial, Work
+from bertie.runs.trial import Clock, Trial, Work
 from bertie.runs.usage import energy_in_words
 from bertie.train import precision
 from bertie.train.rendezvous import world_size
@@ -48,7 +49,7 @@ class RunForecast:
         return "\n".join(lines)
 
 
-def forecast_of(work: Work, seconds: float | None = None) -> RunForecast | None:
+def forecast_of(work: Work, seconds: float | None = None, clock: Clock = time.monotonic) -> RunForecast | None:
     """Returns the forecast of a run from a trial of about `seconds`. None: it was interrupted (Ctrl-C).
 
     seconds: None for a stored trial, or a new one where there is none; 0 for none, which may use a stored one.
@@ -56,7 +57,7 @@ def forecast_of(work: Work, seconds: float | None = None) -> RunForecast | None:
     known = None if seconds else trial.cached(work)
     if known is None and seconds == 0:
         return _from_rates(work)
-    found = known or trial.measure(work, seconds or trial.TRIAL_S)
+    found = known or trial.measure(work, seconds or trial.TRIAL_S, clock)
     return None if found is None else _from_trial(work, found)
 
 

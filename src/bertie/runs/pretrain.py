@@ -169,16 +169,18 @@ def _go(
     return results
 
 
-def plan(config: PretrainConfig, *, trial: float | None = None) -> dict[str, Any]:
+def plan(
+    config: PretrainConfig, *, trial: float | None = None, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Any]:
     """Returns the plan of a run for --dry-run, after all checks that need no training, with a forecast of its cost.
 
-    trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. The corpus
-    is encoded for it, which the run then reuses.
+    trial: seconds of a trial on this machine; None: TRIAL_S, or a stored trial of the same run; 0: no trial. clock:
+    what a step takes is read from. The corpus is encoded for the plan, and the run reuses that.
     """
     ready = PreparedRun(config)
     model = ready.model()
     planned = ready.plan(model)
-    found = forecast_of(pretraining_work(ready, model), trial)
+    found = forecast_of(pretraining_work(ready, model), trial, clock)
     if found is not None:
         tokens = sum(phase["steps"] * phase["tokens_per_step"] for phase in planned.get("phases", [planned]))
         rate = round(tokens / found.parts["steps"])

@@ -44,13 +44,16 @@ GUESSED = 0.25  # of the machine's matrix rate: to guess the time of a step befo
 TRIALS = "trials.json"
 
 
+Clock = Callable[[], float]
+
+
 @dataclass(frozen=True)
 class PhaseWork:
     """A phase of a run, for its trial. micro: sequences per forward pass; tokens, flops: of a step of `sequences`;
     shape: for the formula of the memory.
 
     source: the batches for a number of sequences. look: evaluates for some seconds -> the seconds of an entire
-    evaluation; looks: evaluations of the run.
+    evaluation, by a clock; looks: evaluations of the run.
     """
 
     steps: int
@@ -60,7 +63,7 @@ class PhaseWork:
     flops: float
     shape: JobPhase
     source: Callable[[int], Source]
-    look: Callable[[float], float]
+    look: Callable[[float, Clock], float]
     looks: float
 
 
@@ -142,23 +145,26 @@ def cached(work: Work) -> Trial | None:
         return None
 
 
-def measure(work: Work, seconds: float = TRIAL_S) -> Trial | None:
-    """Runs a trial and stores it. The model's weights change. None when it was interrupted (Ctrl-C) before it ended."""
+def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic) -> Trial | None:
+    """Runs a trial and stores it. The model's weights change. None when it was interrupted (Ctrl-C) before it ended.
+
+    clock: what a step takes is read from; `time.process_time` on a machine that other programs use.
+    """
     meter.forget_peak()
-    clock = usage.meter(work.train.device)
+    taken = usage.meter(work.train.device)
     found, level = list[PhaseTrial](), console.verbosity.level
     console.say(f"Trying the run for about {seconds:.0f} s (Ctrl-C: no forecast) ...")
     try:
         console.verbosity.level = -1
         for phase in work.phases:
-            found.append(_phase(work, phase, seconds / len(work.phases)))
-        save_s = _save(work.model)
-        final_s = work.phases[-1].look(LOOK * seconds) if work.final else 0.0
+            found.append(_phase(work, phase, seconds / len(work.phases), clock))
+        save_s = _save(work.model, clock)
+        final_s = work.phases[-1].look(LOOK * seconds, clock) if work.final else 0.0
     except (Stopped, KeyboardInterrupt):
         return None
     finally:
         console.verbosity.level = level
-    used = clock.read()
+    used = taken.read()
     missing = max(
         work.job.memory(phase.micro, phase.shape) - work.job.memory(min(tried.sequences, phase.micro), phase.shape)
         for phase, tried in zip(work.phases, found, strict=True)
@@ -171,21 +177,21 @@ def measure(work: Work, seconds: float = TRIAL_S) -> Trial | None:
     return trial
 
 
-def _phase(work: Work, phase: PhaseWork, seconds: float) -> PhaseTrial:
+def _phase(work: Work, phase: PhaseWork, seconds: float, clock: Clock) -> PhaseTrial:
     device = precision.choose_device(work.train.device)
     dtype = precision.choose_dtype(work.train.precision, device)
     sequences = _tried_sequences(phase, seconds, device)
     micro = min(phase.micro, sequences)
-    times, tokens = _steps(work, phase, sequences, micro, seconds)
+    times, tokens = _steps(work, phase, sequences, micro, seconds, clock)
     warm = min(WARM, len(times) - 1)
     step_s = sum(times[warm:]) / sum(tokens[warm:]) * phase.tokens * sequences / phase.sequences
     first_s = max(0.0, sum(times[:warm]) - warm * step_s)
     ratios = np.array(times[warm:]) / (sum(times[warm:]) / len(times[warm:]))
     if sequences < phase.sequences:
-        update_s = _update(work)
+        update_s = _update(work, clock)
         step_s = update_s + (step_s - update_s) * phase.sequences / sequences
     with precision.computing_in(work.model, dtype):
-        look_s = phase.look(LOOK * seconds) if phase.looks else 0.0
+        look_s = phase.look(LOOK * seconds, clock) if phase.looks else 0.0
     low, high = np.quantile(ratios, (0.25, 0.75))
     return PhaseTrial(step_s, step_s * low, step_s * high, len(ratios), sequences, look_s, first_s)
 
@@ -203,21 +209,23 @@ def _tried_sequences(phase: PhaseWork, seconds: float, device: torch.device) -> 
     return fits - fits % phase.micro if fits > phase.micro else fits  # whole micro-batches, as in the run
 
 
-def _steps(work: Work, phase: PhaseWork, sequences: int, micro: int, seconds: float) -> tuple[list[float], list[int]]:
+def _steps(
+    work: Work, phase: PhaseWork, sequences: int, micro: int, seconds: float, clock: Clock
+) -> tuple[list[float], list[int]]:
     """Trains until the time is over. -> seconds and tokens of each step"""
     source, marks = _Counted(phase.source(sequences)), list[float]()
-    begin = time.monotonic()
+    begin, began = clock(), time.monotonic()
 
     def on_step(step: int) -> None:
-        marks.append(time.monotonic())
-        if (marks[-1] - begin > seconds and len(marks) > WARM) or len(marks) >= MOST:
+        marks.append(clock())
+        if (time.monotonic() - began > seconds and len(marks) > WARM) or len(marks) >= MOST:
             raise _Enough
 
     never = {"eval_every": MOST_STEPS, "save_every": MOST_STEPS, "tensorboard": False}
     shape = {"steps": phase.steps, "batch_size": sequences, "micro_batch_size": micro}
     train = work.train.model_copy(update={**never, **shape})
     with tempfile.TemporaryDirectory(prefix="bertie-trial-") as folder, suppress(_Enough):
-        begin = time.monotonic()
+        begin, began = clock(), time.monotonic()
         fit(
             work.model,
             work.objective,
@@ -232,28 +240,28 @@ def _steps(work: Work, phase: PhaseWork, sequences: int, micro: int, seconds: fl
     return times, [source.tokens[step] for step in range(len(times))]
 
 
-def _update(work: Work) -> float:
+def _update(work: Work, clock: Clock) -> float:
     """Returns the seconds of an update by the optimizer."""
     updates = OptimizerGroup(work.model, work.optim)
     taken = []
     for parameter in work.model.parameters():
         parameter.grad = torch.zeros_like(parameter) if parameter.requires_grad else None
     for _ in range(3):
-        began = time.perf_counter()
+        began = clock()
         updates.step(0.0)
-        taken.append(time.perf_counter() - began)
+        taken.append(clock() - began)
     work.model.zero_grad(set_to_none=True)
     return min(taken)
 
 
-def _save(model: Model) -> float:
+def _save(model: Model, clock: Clock) -> float:
     """Returns the seconds of a checkpoint."""
     weights = {name: parameter.detach() for name, parameter in model.named_parameters()}
     moments = {f"{name}/{moment}": tensor for name, tensor in weights.items() for moment in ("exp_avg", "exp_avg_sq")}
     with tempfile.TemporaryDirectory(prefix="bertie-trial-") as folder:
-        began = time.perf_counter()
+        began = clock()
         checkpoint.save(Path(folder), 1, model=weights, optimizer=moments, state={})
-        return time.perf_counter() - began
+        return clock() - began
 
 
 def _key(work: Work) -> str:

@@ -1,6 +1,5 @@
 """What a trial needs of a run: its phases, how often it is evaluated and saved, and what its speed depends on."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -21,7 +20,7 @@ from bertie.runs.finetuning import FIRST_LOOK, Run
 from bertie.runs.forecast import forecast_of
 from bertie.runs.phases import Phase
 from bertie.runs.pretraining import PreparedRun
-from bertie.runs.trial import PhaseWork, Work
+from bertie.runs.trial import Clock, PhaseWork, Work
 from bertie.runs.verify import run_config
 from bertie.tasks.source import TaskSource
 from bertie.train import precision
@@ -134,32 +133,32 @@ def _source(ready: PreparedRun, phase: Phase, sequences: int) -> Source:
     return ready.data.source_of(replace(phase, batch_size=sequences))
 
 
-def _validate(ready: PreparedRun, model: Model, step: int, seconds: float) -> float:
+def _validate(ready: PreparedRun, model: Model, step: int, seconds: float, clock: Clock) -> float:
     """Measures some validation batches of the phase that ends with `step` -> the seconds of all."""
     held = ready.data.validation(step)
     batches = [batch for part in held.values() for batch in part]
-    done, began, was_training = 0, time.monotonic(), model.training
+    done, began, was_training = 0, clock(), model.training
     model.eval()
     for batch in batches:
         measure(model, ready.objective, [batch])
         done += batch.tokens
-        if time.monotonic() - began > seconds:
+        if clock() - began > seconds:
             break
     model.train(was_training)
     rounds = 2 if len(held) > 1 else 1  # of all, and of each corpus
-    return rounds * (time.monotonic() - began) * sum(batch.tokens for batch in batches) / max(1, done)
+    return rounds * (clock() - began) * sum(batch.tokens for batch in batches) / max(1, done)
 
 
-def _look(run: Run, seconds: float) -> float:
+def _look(run: Run, seconds: float, clock: Clock) -> float:
     """Evaluates some dev examples -> the seconds of all."""
     tokens = np.cumsum(run.dev.tokens)
     count, took = FIRST_LOOK, 0.0
     while True:
         count = min(count, len(run.dev))
-        began = time.monotonic()
+        began = clock()
         with torch.no_grad():
             run.measure(count)
-        took = time.monotonic() - began
+        took = clock() - began
         if count == len(run.dev) or took > seconds / 4:
             return float(took * tokens[-1] / tokens[count - 1])
         count = max(count + 1, int(count * seconds / 2 / max(took, 1e-3)))
