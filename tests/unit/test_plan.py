@@ -8,11 +8,14 @@ import pytest
 
 from bertie import families
 from bertie.errors import DataError, UsageError
+from bertie.models.count import forward_flops
 from bertie.plan import catalog, cost
 from bertie.plan.forecast import Assumptions, cheapest, forecast
 from bertie.plan.job import Job, JobPhase
+from bertie.plan.law import Law, Point, fit, law
 from bertie.runs.config import PretrainConfig
-from bertie.runs.planning import job_of
+from bertie.runs.here import utilizations
+from bertie.runs.planning import job_of, this_machine
 from bertie.settings import load
 
 HEAD = {"bert-base": 768 * 768 + 3 * 768 + 30522, "bert-large": 1024 * 1024 + 3 * 1024 + 30522}
@@ -152,10 +155,126 @@ def test_the_command(bertie: Any) -> None:
     assert json.loads(out)["phases"][0]["extra"] > 0
 
 
+def test_prices_of_ones_own_replace_all(tmp_path: Path, bertie: Any) -> None:
+    own = tmp_path / "prices.yaml"
+    own.write_text("priced: 2026-11\nsource: a contract\nprices: {l4: [0.5, 0.7]}\n")
+    known = catalog.read(None, own)
+    assert known.device("l4").price == (0.5, 0.7)
+    assert known.device("h100").price is None
+    assert catalog.read().device("h100").price == (1.99, 5.0)
+    code, out, _ = bertie("plan", "-c", "pretrain-bert-base", "--on", "l4,h100", "--prices", str(own), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["prices"] == {"month": "2026-11", "source": "a contract"}
+    assert found["cheapest"] == ["NVIDIA L4"]
+    own.write_text("priced: 2026-11-02\nprices: {l4: [0.5, 0.7]}\n")
+    assert catalog.read(None, own).priced == "2026-11-02"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("prices: {l4: [0.5, 0.7]}", "the month"),
+        ("priced: 2026-11", "the prices"),
+        ("priced: soon\nprices: {l4: [0.5, 0.7]}", "priced"),
+        ("priced: 2026-11\nprices: {l44: [0.5, 0.7]}", "l4"),
+        ("priced: 2026-11\nprices: {l4: [0.0, 0.7]}", "greater than 0"),
+        ("priced: 2026-11\nprices: {l4: 0.7}", "prices.l4"),
+    ],
+)
+def test_prices_that_are_refused(text: str, said: str, tmp_path: Path, bertie: Any) -> None:
+    own = tmp_path / "prices.yaml"
+    own.write_text(text)
+    code, _, err = bertie("plan", "-c", "pretrain-bert-base", "--prices", str(own))
+    assert code in (2, 3)
+    assert said in " ".join(err.split())
+
+
+def test_a_grid_without_emissions_is_refused(tmp_path: Path, bertie: Any) -> None:
+    own = tmp_path / "own.yaml"
+    own.write_text("grids: {CAF: {name: Central African Republic, g_per_kwh: 0.0, year: 2023}}\n")
+    code, _, err = bertie("plan", "-c", "pretrain-bert-base", "--catalog", str(own), "--country", "CAF")
+    assert code != 0
+    assert "greater than 0" in " ".join(err.split())
+
+
+def test_a_plan_of_fine_tuning(tmp_path: Path, bertie: Any) -> None:
+    code, out, _ = bertie("plan", "-c", "finetune-squad", "model=bert-base", "--on", "l4", "--json")
+    found = json.loads(out)
+    assert code == 0
+    steps, tokens = round(3 * 87_599 / 32), 32 * 384
+    assert found["phases"][0]["steps"] == steps
+    assert found["tokens"] == steps * tokens
+    flops = 3 * sum(forward_flops(families.config("bert-base"), length=384).values())
+    assert found["flops"] == pytest.approx(flops * found["tokens"])
+    assert found["phases"][0]["micro"] == 16
+    file = tmp_path / "rows.tsv"
+    file.write_text("text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(200)))
+    code, out, _ = bertie(
+        "plan", "model=bert-tiny", f"train_file={file}", "train.batch_size=20", "--on", "l4", "--json"
+    )
+    assert json.loads(out)["phases"][0]["steps"] == 3 * 180 / 20  # a tenth is held out
+    code, _, err = bertie("plan", "model=bert-tiny", "epochs=2", "--on", "l4")
+    assert code == 2
+    assert "train_file" in err
+
+
+def test_the_page_holds_the_bill_the_machines_and_the_sources(tmp_path: Path, bertie: Any) -> None:
+    page = tmp_path / "plan.html"
+    code, _, _ = bertie("plan", "-c", "pretrain-bert-base", "--country", "KOR", "-o", str(page))
+    html = page.read_text()
+    assert code == 0
+    for heading in ("Bill by item", "Machines", "Sources"):
+        assert f"<h2>{heading}</h2>" in html
+    assert "South Korea: 430.6 g" in html
+    assert "2.4e+19 FLOPs" in html
+    assert "<script" not in html
+    assert len(html) < 2_000_000
+    code, _, err = bertie("plan", "-c", "pretrain-bert-base", "-o", str(page))
+    assert code == 2
+    assert "--overwrite" in err
+    code, _, _ = bertie("plan", "model=bert-tiny", "--on", "l4", "--budget", "1h", "-o", str(page), "--overwrite")
+    assert code == 0
+    assert "Expected loss" in page.read_text()
+
+
+def test_parts_of_the_bill_sum_to_it() -> None:
+    job = bert("bert-base", RELEASE)
+    assert sum(p.tokens * sum(job.flops_parts(p).values()) for p in job.phases) == pytest.approx(job.flops)
+    assert sum(job.peak.values()) == max(job.memory(phase.sequences, phase) for phase in job.phases)
+
+
+def test_the_law_is_found_again() -> None:
+    """Points of a known law give its constants; Bertie's own give a loss that falls with size and tokens."""
+    known = Law(1.8, 40.0, 0.34, 300.0, 0.28, ())
+    points = [Point("", n, d, known.loss(n, d)) for n in (10**5, 10**6, 10**7) for d in (10**6, 10**7, 10**8, 10**9)]
+    found = fit(points)
+    assert (found.alpha, found.beta) == pytest.approx((0.34, 0.28))
+    assert found.loss(1e8, 1e10) == pytest.approx(known.loss(1e8, 1e10), rel=1e-3)
+    assert found.error < 1e-3
+    assert found.beyond(10**6, 10**10) == 10
+    ours = law()
+    assert len(ours.points) >= 6
+    assert ours.loss(1e6, 1e7) > ours.loss(1e7, 1e8) > 0
+    assert all(abs(ours.loss(p.parameters, p.tokens) - p.loss) < 1 for p in ours.points)
+
+
+def test_the_speed_of_presets_is_tried_here() -> None:
+    settings = load(PretrainConfig, None, ["model=bert-tiny", "max_length=128", "train.steps=10"])
+    job = job_of(settings)
+    shares = utilizations({"bert-tiny": job, "bert-base": job}, this_machine(), 0.0)
+    assert 0 < shares["bert-tiny"] <= 1
+    assert shares["bert-base"] == shares["bert-tiny"], "no time was left to try it"
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
         (("--on", "h1000"), "h100"),
+        (("--prices", "nowhere.yaml"), "nowhere.yaml"),
+        (("-c", "finetune-squad", "model=bert-base", "--budget", "1h"), "pre-train"),
+        (("-c", "finetune-squad"), "model is missing"),
+        (("-c", "finetune-squad", "model=bert-base", "batch=3"), "Unknown key"),
         (("--country", "XYZ"), "Unknown country"),
         (("--utilization", "0.7"), "--force"),
         (("--budget", "soon"), "24h"),

@@ -110,7 +110,7 @@ def plan(
     from bertie.plan import catalog as catalogs
     from bertie.plan import cost
     from bertie.plan.forecast import cheapest, forecast
-    from bertie.runs.planning import job_of, micro_batch
+    from bertie.runs.planning import job_of
 
     used = assumptions.utilization
     if used is not None and used > cost.MOST_UTILIZATION and not force:
@@ -128,7 +128,7 @@ def plan(
         return assumptions.of(grid, key)
 
     if budget:
-        _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output)
+        _show_budget(settings, *next(iter(devices.items())), given, _seconds(budget), output, used is None)
         return
     job = job_of(settings)
     found = {key: forecast(job, device, given(key)) for key, device in devices.items()}
@@ -136,11 +136,11 @@ def plan(
     if output is not None:
         from bertie.plan.page import page
 
-        page(config.stem if config else settings.model, job, micro_batch(settings), found, given, known).save(output)
+        page(config.stem if config else settings.model, job, found, given, known).save(output)
     if console.verbosity.json:
         emit(
             {
-                **_facts(job, micro_batch(settings)),
+                **_facts(job),
                 "country": asdict(grid),
                 "prices": {"month": known.priced, "source": known.source},
                 "devices": {key: _as_json(one, given(key)) for key, one in found.items()},
@@ -180,14 +180,13 @@ def _devices(names: str, known: "Catalog") -> "dict[str, Device]":
     return {key: this_machine() if key == THIS else known.device(key) for key in keys}
 
 
-def _facts(job: "Job", micro: int) -> dict[str, Any]:
-    largest = max(job.phases, key=lambda phase: job.memory(micro, phase))
+def _facts(job: "Job") -> dict[str, Any]:
     return {
         "parameters": job.parameters,
         "tokens": job.tokens,
         "flops": job.flops,
         "phases": [{**asdict(phase), "flops_per_token": job.flops_parts(phase)} for phase in job.phases],
-        "memory": {"micro_batch": micro, "bytes": job.memory(micro, largest), **job.memory_parts(micro, largest)},
+        "memory": {"bytes": sum(job.peak.values()), **job.peak},
     }
 
 
@@ -242,6 +241,7 @@ def _show_budget(
     given: Callable[[str], "Assumptions"],
     seconds: float,
     output: Path | None,
+    measured: bool,
 ) -> None:
     from bertie.plan.page import budget_page
     from bertie.runs.config import PretrainConfig
@@ -249,7 +249,8 @@ def _show_budget(
 
     if not isinstance(settings, PretrainConfig):
         raise UsageError("--budget chooses a model to pre-train. For fine-tuning, omit it: the plan has the time.")
-    rows = presets_within(settings, device, given(key), seconds)
+    tried = key == THIS and measured and settings.objectives.get("mlm") is not None
+    rows = presets_within(settings, device, given(key), seconds, tried=tried)
     if output is not None:
         budget_page(rows, device, seconds).save(output)
     if console.verbosity.json:
@@ -257,9 +258,9 @@ def _show_budget(
         return
     from rich.table import Table
 
-    table = Table(
-        "", "preset", "parameters", "steps", "tokens", "per parameter", "expected loss", "micro-batch", box=None
-    )
+    table = Table(box=None)
+    for name in ("", "preset", "parameters", "steps", "tokens", "per parameter", "loss", "micro-batch"):
+        table.add_column(name, no_wrap=name == "preset")
     for row in rows:
         table.add_row(
             "*" if row["chosen"] else "",
@@ -276,6 +277,8 @@ def _show_budget(
         f"What fits into {duration(seconds)} on {device.name}. * is the largest preset that reads 20 tokens per "
         "parameter, a rule of thumb from decoders (Hoffmann et al. 2022). The loss, in nats per masked token, is "
         "from a rough law of small runs of Bertie (docs/plan.md)."
+        + " The speed of each preset was tried on this machine."
+        * tried
     )
     for row in rows:
         if row["chosen"]:

@@ -16,13 +16,14 @@ FIXED = 80e6  # bytes: work space of kernels, and the batches
 @dataclass(frozen=True)
 class JobPhase:
     """Steps of one shape. predicted: share of tokens predicted over the vocabulary; extra: operations a token besides
-    the model's (a generator), forward and backward."""
+    the model's (a generator), forward and backward; micro: sequences of a forward pass, 0 for all."""
 
     steps: int
     sequences: int
     length: float
     predicted: float
     extra: float = 0.0
+    micro: int = 0
 
     @property
     def tokens(self) -> int:
@@ -63,6 +64,12 @@ class Job:
         once = forward_flops(self.config, length=phase.length, predicted=phase.predicted)
         parts = {name: BACKWARD * each for name, each in once.items()}
         return {**parts, "other modules": phase.extra} if phase.extra else parts
+
+    @property
+    def peak(self) -> dict[str, float]:
+        """Peak memory of the run by part, in bytes, besides the process itself."""
+        found = [self.memory_parts(phase.micro or phase.sequences, phase) for phase in self.phases]
+        return max(found, key=lambda parts: sum(parts.values()))
 
     def memory(self, sequences: int, phase: JobPhase) -> float:
         """Returns the peak memory of a micro-batch in bytes, besides the process itself."""

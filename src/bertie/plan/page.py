@@ -13,11 +13,12 @@ from bertie.report.charts import bar_chart
 from bertie.report.page import Report, StatCard
 from bertie.report.values import count, duration, flops, size
 
+DRAWN = 40  # a slower machine is in the table alone
 Given = Callable[[str], Assumptions]  # the assumptions for a device, by its key
 
 
-def page(title: str, job: Job, micro: int, found: Mapping[str, Forecast], given: Given, known: Catalog) -> Report:
-    """Returns the page of a job on several devices. micro: sequences of a forward pass, for the bill of the memory."""
+def page(title: str, job: Job, found: Mapping[str, Forecast], given: Given, known: Catalog) -> Report:
+    """Returns the page of a job on several devices."""
     report = Report(f"Plan: {title}", "An estimate before the run. Every sequence counts as full.")
     best = cheapest(list(found.values()), 1)
     tiles = [
@@ -27,7 +28,7 @@ def page(title: str, job: Job, micro: int, found: Mapping[str, Forecast], given:
     ]
     tiles += [StatCard("cheapest", money(one), f"{one.device.name}, {duration(one.seconds)}") for one in best]
     report.tiles(tiles)
-    _bill(report, job, micro)
+    _bill(report, job)
     _machines(report, found, given)
     _sources(report, next(iter(found)), given, known)
     return report.footer(docs="docs/plan.md")
@@ -40,7 +41,7 @@ def money(one: Forecast) -> str:
     return " to ".join(f"{each:,.2f}" for each in sorted(set(one.dollars))) + " USD"
 
 
-def _bill(report: Report, job: Job, micro: int) -> None:
+def _bill(report: Report, job: Job) -> None:
     names = dict.fromkeys(name for phase in job.phases for name in job.flops_parts(phase))
     parts = {name: sum(p.tokens * job.flops_parts(p).get(name, 0.0) for p in job.phases) for name in names}
     report.section(
@@ -48,11 +49,10 @@ def _bill(report: Report, job: Job, micro: int) -> None:
     )
     rows = [[name, flops(value), f"{value / job.flops:.1%}"] for name, value in parts.items() if value]
     report.table(["operations", "of the run", "share"], rows)
-    largest = max(job.phases, key=lambda phase: job.memory(micro, phase))
-    memory = {name: value for name, value in job.memory_parts(micro, largest).items() if value}
+    memory = {name: value for name, value in job.peak.items() if value}
     total = sum(memory.values())
     rows = [[name, size(value), f"{value / total:.1%}"] for name, value in memory.items()]
-    caption = f"Peak of {micro:,} sequences of {largest.length:,.0f} tokens: {size(total)}, besides the program itself."
+    caption = f"Peak of one forward and backward pass: {size(total)}, besides the program itself. 16 bit."
     report.table(["memory", "bytes", "share"], rows, caption=caption)
 
 
@@ -71,8 +71,11 @@ def _machines(report: Report, found: Mapping[str, Forecast], given: Given) -> No
         for key, one in found.items()
     ]
     report.table(["device", "time", "kWh", "kg CO2", "price", "largest micro-batch"], rows, stack=True)
-    hours = {one.device.name: one.seconds / 3600 for one in sorted(found.values(), key=lambda one: one.seconds)}
-    charts = [(bar_chart(hours, x_label="hours", form="{:,.3g}"), "Time of the run.")]
+    ordered = sorted(found.values(), key=lambda one: one.seconds)
+    hours = {one.device.name: one.seconds / 3600 for one in ordered if one.seconds < DRAWN * ordered[0].seconds}
+    charts = [
+        (bar_chart(hours, x_label="hours", form="{:,.3g}"), f"Time of the run, up to {DRAWN} times the shortest.")
+    ]
     priced = {
         one.device.name: sum(one.dollars) / 2 for one in cheapest(list(found.values()), len(found)) if one.dollars
     }

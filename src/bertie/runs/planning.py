@@ -22,6 +22,7 @@ from bertie.plan.law import law
 from bertie.plan.meter import THREAD_WATTS
 from bertie.runs.config import FinetuneConfig, PretrainConfig
 from bertie.runs.examples import read_examples
+from bertie.runs.here import utilizations
 from bertie.runs.models import model_folder
 from bertie.runs.phases import phases
 from bertie.tasks.datasets import DATASETS
@@ -58,16 +59,10 @@ def job_of(config: PretrainConfig | FinetuneConfig, *, half: bool = True) -> Job
                 phase.max_length,
                 sum(share for name, share in shares.items() if name != "rtd"),
                 sum(extra.values()),
+                min(phase.micro_batch_size or phase.batch_size, phase.batch_size),
             )
         )
     return Job(shape, tuple(found), half, head)
-
-
-def micro_batch(config: PretrainConfig | FinetuneConfig) -> int:
-    """Returns the most sequences of a forward pass."""
-    if isinstance(config, FinetuneConfig):
-        return min(config.train.micro_batch_size or config.train.batch_size, config.train.batch_size)
-    return max(min(phase.micro_batch_size or phase.batch_size, phase.batch_size) for phase in phases(config))
 
 
 def this_machine() -> Device:
@@ -81,7 +76,9 @@ def this_machine() -> Device:
 def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     shape, train = families.config(model_folder(config.model)), config.train
     steps = steps_of(_examples(config), batch_size=train.batch_size, epochs=config.epochs)
-    return Job(shape, (JobPhase(steps, train.batch_size, min(config.max_length, shape.max_length), 0.0),), half)
+    micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
+    length = min(config.max_length, shape.max_length)
+    return Job(shape, (JobPhase(steps, train.batch_size, length, 0.0, micro=micro),), half)
 
 
 def _examples(config: FinetuneConfig) -> int:
@@ -108,17 +105,21 @@ def _predicted(objective: Objective, config: EncoderConfig) -> float:
     return float(rate_of(rate, f"{objective.name}.rate").at(np.zeros(1, np.int64))[0])
 
 
-def presets_within(config: PretrainConfig, device: Device, given: Assumptions, seconds: float) -> list[dict[str, Any]]:
+def presets_within(
+    config: PretrainConfig, device: Device, given: Assumptions, seconds: float, *, tried: bool = False
+) -> list[dict[str, Any]]:
     """Returns what fits into some seconds for each preset of the config's family, smallest first.
 
-    The schedule is that of the config with other steps. loss: expected masked-LM loss on held-out text, from Bertie's
+    The schedule is that of the config with other steps. tried: whether the utilization is measured on this machine
+    (runs/here.py). loss: expected masked-LM loss on held-out text, from Bertie's
     own runs (plan/law.py); beyond: how far outside of them. chosen: the largest preset that fits in the memory and
     reads TOKENS_PER_PARAMETER; none where no preset does.
     """
     rows: list[dict[str, Any]] = []
-    for name in families.family(config.model).presets:
-        job = job_of(config.model_copy(update={"model": name, "model_overrides": {}}))
-        share = seconds / cost.seconds(job.flops, device.tflops, count=given.count, used=given.utilization)
+    jobs = _sizes(config)
+    used = utilizations(jobs, device) if tried else dict.fromkeys(jobs, given.utilization)
+    for name, job in jobs.items():
+        share = seconds / cost.seconds(job.flops, device.tflops, count=given.count, used=used[name])
         tokens = int(job.tokens * share)
         layers = parameters(job.config)["layers"]
         rows.append(
@@ -131,12 +132,24 @@ def presets_within(config: PretrainConfig, device: Device, given: Assumptions, s
                 "micro_batch": job.largest_batch(USABLE * device.memory_gb * 1e9),
                 "loss": round(law().loss(layers, max(1, tokens)), 2),
                 "beyond": round(law().beyond(layers, tokens), 1),
+                "utilization": round(used[name], 3),
                 "chosen": False,
             }
         )
-    rows.sort(key=lambda row: row["parameters"])
     for row in reversed(rows):
         if row["micro_batch"] and row["tokens_per_parameter"] >= TOKENS_PER_PARAMETER:
             row["chosen"] = True
             break
     return rows
+
+
+def _sizes(config: PretrainConfig) -> dict[str, Job]:
+    """Returns the job of each preset of a family, smallest first; of presets of one shape, that with the shortest
+    name."""
+    names = sorted(families.family(config.model).presets, key=len)
+    jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": {}})) for name in names}
+    found = dict[str, Job]()
+    for name, job in jobs.items():
+        same = [one for one in found.values() if one.parameters == job.parameters and one.flops == job.flops]
+        found |= {} if same else {name: job}
+    return dict(sorted(found.items(), key=lambda pair: pair[1].parameters))
