@@ -12,7 +12,16 @@ import torch
 
 from bertie import families
 from bertie.errors import DataError, UsageError
-from bertie.explain.attention import FLOW_TOKENS, HeadStatistics, attentions, flow, kind, rollout
+from bertie.explain.attention import (
+    FLOW_TOKENS,
+    HeadStatistics,
+    attentions,
+    flow,
+    kind,
+    read_vectors,
+    rollout,
+    with_norms,
+)
 from bertie.explain.attention_page import TextAttention, most_tokens, page
 from bertie.models.model import Model
 from bertie.report.picture import png
@@ -145,6 +154,27 @@ def test_a_window_is_a_square_with_zeros(tmp_path: Path) -> None:
     assert found.sum(-1) == pytest.approx(np.ones((3, 4, 17)), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["bert-base", "albert-base-v2", "ModernBERT-base", "deberta-v3-small"])
+def test_what_heads_read_adds_up_to_the_output_of_attention(name: str) -> None:
+    """sum over heads and tokens of attention times what is read there, plus the bias."""
+    model = families.build(name, seed=1, **SIZES | ({"embedding_size": 16} if "albert" in name else {})).eval()
+    ids, types, outputs = [2, 9, 7, 11, 8, 9, 3], [0] * 7, list[torch.Tensor]()
+    for module in dict.fromkeys(layer.attention.output for layer in model.encoder.in_order()):
+        module.register_forward_hook(
+            lambda module, inputs, output: outputs.append((output if module.bias is None else output - module.bias)[0])
+        )
+    probs, read = torch.from_numpy(attentions(model, ids, types)), read_vectors(model, ids, types)
+    assert read.shape == (3, 4, 7, 32)
+    for layer in range(3):
+        found = (probs[layer] @ read[layer]).sum(0)
+        assert torch.allclose(found, outputs[layer], atol=1e-5)
+    shares = with_norms(probs.numpy(), read)
+    assert shares.sum(-1) == pytest.approx(np.ones((3, 4, 7)), abs=1e-5)
+    lengths = np.array([[float(vector.norm()) for vector in one] for one in read[0]])
+    wanted = probs[0].numpy() * lengths[:, None]
+    assert shares[0] == pytest.approx(wanted / wanted.sum(-1, keepdims=True), abs=1e-6)
+
+
 def test_asking_for_attention_leaves_the_output_as_it_is() -> None:
     model = families.build("ModernBERT-base", **SIZES).eval()
     ids = torch.arange(5, 15)[None]
@@ -216,10 +246,12 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
     with np.load(arrays) as file:
         assert file["attention"].shape == (2, 2, 7, 7)
         assert file["tokens"].tolist() == ["[CLS]", "a", "b", "[SEP]", "c", "d", "[SEP]"]
+    assert json.loads(bertie.good("attention", tmp_path / "m", text, "--norms", "--json"))["norms"]
     _, _, err = bertie("attention", tmp_path / "m", " ".join("abcdefgh" * 20))
     assert "too long" in err
     for arguments, code, said in (
         (("a b", "--head", "3.1"), 2, "2.2"),
+        (("a b", "--head", "x"), 2, "LAYER.HEAD"),
         (("a b", "--max-length", "900"), 2, "--max-length is 900"),
         (("a", "b", "c"), 2, "3 texts"),
         (("a", "-o", out), 2, "--overwrite"),

@@ -24,6 +24,9 @@ def attention(
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens, at most 128.")
     ] = None,
+    norms: Annotated[
+        bool, typer.Option("--norms", help="Multiply attention by the length of the vector that is read.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Page or arrays to write: FILE.html or FILE.npz.")
     ] = None,
@@ -36,7 +39,8 @@ def attention(
 
     Prints one head word by word, and the rollout: the share of each word in the token that represents the text. The
     page has a picture of every head, rollout, flow, and statistics of the heads. An npz file has the probabilities.
-    For what a prediction rests on, use bertie explain.
+    Many heads attend to special tokens whose vectors are short; --norms shows what is really read. For what a
+    prediction rests on, use bertie explain.
 
     [bold]Examples[/]
 
@@ -61,7 +65,7 @@ def attention(
         check_new_file(output, overwrite=overwrite)
     opened = bertie.load(model)
     opened.eval().requires_grad_(False)
-    found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length)
+    found = TextAttention.of(opened, tuple(texts), head=head, max_length=max_length, norms=norms)
     if found.encoding.overflow:
         console.warn(f"The text is too long: only its first {len(found.encoding)} tokens are read.")
     if output is not None and output.suffix.lower() == ".html":

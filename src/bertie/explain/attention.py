@@ -79,6 +79,45 @@ def _square(window_NSW: Tensor, of_global_NSG: Tensor, at_G: Tensor, radius: int
     return found
 
 
+@torch.no_grad()
+def read_vectors(model: Model, ids: Sequence[int], type_ids: Sequence[int]) -> Tensor:
+    """Returns what each head adds where it attends to a token: (x W_V + b_V) W_O. -> (L, N, S, H)
+
+    Raises UsageError for a family whose layers have no fused projection, or separate ones for global tokens.
+    """
+    layers = list(model.encoder.in_order()) if hasattr(model.encoder, "in_order") else []
+    attention = [getattr(layer, "attention", None) for layer in layers]
+    if not layers or isinstance(model.config.attention, Window) or not all(hasattr(one, "qkv") for one in attention):
+        family = model.variant.model_type if model.variant else "this"
+        raise UsageError(f"The norms of {family} models cannot be computed. Omit --norms.")
+    fused: list[Tensor] = []
+    handles = [
+        one.qkv.register_forward_hook(lambda module, inputs, output: fused.append(output))
+        for one in dict.fromkeys(filter(None, attention))
+    ]
+    try:
+        attentions(model, ids, type_ids)
+    finally:
+        for handle in handles:
+            handle.remove()
+    heads, found = model.config.num_attention_heads, []
+    for module, qkv_1SF in zip(attention, fused, strict=True):
+        value_SND = qkv_1SF[0].chunk(3, -1)[2].unflatten(-1, (heads, -1))  # type: ignore[no-untyped-call]
+        weight_HND = module.output.weight.unflatten(-1, (heads, -1))  # type: ignore[union-attr]
+        found.append(torch.einsum("snd,hnd->nsh", value_SND, weight_HND))
+    return torch.stack(found)
+
+
+def with_norms(probs_LNSS: Floats, read_LNSH: Tensor) -> Floats:
+    """Returns the share of each token in the length of what a token reads. Kobayashi et al. 2020. -> (L, N, S, S)
+
+    A head that attends to a token with a short vector reads little from it.
+    """
+    weighted = probs_LNSS * read_LNSH.norm(dim=-1).cpu().numpy()[..., None, :]
+    found: Floats = weighted / np.maximum(weighted.sum(-1, keepdims=True), 1e-30)
+    return found
+
+
 def rollout(probs_LNSS: Floats) -> Floats:
     """Returns how much each token of a layer rests on each token of the text, for all layers. -> (L, S, S)"""
     first, *others = _with_residual(probs_LNSS)

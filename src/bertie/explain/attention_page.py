@@ -16,8 +16,10 @@ from bertie.explain.attention import (
     HeadStatistics,
     attentions,
     flow,
+    read_vectors,
     rollout,
     telling,
+    with_norms,
 )
 from bertie.explain.attribution import by_word
 from bertie.explain.page import heat
@@ -47,12 +49,15 @@ class TextAttention:
     statistics: HeadStatistics
     head: tuple[int, int]
     summary: int  # the token that represents the text
+    norms: bool = False  # whether attention is multiplied by the length of what is read
 
     @classmethod
     def of(
-        cls, model: Model, texts: tuple[str, ...], *, head: str = "", max_length: int | None = None
+        cls, model: Model, texts: tuple[str, ...], *, head: str = "", max_length: int | None = None, norms: bool = False
     ) -> "TextAttention":
         """Computes the attention of a text or a pair. head: "3.7", layer and head from 1; "" chooses one.
+
+        norms: multiplies it by the length of what is read (`with_norms`).
 
         Raises UsageError for a model without tokenizer or attention, an unknown head or a length that the page cannot
         show; DataError for a text without words.
@@ -67,12 +72,14 @@ class TextAttention:
         if not words.any():
             raise DataError("The text has no words.")
         probs = attentions(model, encoding.ids, encoding.type_ids)
+        if norms:
+            probs = with_norms(probs, read_vectors(model, encoding.ids, encoding.type_ids))
         statistics = HeadStatistics(model.tokenizer)
         statistics.add(probs, encoding.ids)
         cls_id, last = model.tokenizer.special_id("cls"), len(words) - 1
         summary = encoding.ids.index(cls_id) if cls_id in encoding.ids else last if model.config.causal else 0
         chosen = _numbers(head, probs.shape) if head else telling(probs, words)
-        return cls(texts, encoding, probs, statistics, chosen, summary)
+        return cls(texts, encoding, probs, statistics, chosen, summary, norms)
 
     @property
     def name(self) -> str:
@@ -110,6 +117,7 @@ class TextAttention:
         return {
             "tokens": tokens,
             "cut": self.encoding.overflow,
+            "norms": self.norms,
             "heads": self.statistics.as_json(),
             "summary": tokens[self.summary],
             "rollout": _rounded(self.rollout[self.summary]),
@@ -151,7 +159,9 @@ def page(found: TextAttention, model: str) -> Report:
     report.section(
         f"Head {found.name}",
         f"Layer {found.head[0] + 1}, head {found.head[1] + 1}. Each row is a token, and the shades of its row show "
-        "which tokens it attends to. A row adds up to 1. The shade is the square root of the number.",
+        "which tokens it attends to. A row adds up to 1. The shade is the square root of the number."
+        + " Attention is multiplied by the length of the vector that is read, on the whole page."
+        * found.norms,
     )
     report.html(with_words(found.probs[found.head], tokens, f"Attention of head {found.name}"))
     links = sorted(found.links(), key=lambda row: -row[2])[:SHOWN]
