@@ -60,6 +60,8 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("index", "missing", "-o", "index"), 3, "does not exist"),
         (("index", "-o", "index"), 2, "No documents"),
         (("index", "corpus.jsonl", "-o", "index", "--korean", "syllables"), 2, "Unknown value 'syllables'"),
+        (("index", "corpus.jsonl", "-o", "index", "--vectors", "fast"), 2, "Unknown value 'fast'"),
+        (("index", "corpus.jsonl", "-o", "index", "--vectors", "approximate"), 2, "Pass --embed"),
         (("index", "corpus.jsonl", "-o", "index", "--text", "body"), 3, "no text in column 'body'"),
         (("index", "empty.txt", "-o", "index"), 3, "no text in this file: 1"),
         (("search", "missing", "moon"), 3, "is not a search index"),

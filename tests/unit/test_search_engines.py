@@ -256,6 +256,10 @@ def test_engines_on_the_command_line(docs: Path, tmp_path: Path, engine: tuple[s
     assert (hit["text"][slice(*hit["marks"][0])], hit["source"]) == ("Geneva", str(docs / "lake.txt"))
     code, _, err = bertie("search", "others", "Geneva", *where)
     assert (code, "There is no index" in err) == (3, True)
+    if engine[0] == "qdrant":
+        typo = str(tmp_path / "typo")
+        assert bertie("search", "notes", "Geneva", "--engine", "qdrant", "--url", typo)[0] == 3
+        assert not Path(typo).exists()
     code, _, err = bertie("search", "notes", "Geneva", "--engine", engine[0])
     assert (code, "Pass --url" in err) == (2, True)
 

@@ -93,6 +93,8 @@ def index(
         Stopped: The disk is full.
     """
     check_fts5()
+    if vectors == "approximate" and embedder is None:
+        raise UsageError("An approximate index is one of vectors. Pass --embed MODEL too.")
     folder, changes = Path(folder), Changes()
     names, changes.passed_over = readers.expand(list(inputs))
     with held(folder, INDEX, overwrite=overwrite):

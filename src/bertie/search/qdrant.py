@@ -9,6 +9,7 @@ server of version 1.16 or later, or a folder: then the client itself is the engi
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,15 @@ class Qdrant(Remote):
 
         self.failures = (ApiException, RuntimeError, ValueError, OSError)
         self.models = qdrant_client.models
-        place: dict[str, Any] = (
-            {"url": url, "timeout": 60, "check_compatibility": False} if "://" in url else {"path": url}
-        )
-        self.client: Any = self.called(qdrant_client.QdrantClient, **place)
-        self.mean = 0.0
+        self.local = "://" not in url
+        self._open = qdrant_client.QdrantClient
+
+    @cached_property
+    def client(self) -> Any:
+        """The client, which makes a local folder."""
+        if self.local:
+            return self.called(self._open, path=self.url)
+        return self.called(self._open, url=self.url, timeout=60, check_compatibility=False)
 
     def matches(self, terms: Sequence[str], top: int) -> Ranking:
         """Returns the best passages with any of the terms, by BM25 with k1 1.2 and b 0.75."""
@@ -63,6 +68,8 @@ class Qdrant(Remote):
 
     def settings(self) -> dict[str, Any] | None:
         """Returns the settings of the collection; None where there is no such collection."""
+        if self.local and not Path(self.url).is_dir():
+            return None
         if not self.called(self.client.collection_exists, self.name):
             return None
         found: dict[str, Any] = self.called(self.client.get_collection, self.name).config.metadata or {}
@@ -79,7 +86,7 @@ class Qdrant(Remote):
         words = {WORDS: models.SparseVectorParams(modifier=models.Modifier.IDF)}
         kinds = {"vectors_config": near, "sparse_vectors_config": words}
         self.called(self.client.create_collection, self.name, metadata=settings, **kinds)
-        if "://" in self.url:  # the local engine has no indexes of fields
+        if not self.local:  # the local engine has no indexes of fields
             for field, kind in (("name", "keyword"), ("hash", "keyword"), ("document", "integer")):
                 self.called(self.client.create_payload_index, self.name, field, kind)
 

@@ -66,7 +66,9 @@ class Remote(ABC):
         if self._settings is None:
             self._settings = self.settings()
         if self._settings is None:
-            raise DataError(f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --url ...")
+            raise DataError(
+                f"There is no index {self.where}. Make it: bertie index DOCUMENTS -o {self.name} --engine ... --url ..."
+            )
         if self._settings.get("format") != FORMAT:
             raise DataError(f"{self.where} was not made by this version of bertie index. Make it with --overwrite.")
         return self._settings.get(name)
@@ -101,7 +103,7 @@ class Remote(ABC):
         try:
             return request(*given, **named)
         except self.failures as error:
-            reason = " ".join(str(error).split())[:300] or type(error).__name__
+            reason = " ".join(str(error).partition(" caused by")[0].split())[:300] or type(error).__name__
             raise DataError(f"{self.where} did not answer ({reason}). Does it run, and is --url right?") from None
 
     def _documents(self, field: str, value: Any) -> list[int]:
