@@ -27,6 +27,8 @@ from bertie.serve.fleet import Fleet
 from bertie.serve.remote import BatchFailed, Worker, WorkerSettings
 from bertie.serve.server import Options, Server, uvicorn_settings
 from bertie.serve.server import build as build_server
+from bertie.serve.wire import ATTENTION
+from bertie.serve.worker import attention_of
 from bertie.tasks import TASKS
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
@@ -77,6 +79,7 @@ class LocalWorker(Worker):
 
     async def start(self) -> Facts:
         self.engine = engine_of(bertie.load(self.settings.model))
+        self.attend = attention_of(Path(self.settings.model)) if self.settings.attention else None
         self.facts, self.sha = self.engine.facts, "0" * 32
         return self.facts
 
@@ -85,6 +88,8 @@ class LocalWorker(Worker):
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         try:
+            if self.attend and tuple(outputs) == (ATTENTION,):
+                return await asyncio.to_thread(self.attend, ids)
             return await asyncio.to_thread(self.engine.run, ids, outputs)
         except Exception as error:
             raise BatchFailed(repr(error)) from None

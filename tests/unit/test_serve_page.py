@@ -11,6 +11,7 @@ import pytest
 
 from bertie.search.index import index
 from bertie.serve.golden import difference
+from bertie.serve.remote import WorkerSettings
 from serving import live, make_models, until
 
 pytest.importorskip("fastapi")
@@ -195,6 +196,30 @@ def test_the_words_that_an_answer_rests_on(page, server, name):
     assert all(one.get_attribute("title") for one in colored)
     shot(page, f"{name}-words")
     assert complaints(page) == []
+
+
+def test_the_attention_of_a_head(browser, server):
+    models = {"m": server.options.models["rank"]}
+    with live(models, worker=WorkerSettings("", attention=True)) as other:
+        browser.get(other.url + "/")
+        until(lambda: browser.find_elements("css selector", "#model option"))
+        browser.find_element("css selector", "#examples button").click()
+        answer(browser)
+        browser.find_element("css selector", "#attention-box summary").click()
+        cells = until(lambda: browser.find_elements("css selector", "#attention td[title]"))
+        first = [cell.get_attribute("title") for cell in cells]
+        assert len(first) == len(browser.find_elements("css selector", "#attention thead th")) ** 2
+        layers = [one.get_attribute("value") for one in browser.find_elements("css selector", "#layer option")]
+        now = browser.find_element("id", "layer").get_property("value")
+        choose(browser, "layer", next(one for one in layers if one != now))
+        until(
+            lambda: (
+                [c.get_attribute("title") for c in browser.find_elements("css selector", "#attention td[title]")]
+                != first
+            )
+        )
+        shot(browser, "attention")
+        assert complaints(browser) == []
 
 
 def test_what_has_no_words_to_show(page):

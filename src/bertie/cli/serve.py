@@ -87,6 +87,12 @@ def serve(
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     engine: tables.Engine = "auto",
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention", help="Show what heads attend to, at /attention and on the page. Needs more memory."
+        ),
+    ] = False,
     no_access_log: Annotated[bool, typer.Option("--no-access-log", help="Do not log a line per request.")] = False,
 ) -> None:
     r"""Serve models over HTTP, with a page for the browser.
@@ -136,7 +142,7 @@ def serve(
         **asdict(limits),
         replicas=replicas,
         access_log=not no_access_log and console.verbosity.level >= 0,
-        worker=WorkerSettings("", precision, device, engine, threads),
+        worker=WorkerSettings("", precision, device, engine, threads, attention),
     )
 
     def ready(url: str) -> None:

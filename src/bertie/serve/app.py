@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from bertie.errors import BertieError
+from bertie.serve import attending
 from bertie.serve.admission import Refused
 from bertie.serve.docs import add_docs
 from bertie.serve.errors import STATUS, Refusal
@@ -54,7 +55,9 @@ class Application:
     ) -> None:
         self.fleet, self.limits, self.too_long, self.log = fleet, limits, too_long, log
         self.app = FastAPI(title="Bertie", version=version("bertie"), docs_url=None, redoc_url=None)
-        self.rows = {route.path: route for route in (*ROUTES, *([self._search()] if fleet.index_paths else []))}
+        more = [self._search()] if fleet.index_paths else []
+        more += [attending.ROUTE] if fleet.settings.attention else []
+        self.rows = {route.path: route for route in (*ROUTES, *more)}
         for route in self.rows.values():
             self._add(route, route.path)
         self._add_any()
@@ -251,6 +254,7 @@ class Application:
             "max_body_bytes": self.limits.max_body_bytes,
             "auto_truncate": (self.too_long or chosen.predictor.too_long) != "error",
             "version": self.app.version,
+            "attention": fleet.settings.attention,
             "models": {key: one.info() for key, one in fleet.models.items()},
             "indexes": {key: {**one.counts, "vectors_of": one.embedder} for key, one in fleet.indexes.items()},
         }

@@ -33,13 +33,17 @@ class BatchFailed(Exception):
 
 @dataclass(frozen=True)
 class WorkerSettings:
-    """Settings of a worker process. threads: of its numerical library; None: the number of cores."""
+    """Settings of a worker process.
+
+    threads: of its numerical library; None: the number of cores. attention: whether it also computes that.
+    """
 
     model: str
     precision: str = "fp32"
     device: str = "auto"
     engine: str = "auto"
     threads: int | None = None
+    attention: bool = False
     start_s: float = 300.0
     batch_s: float = 120.0
 
@@ -72,7 +76,8 @@ class Worker:
         """Starts the process and waits for its model. Raises the error of loading the folder."""
         await self.stop()
         ours, theirs = socket.socketpair()
-        given = {name: getattr(self.settings, name) for name in ("model", "precision", "device", "engine", "threads")}
+        names = ("model", "precision", "device", "engine", "threads", "attention")
+        given = {name: getattr(self.settings, name) for name in names}
         command = [sys.executable, "-m", "bertie.serve.worker", str(theirs.fileno()), json.dumps(given)]
         try:
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)

@@ -82,6 +82,14 @@ class ExplainBody(Body):
     word: Annotated[int, Field(ge=1)] | None = None
 
 
+class AttentionBody(Body):
+    """A text or a pair of texts. layer, head: from 1; default: the head with the strongest links between words."""
+
+    inputs: Text | Annotated[list[Text], Field(max_length=2, fail_fast=True)]
+    layer: Annotated[int, Field(ge=1)] | None = None
+    head: Annotated[int, Field(ge=1)] = 1
+
+
 class SimilarityInputs(BaseModel):
     """A sentence and the sentences to compare it with."""
 

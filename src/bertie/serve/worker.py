@@ -13,13 +13,14 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from bertie.data.ids import Ids
 from bertie.errors import UsageError
 from bertie.files import file_hash
 from bertie.serve import wire
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bertie.infer.engine import Engine
 
 OOM_FIRST = 500  # of 1,000: when memory runs out the kernel ends a worker, which is restarted, before the server
+Attend = Callable[[Ids], Mapping[str, Any]]
 YIELDING = 5  # nice value: the event loop of the server, which refuses what is too much, comes before inference
 
 
@@ -39,12 +41,14 @@ def main(descriptor: str, settings: str) -> None:
     os.nice(YIELDING)
     with socket.socket(fileno=int(descriptor)) as connection:
         try:
-            engine, facts, sha = load(**json.loads(settings))
+            given = json.loads(settings)
+            attend = attention_of(Path(given["model"])) if given.pop("attention") else None
+            engine, facts, sha = load(**given)
         except Exception as error:
             _send(connection, {"error": str(error) or repr(error), "exit_code": getattr(error, "exit_code", 1)}, {})
             return
         del facts["sentence"]  # its matrices are no JSON, and the server reads these modules from the folder
-        lanes = Lanes(engine, connection)
+        lanes = Lanes(engine, connection, attend)
         _send(connection, {"facts": facts, "sha": sha, "lanes": lanes.count}, {})
         for lane in range(1, lanes.count):
             threading.Thread(target=lanes.run, args=(lane,), daemon=True).start()
@@ -57,13 +61,13 @@ class Lanes:
     count: how many at once; 1 for an engine whose batches use all cores.
     """
 
-    def __init__(self, engine: "Engine", connection: socket.socket) -> None:
+    def __init__(self, engine: "Engine", connection: socket.socket, attend: "Attend | None" = None) -> None:
         from bertie.infer.native.folder import FolderEngine
 
         self.count, self.alone, self.beside = 1, engine, engine
         if isinstance(engine, FolderEngine):
             self.count, self.beside = engine.threads, replace(engine, threads=1)
-        self.connection = connection
+        self.connection, self.attend = connection, attend
         self.reading, self.writing = threading.Lock(), threading.Lock()
         self.running = set[int]()
 
@@ -80,12 +84,34 @@ class Lanes:
             self.running.add(lane)
             engine = self.alone if len(self.running) == 1 else self.beside
             try:
-                found = engine.run(wire.ids_of(arrays), header["outputs"])
+                ids = wire.ids_of(arrays)
+                asked = self.attend is not None and header["outputs"] == [wire.ATTENTION]
+                found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
             except Exception as error:  # the server tries the batch's requests one by one
                 told["error"] = f"{type(error).__name__}: {error}"[:500]
             self.running.discard(lane)
             with self.writing:
                 _send(self.connection, told, found)
+
+
+def attention_of(model: Path) -> "Attend":
+    """Returns what computes the attention of one text, in a second copy of the model. Raises UsageError for a graph."""
+    from bertie.infer.onnx_engine import graph_of
+
+    if (graph := graph_of(model)) is not None:
+        raise UsageError(f"{graph} does not return its attention. Omit --attention.")
+    import numpy as np
+
+    import bertie
+    from bertie.explain.attention import attentions, telling
+
+    loaded = bertie.load(model).eval().requires_grad_(False)
+
+    def attend(ids: Ids) -> Mapping[str, Any]:
+        probs = attentions(loaded, ids.input_ids.tolist(), ids.token_type_ids.tolist())
+        return {wire.ATTENTION: probs, wire.TELLING: np.array(telling(probs, ids.extra[wire.WORDS]))}
+
+    return attend
 
 
 def load(

@@ -1,6 +1,6 @@
 // The page: choose a model, send a text, see the answer. State is in the address after #, so that a link holds it.
 import { KINDS } from "./kinds.js";
-import { element, table, weighed } from "./shown.js";
+import { element, heat, table, weighed } from "./shown.js";
 import { WORDS } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -67,7 +67,7 @@ function clear() {
   state.asking += 1;
   $("output").replaceChildren();
   $("figures").textContent = $("copied").textContent = "";
-  for (const id of ["share", "words-box", "tokens-box", "raw-box"]) $(id).hidden = true;
+  for (const id of ["share", "words-box", "attention-box", "tokens-box", "raw-box"]) $(id).hidden = true;
 }
 
 function fail(message) {
@@ -94,7 +94,8 @@ async function send() {
     const [found, heads] = await ask(kind.route, body);
     if (turn !== state.asking) return;
     const inputs = kind.explained?.(values, found);
-    state.last = { route: kind.route, body, inputs };
+    const read = (kind.tokens ?? ((given) => given.text ?? given.first))(values);
+    state.last = { route: kind.route, body, inputs, read: inputs ?? read };
     const notes = [];
     if (+heads.get("x-bertie-truncated")) notes.push(element("p", { class: "warn" }, words.cut));
     const windows = kind.answer?.(found)?.windows;
@@ -108,7 +109,10 @@ async function send() {
     if (inputs !== undefined && $("words-box").open) showWords();
     history.replaceState(null, "", link());
     if (index) { $("tokens-box").hidden = true; return; }
-    await showTokens((kind.tokens ?? ((given) => given.text ?? given.first))(values), turn);
+    $("attention-box").hidden = !state.attention;
+    for (const id of ["layer", "head", "attention"]) $(id).replaceChildren();
+    if (state.attention && $("attention-box").open) showAttention();
+    await showTokens(read, turn);
   } catch (error) {
     if (turn === state.asking) fail(error instanceof TypeError ? words.failed : error.message);
   } finally {
@@ -130,6 +134,22 @@ async function showWords() {
     $("words").replaceChildren(about, ...cut, ...weighed(texts, found.words), element("p", { class: "hint" }, words.explainedHint), table([words.word, words.change], rows));
   } catch (error) {
     if (last === state.last) $("words").replaceChildren(element("p", { class: "error", role: "alert" }, error instanceof TypeError ? words.failed : error.message));
+  }
+}
+
+async function showAttention() {
+  const { last } = state, chosen = $("layer").value ? { layer: +$("layer").value, head: +$("head").value } : {};
+  try {
+    const [found] = await ask("/attention", { inputs: last.read, model: state.model, ...chosen });
+    if (last !== state.last) return;
+    for (const [id, count, now] of [["layer", found.layers, found.layer], ["head", found.heads, found.head]]) {
+      $(id).replaceChildren(...Array.from({ length: count }, (_, i) => element("option", { value: i + 1 }, String(i + 1))));
+      $(id).value = now;
+    }
+    const cut = found.truncated ? [element("p", { class: "warn" }, say(words.explainedCut, { n: found.tokens.length }))] : [];
+    $("attention").replaceChildren(...cut, heat(found.tokens, found.weights), element("p", { class: "hint" }, words.attentionHint));
+  } catch (error) {
+    if (last === state.last) $("attention").replaceChildren(element("p", { class: "error", role: "alert" }, error instanceof TypeError ? words.failed : error.message));
   }
 }
 
@@ -179,6 +199,8 @@ async function begin() {
   $("form").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.isComposing) { event.preventDefault(); $("form").requestSubmit(); } });
   for (const id of Object.keys(COPIES)) $(id).addEventListener("click", () => copy(id));
   $("words-box").addEventListener("toggle", () => { if ($("words-box").open && state.last) showWords(); });
+  $("attention-box").addEventListener("toggle", () => { if ($("attention-box").open && state.last && !$("attention").childElementCount) showAttention(); });
+  for (const id of ["layer", "head"]) $(id).addEventListener("change", showAttention);
   $("key").addEventListener("change", loadModels);
   window.addEventListener("hashchange", () => { clear(); if (restore()) send(); });
   await loadModels();
@@ -190,6 +212,7 @@ async function loadModels() {
     if (response.status === 401) { $("key-field").hidden = false; fail(words.needKey); return; }
     const info = await response.json();
     state.models = { ...info.models };
+    state.attention = info.attention;
     for (const [name, found] of Object.entries(info.indexes)) state.models[`index:${name}`] = { ...found, index: name, answers: ["search"], labels: [] };
     $("version").textContent = `Bertie ${info.version}`;
     $("model").replaceChildren(...Object.keys(state.models).map((name) => element("option", { value: name }, state.models[name].index ? `${words.kinds.search}: ${state.models[name].index}` : name)));

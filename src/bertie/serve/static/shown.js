@@ -52,6 +52,17 @@ export function weighed(texts, words) {
   });
 }
 
+// attention of one head: a row for each token, a column for each token that it attends to.
+export function heat(tokens, weights) {
+  const head = element("tr", {}, element("td", {}), ...tokens.map((one) => element("th", { scope: "col" }, element("span", {}, one.text))));
+  const body = weights.map((row, i) => element("tr", {}, element("th", { scope: "row" }, tokens[i].text), ...row.map((value, j) => {
+    const cell = element("td", { title: `${tokens[i].text} → ${tokens[j].text}: ${(100 * value).toFixed(1)}%` });
+    cell.style.setProperty("--share", `${Math.round(100 * value)}%`);
+    return cell;
+  })));
+  return element("div", { class: "scroll", tabindex: "0" }, element("table", { class: "heat" }, element("thead", {}, head), element("tbody", {}, ...body)));
+}
+
 export function table(heads, rows) {
   const head = element("tr", {}, ...heads.map((name) => element("th", { scope: "col" }, name)));
   const body = rows.map((row) => element("tr", {}, ...row.map((cell) => element("td", {}, String(cell ?? "–")))));

@@ -1,0 +1,64 @@
+"""POST /attention returns the probabilities that the library computes."""
+
+import numpy as np
+import pytest
+
+import bertie
+from bertie.explain.attention import attentions, telling
+from bertie.serve.remote import WorkerSettings
+from serving import Process, live, make_models
+
+pytest.importorskip("fastapi")
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def server(folders):
+    models = {name: folders[name] for name in ("sequence", "rank")}
+    with live(models, worker=WorkerSettings("", attention=True)) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("name", "texts"), [("sequence", ["ab cd e"]), ("rank", ["ab c", "d ef g"])])
+def test_as_the_library(server, folders, name, texts):
+    model = bertie.load(folders[name]).eval()
+    encoding = model.tokenizer.encode(*texts)
+    wanted = attentions(model, encoding.ids, encoding.type_ids)
+    body = {"inputs": texts if len(texts) > 1 else texts[0], "model": name}
+    for layer, head in np.ndindex(wanted.shape[:2]):
+        found = server.ok("/attention", {**body, "layer": layer + 1, "head": head + 1})
+        np.testing.assert_allclose(found["weights"], wanted[layer, head], atol=2e-5)
+    assert [one["text"] for one in found["tokens"]] == encoding.tokens
+    assert [one["input"] for one in found["tokens"]] == encoding.sequence_ids
+    assert (found["layers"], found["heads"]) == wanted.shape[:2]
+    found = server.ok("/attention", body)
+    words = np.array([text is not None for text in encoding.sequence_ids])
+    assert (found["layer"] - 1, found["head"] - 1) == telling(wanted, words)
+
+
+def test_what_is_refused(server):
+    assert server.post("/attention", {"inputs": "ab", "layer": 99}).status_code == 422
+    assert server.post("/attention", {"inputs": "ab", "layer": 1, "head": 0}).status_code == 422
+    assert server.post("/attention", {"inputs": ""}).status_code == 422
+    response = server.post("/attention", {"inputs": "ab " * 300})
+    assert response.json()["truncated"] is True
+    assert len(response.json()["tokens"]) <= 64
+    assert server.get("/info").json()["attention"] is True
+
+
+def test_without_the_option_there_is_none(folders):
+    with live({"m": folders["sequence"]}) as plain:
+        assert plain.post("/attention", {"inputs": "ab"}).status_code == 404
+        assert plain.get("/info").json()["attention"] is False
+
+
+@pytest.mark.slow
+def test_from_a_worker_process(folders, tmp_path):
+    with Process(tmp_path / "log", f"m={folders['sequence']}", "--threads", "1", "--attention") as server:
+        found = server.post("/attention", {"inputs": "ab cd"}).json()
+        assert np.sum(found["weights"], -1) == pytest.approx(1, abs=1e-3)
+        assert server.post("/predict", {"inputs": "ab cd"}).status_code == 200
