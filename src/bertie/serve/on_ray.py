@@ -29,6 +29,7 @@ FRONT, MODELS = (
 TRIES = 3  # replicas that a request is sent to
 TARGET = 8  # requests in progress per thread of a replica, above which replicas are added
 SCALE_S, HEALTH_S = 5.0, 5.0
+STARTS = 2  # of a new version, that fail, until the old one is kept
 SURGE = 20  # percent of replicas, at least one, that are added while a new version replaces the old one
 ANY_NUMBER, MOST_OPEN = 1 << 62, 4_096  # of texts; of requests in Front
 SET_BY_FRONT = {b"x-request-id", *(name for name, _ in SAFE)}
@@ -178,7 +179,7 @@ def deploy(options: Options, most: int | None) -> None:
     scaled = {"min_replicas": options.replicas, "max_replicas": most, "target_ongoing_requests": TARGET * threads}
     size: dict[str, Any] = {"num_replicas": options.replicas}
     if most is not None:
-        size = {"autoscaling_config": {**scaled, "upscale_delay_s": SCALE_S, "look_back_period_s": 2 * SCALE_S}}
+        size = {"autoscaling_config": {**scaled, "upscale_delay_s": SCALE_S, "look_back_period_s": 3 * SCALE_S}}
     replicas = serve.deployment(
         Replica,
         name="models",
@@ -186,6 +187,7 @@ def deploy(options: Options, most: int | None) -> None:
         max_queued_requests=options.max_concurrent,
         graceful_shutdown_timeout_s=options.drain_s,
         max_surge_percent=SURGE,
+        max_constructor_retry_count=STARTS,
         health_check_period_s=HEALTH_S,
         ray_actor_options={"num_cpus": threads, "num_gpus": float(options.worker.device.startswith("cuda"))},
         **size,
