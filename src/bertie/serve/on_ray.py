@@ -22,10 +22,7 @@ from bertie.serve.errors import Refusal
 from bertie.serve.guard import SAFE, Guard, Message, Receive, Send
 from bertie.serve.server import Options, bind, build, limits_of, log_line
 
-FRONT, MODELS = (
-    "bertie",
-    "bertie-models",
-)  # the applications in Ray Serve; one keeps running while the other is replaced
+FRONT, MODELS = "bertie", "bertie-models"  # applications in Ray Serve; the first stays while the second is replaced
 TRIES = 3  # replicas that a request is sent to
 TARGET = 8  # requests in progress per thread of a replica, above which replicas are added
 SCALE_S, HEALTH_S = 5.0, 5.0
