@@ -206,18 +206,12 @@ def test_the_attention_of_a_head(browser, server):
         browser.find_element("css selector", "#examples button").click()
         answer(browser)
         browser.find_element("css selector", "#attention-box summary").click()
-        cells = until(lambda: browser.find_elements("css selector", "#attention td[title]"))
-        first = [cell.get_attribute("title") for cell in cells]
+        titles = "return [...document.querySelectorAll('#attention td[title]')].map((cell) => cell.title)"
+        first = until(lambda: browser.execute_script(titles))
         assert len(first) == len(browser.find_elements("css selector", "#attention thead th")) ** 2
-        layers = [one.get_attribute("value") for one in browser.find_elements("css selector", "#layer option")]
-        now = browser.find_element("id", "layer").get_property("value")
-        choose(browser, "layer", next(one for one in layers if one != now))
-        until(
-            lambda: (
-                [c.get_attribute("title") for c in browser.find_elements("css selector", "#attention td[title]")]
-                != first
-            )
-        )
+        now = browser.find_element("id", "head").get_property("value")
+        choose(browser, "head", "2" if now == "1" else "1")
+        until(lambda: browser.execute_script(titles) != first)
         shot(browser, "attention")
         assert complaints(browser) == []
 
