@@ -128,6 +128,8 @@ def predict(
         console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} rows labeled: {written}")
     else:
         write_all((sys.stdout.buffer, form))
+    if not skipped.rows:
+        console.warn(f"{'Standard input' if file == '-' else file} has no rows, so there are no predictions.")
     for note in (note for one in (form, *forms.values()) for note in one.notes):
         console.warn(note)
     tables.warn_of(skipped, long)

@@ -12,6 +12,7 @@ from bertie.explain.words import words_of
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
+from bertie.tasks.span import SpanTask
 from bertie.text.tokenizer import Tokenizer
 
 SPAN = 2  # outputs of a head for answers: start, end
@@ -90,9 +91,8 @@ def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Targ
 def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Target, str]:
     allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
     starts, ends = (logits[:, side].cpu().masked_fill(~allowed, -torch.inf) for side in (0, 1))
-    scores = (starts[:, None] + ends[None, :]).masked_fill(
-        ~torch.ones(len(starts), len(ends)).triu().bool(), -torch.inf
-    )
+    possible = torch.ones(len(starts), len(ends)).triu().tril(SpanTask().max_answer - 1).bool()
+    scores = (starts[:, None] + ends[None, :]).masked_fill(~possible, -torch.inf)
     first, last = divmod(int(scores.argmax()), len(ends))
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
