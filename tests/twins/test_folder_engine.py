@@ -86,7 +86,7 @@ def test_int8_and_who_computes(tmp_path, monkeypatch):
     model = load(folder)
     exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
     gate.quantized(model, [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)])
-    model.save_pretrained(tmp_path / "int8", int8=model.int8)
+    model.save_pretrained(tmp_path / "int8", packed=model.packed)
     found = quick.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
     assert found is not None
     assert "int8" in found[0].facts.precision

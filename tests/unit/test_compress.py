@@ -15,7 +15,7 @@ from bertie.infer.choose import engine_of
 from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
-from bertie.models.int8 import PARTS, Int8Weight, added_together, excess
+from bertie.models.int8 import Int8Weight, added_together, excess
 from toys import toy_model
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -34,7 +34,7 @@ def compressed(folder, tmp_path_factory):
     model = load(folder)
     near = gate.quantized(model, TEXTS)
     out = tmp_path_factory.mktemp("int8") / "model"
-    model.save_pretrained(out, int8=model.int8)
+    model.save_pretrained(out, packed=model.packed)
     return out, near
 
 
@@ -193,7 +193,7 @@ def test_hostile_scales_are_one_error_and_never_a_crash(compressed, tmp_path):
     copy, rng = tmp_path / "copy", np.random.default_rng(0)
     shutil.copytree(compressed[0], copy)
     whole = load_file(copy / "model.safetensors")
-    names = [name for name in whole if name.rpartition("_")[2] in PARTS or whole[name].dtype == np.int8]
+    names = [name for name in whole if name.rpartition("_")[2] in Int8Weight.PARTS or whole[name].dtype == np.int8]
     changes = {
         "another shape": lambda x: x[..., :-1],
         "another rank": lambda x: x.reshape(-1)[:, None],

@@ -42,7 +42,7 @@ def files(model, tmp_path_factory):
 
 
 def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, monkeypatch):
-    few = [Recipe(neurons=32), Recipe(layers=1, distilled=True)]
+    few = [Recipe(neurons=32), Recipe(layers=1, learned="distilled")]
     monkeypatch.setattr(compressing, "recipes", lambda config, **_: few)
     monkeypatch.setattr(compressing, "RESAMPLED", 1)
     out = tmp_path / "out"
@@ -52,7 +52,7 @@ def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, 
     stopped = json.loads((out / "results.json").read_text())
     assert (stopped["tried"], stopped["chosen"], stopped["wanted"]) == ([], None, 2)
     found = json.loads(bertie.good(*command, *common, "--json"))
-    assert [row["name"] for row in found["tried"]] == ["32 neurons", "1 layers, distilled"]
+    assert [row["name"] for row in found["tried"]] == ["32 neurons", "1 layer, distilled"]
     narrow, half = found["tried"]
     assert narrow["bytes"] < found["teacher"]["bytes"]
     assert found["teacher"]["accuracy"] == 1.0
@@ -62,7 +62,7 @@ def test_the_quickest_within_the_limits_is_kept(model, files, tmp_path, bertie, 
     assert found["chosen"] in (out / "model" / "README.md").read_text()
     assert chosen.config.num_hidden_layers == (1 if found["chosen"] == half["name"] else 2)
     page = (out / "report.html").read_text()
-    assert "1 layers, distilled" in page
+    assert "1 layer, distilled" in page
     assert "<svg" in page
     assert not (out / "training").exists()
     lines = (out / "tried.jsonl").read_text()
@@ -89,7 +89,7 @@ def test_bad_input_is_refused_in_one_line(model, files, tmp_path, bertie):
         (("--neurons", "32"), 2, "--train"),
         (("--neurons", "9999", "--train", files / "train.csv"), 2, "each layer has 64"),
         (("--trim",), 2, "No texts given"),
-        (("--distil", "--train", files / "train.csv"), 2, "--distil needs --train"),
+        (("--distil", "--train", files / "train.csv"), 2, "--distil, --layer-wise and --movement need --train"),
         (("--data", tmp_path / "bare.csv"), 3, "label"),
     ):
         found, _, err = bertie("compress", model, *arguments, "-o", tmp_path / "out")

@@ -96,7 +96,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
         if not (work / "int8" / "config.json").is_file():
             found = bertie.load(model)
             gate.quantized(found, calibration)
-            found.save_pretrained(work / "int8", int8=found.int8)
+            found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
     engine = NativeEngine(bertie.load(model), precision)  # type: ignore[arg-type]
 

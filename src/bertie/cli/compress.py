@@ -2,7 +2,7 @@
 
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +17,7 @@ from bertie.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from bertie.compress.gate import Fidelity
+    from bertie.compress.recipe import Recipe
     from bertie.data.tables import TableFormat
     from bertie.models.model import Model
 
@@ -81,6 +82,13 @@ def compress(
             "and --texts.",
         ),
     ] = False,
+    layer_wise: Annotated[
+        bool, typer.Option("--layer-wise", help="Like --distil, but train layer after layer first (MobileBERT).")
+    ] = False,
+    movement: Annotated[
+        bool,
+        typer.Option("--movement", help="Like --distil, but learn what to keep during training (movement pruning)."),
+    ] = False,
     data: Annotated[
         Path | None,
         typer.Option("--data", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
@@ -114,21 +122,32 @@ def compress(
 
       bertie compress models/reviews-int8 --float -o models/reviews-float
     """
+    learned = _learned({"movement": movement, "layer-wise": layer_wise, "distilled": distil})
     if data is not None:
-        if float_ or trim or distil or (layers, heads, neurons, int8) != (None, None, None, None):
+        if float_ or trim or learned or (layers, heads, neurons, int8) != (None, None, None, None):
             raise UsageError(
-                "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil and "
-                "--int8."
+                "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
+                "--layer-wise, --movement and --int8."
             )
     elif limits.size or limits.speed or limits.minutes is not None:
         raise UsageError("--size, --speed and --minutes need labeled examples to measure with. Pass --data FILE.")
-    cuts = {name: value for name, value in (("layers", layers), ("heads", heads), ("neurons", neurons)) if value}
     asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, epochs, overwrite, force)
     if data is not None:
         _search(asked, limits)
     else:
-        int8 = not (cuts or trim or distil or float_) if int8 is None else int8
-        _write(asked, cuts, hash_of(ctx), trim=trim, distil=distil, int8=int8, float_=float_)
+        from bertie.compress.recipe import Recipe
+
+        recipe = Recipe(layers, heads, neurons, learned)
+        int8 = not (recipe.cuts or trim or learned or float_) if int8 is None else int8
+        _write(asked, replace(recipe, int8=int8), hash_of(ctx), trim=trim, float_=float_)
+
+
+def _learned(asked: dict[str, bool]) -> str:
+    """How a smaller model is trained, as a recipe says it."""
+    found = [name for name, wanted in asked.items() if wanted]
+    if found[:2] == ["movement", "layer-wise"]:
+        raise UsageError("--movement and --layer-wise cannot be combined. Choose one of them.")
+    return found[0] if found else ""
 
 
 @dataclass(frozen=True)
@@ -157,26 +176,26 @@ class _Asked:
         return TableFormat(self.text, self.label)
 
 
-def _write(asked: _Asked, cuts: dict[str, int], by: str, *, trim: bool, distil: bool, int8: bool, float_: bool) -> None:
+def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
     from bertie.compress import gate
     from bertie.folders import made_once
     from bertie.models.folder import MODEL_FOLDER, copy_other_files
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
-        small = _opened(asked, float_=float_, texts=int8 or trim)
-        if cuts or distil:
-            small = _cut(asked, small, cuts, distil)
+        small = _opened(asked, float_=float_, texts=recipe.int8 or trim)
+        if recipe.cuts or recipe.learned:
+            small = _cut(asked, small, recipe)
         if trim:
             small = _trimmed(small, asked.read_texts())
-        if int8:
+        if recipe.int8:
             near = gate.quantized(small, asked.read_texts())
             if not near.enough and not asked.force:
                 raise DataError(
                     f"The int8 model misses the quality threshold: {near}. Give more texts, or write it anyway with "
                     "--force."
                 )
-        small.save_pretrained(folder, int8=small.int8)
+        small.save_pretrained(folder, packed=small.packed)
         copy_other_files(asked.model, folder)
         if near is not None:
             card = folder / "README.md"
@@ -193,44 +212,40 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
     import bertie
 
     found = bertie.load(asked.model)
-    if float_ and not found.int8:
-        raise UsageError(f"{asked.model} has no int8 weights; it is a float model already.")
-    if found.int8 and not float_:
-        raise UsageError(f"{asked.model} has int8 weights already. Write a float copy first: --float")
+    if float_ and not found.packed:
+        raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
+    if found.packed and not float_:
+        raise UsageError(f"{asked.model} has quantized weights already. Write a float copy first: --float")
     if texts and asked.texts is None:
         raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line.")
     if found.tokenizer is None:
         raise UsageError(
             f"{asked.model} has no tokenizer, so it cannot read texts. Copy the files of its tokenizer there."
         )
-    found.int8 = {}
+    found.packed = {}
     return found
 
 
-def _cut(asked: _Asked, found: "Model", cuts: dict[str, int], distil: bool) -> "Model":
-    from bertie.compress.distil import teach
+def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
+    from bertie.compress.learn import Lessons, made
     from bertie.compress.prune import prune
-    from bertie.data.tables import Example, collect
+    from bertie.data.tables import collect
     from bertie.infer.predict import Predictor
-    from bertie.train.importance import judged
 
-    if distil and (not cuts or asked.train is None):
-        raise UsageError("--distil needs --train FILE and one of --layers, --heads, --neurons.")
-    kept: dict[str, Any] = dict(cuts)
+    if recipe.learned and (not recipe.cuts or asked.train is None):
+        raise UsageError(
+            "--distil, --layer-wise and --movement need --train FILE and one of --layers, --heads, --neurons."
+        )
     if asked.train is None:
-        return prune(found, **kept)
+        cuts: dict[str, Any] = dict(recipe.kept)
+        return prune(found, **cuts)
     predictor = Predictor(found)
     examples, skipped = collect(predictor.task.rows(asked.train, asked.format()), str(asked.train))
     if skipped.total:
         console.warn(f"{asked.train}: {skipped}")
-    task, length = predictor.task, predictor.max_length
-    batches = judged(task, examples, predictor.tokenizer, max_length=length)
-    small = prune(found, learner=task, batches=batches, **kept)
-    if distil:
-        run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training is resumed
-        texts = [Example((text,)) for text in asked.read_texts()] if predictor.texts == 1 else []
-        teach(small, found, task, [*examples, *texts], run, epochs=asked.epochs, max_length=length)
-        shutil.rmtree(run)
+    run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training is resumed
+    small = made(found, recipe, Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
+    shutil.rmtree(run, ignore_errors=True)
     return small
 
 

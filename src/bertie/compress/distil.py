@@ -3,6 +3,8 @@
     soft        mean squared difference of logits, at every row the head answers for (Kim et al. 2021, arXiv:2105.08919)
     hidden      1 - cosine of the last hidden states; both must be as wide (Sanh et al. 2019)
     relations   KL of the softmax of q q', k k', v v' in the last layer, for any width (Wang et al. 2021, MiniLMv2)
+    features    mean squared difference of the last hidden states; both must be as wide (Sun et al. 2020, MobileBERT)
+    attention   KL of the attention of each head of the last layer; both must have as many heads (the same)
     hard        the task's own loss, where there are labels
 
 The teacher runs once on every text, before training, and its answers are kept in files. Texts need no labels.
@@ -10,7 +12,7 @@ The teacher runs once on every text, before training, and its answers are kept i
 W sequences · T tokens · B sequences of a batch · S longest · L outputs · H hidden size · R relation heads
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import gcd
 from pathlib import Path
@@ -31,14 +33,13 @@ from bertie.models.loss import LossReport, LossTerm
 from bertie.models.model import Model
 from bertie.nn.layer import Layer
 from bertie.tasks import Task
-from bertie.tasks.source import Encoded, Targets, TaskSource, steps_of
+from bertie.tasks.source import Encoded, Targets, TaskSource
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.loop import fit
-from bertie.train.rates import usual_rate
 
 LOGITS, HIDDEN, QKV = "teacher_logits", "teacher_hidden", "teacher_qkv"
+OF_TOKENS = ("hidden", "relations", "features", "attention")  # parts that compare each token
 MOST_RELATION_HEADS = 12
-BATCH = 32  # of `teach`
 LARGEST = 6e4  # of float16, in which answers are kept
 
 
@@ -50,46 +51,72 @@ class Distillation:
     soft: float = 1.0
     hidden: float = 0.0
     relations: float = 1.0
+    features: float = 0.0
+    attention: float = 0.0
     hard: float = 0.5
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The names of the teacher's answers that the parts read."""
+        asked = {LOGITS: self.soft, HIDDEN: self.hidden or self.features, QKV: self.relations or self.attention}
+        return tuple(name for name, weight in asked.items() if weight)
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Returns the number of labels, rows of logits and tokens, by part."""
         own = self.task.counts(batch) if self.hard else {}
         others = {"soft": len(batch.labels[LOGITS])} if self.soft else {}
-        return {**own, **others, **{name: batch.tokens for name in ("hidden", "relations") if getattr(self, name)}}
+        return {**own, **others, **{name: batch.tokens for name in OF_TOKENS if getattr(self, name)}}
 
     def forward(self, model: Model, batch: Batch) -> EncoderOutput:
-        """Returns the encoder's output, with all layers if relations are compared."""
-        return model.encode(batch, output_hidden_states=True) if self.relations else self.task.forward(model, batch)
+        """Returns the encoder's output, with all layers if heads are compared."""
+        every = self.relations or self.attention
+        return model.encode(batch, output_hidden_states=True) if every else self.task.forward(model, batch)
 
     def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
         """Returns the parts that have a weight."""
-        logits = self.task.logits(model, output).float()
-        hard = self.task.losses(logits, batch) if self.hard else {}
-        report = {name: replace(part, weight=part.weight * self.hard) for name, part in hard.items()}
-        counts = self.counts(batch.host)
+        counts, told = self.counts(batch.host), batch.labels
+        report = dict[str, LossTerm]()
+        if self.soft or self.hard:
+            logits = self.task.logits(model, output).float()
+        if self.hard:
+            own = self.task.losses(logits, batch)
+            report |= {name: replace(part, weight=part.weight * self.hard) for name, part in own.items()}
+        apart = dict[str, Tensor]()
         if self.soft:
-            apart = (logits - batch.labels[LOGITS].float()).square().flatten(1).mean(1)
-            report["soft"] = LossTerm(apart.sum(), counts["soft"], weight=self.soft)
+            apart["soft"] = (logits - told[LOGITS].float()).square().flatten(1).mean(1).sum()
         if self.hidden:
-            cosine = F.cosine_similarity(output.last_hidden_state.float(), batch.labels[HIDDEN].float(), dim=-1)
-            report["hidden"] = LossTerm((1 - cosine).sum(), counts["hidden"], weight=self.hidden)
+            cosine = F.cosine_similarity(output.last_hidden_state.float(), told[HIDDEN].float(), dim=-1)
+            apart["hidden"] = (1 - cosine).sum()
+        if self.features:
+            difference = output.last_hidden_state.float() - told[HIDDEN].float()
+            apart["features"] = difference.square().mean(-1).sum()
+        if self.relations or self.attention:
+            qkv = last_qkv(model, output)
         if self.relations:
-            apart = relations_loss(last_qkv(model, output), batch.labels[QKV], output)
-            report["relations"] = LossTerm(apart, counts["relations"], weight=self.relations)
-        return report
+            apart["relations"] = relations_loss(qkv, told[QKV], output)
+        if self.attention:
+            apart["attention"] = attention_loss(qkv, told[QKV], output, model.config.num_attention_heads)
+        terms = {name: LossTerm(total, counts[name], weight=getattr(self, name)) for name, total in apart.items()}
+        return {**report, **terms}
 
     def check(self, student: Model, teacher: Model) -> None:
         """Raises UsageError for a student that cannot learn from this teacher."""
-        if self.hidden and student.config.hidden_size != teacher.config.hidden_size:
+        if (self.hidden or self.features) and student.config.hidden_size != teacher.config.hidden_size:
             raise UsageError(
                 f"The student is {student.config.hidden_size:,} wide, the teacher {teacher.config.hidden_size:,}. "
-                "Hidden states of different widths cannot be compared. Compare relations instead: hidden=0."
+                "Hidden states of different widths cannot be compared. Compare relations instead: hidden=0, features=0."
+            )
+        heads = student.config.num_attention_heads, teacher.config.num_attention_heads
+        if self.attention and heads[0] != heads[1]:
+            raise UsageError(
+                f"The student has {heads[0]} attention heads, the teacher {heads[1]}. Their attention cannot be "
+                "compared. Compare relations instead: attention=0."
             )
         plain = all(type(one.encoder) is Encoder and one.config.attends_to_all for one in (student, teacher))
-        if self.relations and not plain:
+        if (self.relations or self.attention) and not plain:
             raise UsageError(
-                "Relations need full attention, which this model does not have. Leave them out: relations=0."
+                "Relations and attention need full attention, which this model does not have. Leave them out: "
+                "relations=0, attention=0."
             )
         if student.config.vocab_size != teacher.config.vocab_size:
             raise UsageError(
@@ -109,19 +136,31 @@ def last_qkv(model: Model, output: EncoderOutput) -> Tensor:
 
 def relations_loss(ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput) -> Tensor:
     """Returns the sum over tokens of the mean over q, k, v and relation heads of KL(theirs || ours)."""
-    layout = output.layout
     widths = ours_T3H.shape[-1] // 3, theirs_T3H.shape[-1] // 3
     heads = max(n for n in range(1, MOST_RELATION_HEADS + 1) if gcd(*widths) % n == 0)
+    return _apart(ours_T3H, theirs_T3H, output, heads, [0, 1, 2], [0, 1, 2])
+
+
+def attention_loss(ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput, heads: int) -> Tensor:
+    """Returns the sum over tokens of the mean over heads of KL(theirs || ours) of the attention probabilities."""
+    return _apart(ours_T3H, theirs_T3H, output, heads, [0], [1])
+
+
+def _apart(
+    ours_T3H: Tensor, theirs_T3H: Tensor, output: EncoderOutput, heads: int, first: list[int], second: list[int]
+) -> Tensor:
+    """Compares the products of `first` and `second` of query, key and value."""
+    layout = output.layout
     mask_BS = layout.mask()
 
-    def relations(qkv_T3H: Tensor) -> Tensor:  # -> (3, B, R, S, S)
+    def relations(qkv_T3H: Tensor) -> Tensor:  # -> (kinds, B, heads, S, S)
         x = layout.rectangle(qkv_T3H.float()).unflatten(2, (3, heads, -1)).permute(2, 0, 3, 1, 4)  # type: ignore[no-untyped-call]
-        scores = x @ x.mT / x.shape[-1] ** 0.5
+        scores = x[first] @ x[second].mT / x.shape[-1] ** 0.5
         found: Tensor = scores.masked_fill(~mask_BS[None, :, None, None], -1e9).log_softmax(-1)
         return found
 
     wanted = relations(theirs_T3H)
-    apart = (wanted.exp() * (wanted - relations(ours_T3H))).sum(-1)  # (3, B, R, S)
+    apart = (wanted.exp() * (wanted - relations(ours_T3H))).sum(-1)  # (kinds, B, heads, S)
     total: Tensor = (apart.mean((0, 2)) * mask_BS).sum()
     return total
 
@@ -130,12 +169,10 @@ def answered(
     teacher: Model, objective: Distillation, encoded: Encoded, folder: Path, *, max_tokens: int = 4096
 ) -> Targets:
     """Returns the teacher's answers for all sequences, kept in `folder` as float16 by a hash of the content."""
-    asked = [(LOGITS, objective.soft), (HIDDEN, objective.hidden), (QKV, objective.relations)]
-    names = [name for name, weight in asked if weight]
     key = xxhash.xxh3_64(encoded.ids.tobytes() + encoded.starts.tobytes())
     for tensor in teacher.state_dict().values():
         key.update(tensor.contiguous().cpu().numpy().tobytes())
-    files = {name: folder / f"{name}-{key.hexdigest()}.npy" for name in names}
+    files = {name: folder / f"{name}-{key.hexdigest()}.npy" for name in objective.answers}
     if not all(path.exists() for path in files.values()):
         folder.mkdir(parents=True, exist_ok=True)
         _write(teacher, objective, encoded, files, max_tokens)
@@ -180,24 +217,6 @@ def _said(teacher: Model, objective: Distillation, batch: Batch, names: Containe
     return said | ({QKV: last_qkv(teacher, output)} if QKV in names else {})
 
 
-def teach(
-    student: Model, teacher: Model, task: Task, examples: Sequence[Example], run: Path, *, epochs: float, **options: Any
-) -> None:
-    """Trains a student in place with default settings. options: those of `distil`."""
-    alike = all(one.config.attends_to_all for one in (student, teacher))
-    steps = steps_of(len(examples), batch_size=BATCH, epochs=epochs)
-    distil(
-        student,
-        teacher,
-        Distillation(task, relations=1.0 if alike else 0.0),
-        examples,
-        run,
-        train=TrainConfig(steps=steps, batch_size=BATCH, save_every=max(20, steps // 10), eval_every=steps),
-        optim=OptimConfig(lr=usual_rate(student.config.hidden_size), warmup=0.06),
-        **options,
-    )
-
-
 def distil(
     student: Model,
     teacher: Model,
@@ -209,10 +228,11 @@ def distil(
     max_length: int,
     train: TrainConfig,
     optim: OptimConfig,
+    on_step: Callable[[int], None] | None = None,
 ) -> None:
     """Trains a student in place. A run folder with a checkpoint is resumed. Examples need no labels.
 
-    answers: folder of the teacher's answers, if several students share them.
+    answers: folder of the teacher's answers, if several students share them. on_step: as in `fit`.
 
     Raises UsageError for a student that cannot learn from the teacher.
     """
@@ -227,6 +247,6 @@ def distil(
     source = TaskSource(
         encoded, targets, batch_size=train.batch_size, micro_batch_size=train.micro_batch_size, seed=train.seed
     )
-    fit(student, objective, source, train=train, optim=optim, run=run)
+    fit(student, objective, source, train=train, optim=optim, run=run, on_step=on_step)
     student.compute_dtype = None
     student.eval()

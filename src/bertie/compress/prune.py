@@ -10,7 +10,7 @@ no key for the last one, so only Bertie opens such a folder, and its model card 
 Importance: train/importance.py. Refitting: Kwon et al. 2022, 4.3.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -22,7 +22,7 @@ from bertie.models.kinds import Full, Residual, Unshared
 from bertie.models.model import Model
 from bertie.models.surgery import rebuilt, take_layers
 from bertie.train.base import Trainable
-from bertie.train.importance import HEADS, NEURONS, Seen, importance
+from bertie.train.importance import HEADS, NEURONS, Importance, Seen, importance
 
 DAMPING = 1e-3  # of the least squares: of the mean of the diagonal
 
@@ -52,29 +52,47 @@ def prune(
         model = take_layers(model, spread(model.config.num_hidden_layers, layers))
     if heads is None and neurons is None:
         return model
-    _check(model, heads, neurons)
+    check(model, heads, neurons)
     if learner is None or not batches:
         raise UsageError("Heads and neurons are chosen with labeled examples. Pass a file of them: --train FILE.")
     found = importance(model, learner, batches)
+    chosen = {
+        (number, part): found.kept(number, part, count)
+        for part, count in zip((HEADS, NEURONS), (heads, neurons), strict=True)
+        if count is not None
+        for number in range(model.config.num_hidden_layers)
+    }
+    return narrowed(model, chosen, found)
+
+
+def narrowed(model: Model, chosen: Mapping[tuple[int, str], Tensor], found: Importance | None = None) -> Model:
+    """Returns a model with some of the heads and neurons, by layer and part; as many in every layer.
+
+    found: statistics to refit the remaining weights with. None: the weights stay as they are.
+    """
     config, state = model.config, {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    for number in range(config.num_hidden_layers):
+    changes: dict[str, object] = {}
+    for (number, part), units in chosen.items():
         base = f"encoder.layers.{number}."
-        if heads is not None:
-            chosen = found.kept(number, HEADS, heads)
-            features = (chosen[:, None] * config.head_size + torch.arange(config.head_size)).flatten()
+        if part == HEADS:
+            features = (units[:, None] * config.head_size + torch.arange(config.head_size)).flatten()
             _narrow(state, f"{base}attention.qkv", torch.cat([features + i * config.attention_size for i in range(3)]))
-            _refit(state, f"{base}attention.output", features, found.seen[number, HEADS])
-        if neurons is not None:
-            chosen = found.kept(number, NEURONS, neurons)
-            _narrow(state, f"{base}up", chosen)
-            _refit(state, f"{base}down", chosen, found.seen[number, NEURONS])
-    changes: dict[str, object] = {} if neurons is None else {"intermediate_size": neurons}
-    if heads is not None and heads < config.num_attention_heads:
-        changes |= {"attention_head_size": config.head_size, "num_attention_heads": heads}
+            if len(units) < config.num_attention_heads:
+                changes |= {"attention_head_size": config.head_size, "num_attention_heads": len(units)}
+        else:
+            features = units
+            _narrow(state, f"{base}up", features)
+            changes["intermediate_size"] = len(units)
+        name = f"{base}{part}"
+        if found is None:
+            state[f"{name}.weight"] = state[f"{name}.weight"][:, features].contiguous()
+        else:
+            _refit(state, name, features, found.seen[number, part])
     return rebuilt(model, config.replace(**changes), state)
 
 
-def _check(model: Model, heads: int | None, neurons: int | None) -> None:
+def check(model: Model, heads: int | None, neurons: int | None) -> None:
+    """Raises UsageError for a model whose heads and neurons cannot be pruned, or for more than it has."""
     config = model.config
     plain = type(model.encoder) is Encoder and isinstance(config.layer, Residual) and isinstance(config.attention, Full)
     gated = any(getattr(layer, "gated", False) for layer in model.encoder.in_order()) if plain else False

@@ -78,7 +78,7 @@ def apply(model: Model, found: Quantized) -> None:
             parameters[name].copy_(torch.from_numpy(weight.dequantized()))
         for name, bias in found.biases.items():
             parameters[name].copy_(bias)
-    model.int8 = dict(found.weights)
+    model.packed = dict(found.weights)
 
 
 class _Calibration:

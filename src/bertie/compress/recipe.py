@@ -1,6 +1,6 @@
 """Recipes: ways to make a model smaller, as values, and which ones are tried on a model.
 
-layers, heads, neurons kept -> distilled from the model it came from -> int8
+layers, heads, neurons kept -> trained on the answers of the model they came from -> int8
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,28 @@ STEP = 16  # neurons: the native encoder reads as many at once
 
 @dataclass(frozen=True)
 class Recipe:
-    """The number of layers, heads and neurons to keep (None: all), and the steps that follow."""
+    """The number of layers, heads and neurons to keep (None: all), and the steps that follow.
+
+    learned: how what is left is trained, a row of `compress.learn.LEARNED`.
+    """
 
     layers: int | None = None
     heads: int | None = None
     neurons: int | None = None
-    distilled: bool = False
+    learned: str = ""
     int8: bool = False
 
     @property
     def name(self) -> str:
         """ "3 layers, 768 neurons, distilled, int8"."""
-        kept = [f"{n} {what}" for what in ("layers", "heads", "neurons") if (n := getattr(self, what)) is not None]
-        return ", ".join([*kept, *["distilled"] * self.distilled, *["int8"] * self.int8]) or "as it is"
+        kept = [f"{n} {what if n > 1 else what[:-1]}" for what, n in self.kept.items()]
+        return ", ".join([*kept, *filter(None, [self.learned]), *["int8"] * self.int8]) or "as it is"
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """The numbers to keep, by what they count."""
+        numbers = {"layers": self.layers, "heads": self.heads, "neurons": self.neurons}
+        return {what: n for what, n in numbers.items() if n is not None}
 
     @property
     def folder(self) -> str:
@@ -41,7 +50,7 @@ class Recipe:
     @property
     def cuts(self) -> bool:
         """Whether something is removed."""
-        return (self.layers, self.heads, self.neurons) != (None, None, None)
+        return bool(self.kept)
 
 
 def recipes(config: EncoderConfig, *, learns: bool, int8: bool) -> list[Recipe]:
@@ -61,13 +70,13 @@ def _cuts(config: EncoderConfig) -> Sequence[Recipe]:
     narrow = isinstance(config.attention, Full) and config.positions.kind != "relative" and half > 0
     found = [Recipe(neurons=most)] if narrow else []
     if layers > 1:
-        found.append(Recipe(layers=layers // 2, distilled=True))
+        found.append(Recipe(layers=layers // 2, learned="distilled"))
     if narrow:
-        found.append(Recipe(neurons=half, distilled=True))
+        found.append(Recipe(neurons=half, learned="distilled"))
     if narrow and layers > 1:
-        found.append(Recipe(layers=layers // 2, neurons=half, distilled=True))
+        found.append(Recipe(layers=layers // 2, neurons=half, learned="distilled"))
     if layers > 3:
-        found.append(Recipe(layers=-(-layers // 3), distilled=True))
+        found.append(Recipe(layers=-(-layers // 3), learned="distilled"))
     if narrow and heads > 1:
-        found.append(Recipe(heads=heads // 2, neurons=half, distilled=True))
+        found.append(Recipe(heads=heads // 2, neurons=half, learned="distilled"))
     return found

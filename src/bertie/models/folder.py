@@ -109,8 +109,8 @@ def load(
         fill = partial(_initialize, model, variant, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
         report = load_weights(model, weights, may_be_fresh=MAY_BE_FRESH, fill=fill)
-        stored = {name: weights.quantized(variant.table.public(name)) for name in report.loaded}
-        model.int8 = {name: weight for name, weight in stored.items() if weight is not None}
+        stored = {name: weights.fused(variant.table.public(name)) for name in report.loaded}
+        model.packed = {name: weight for name, weight in stored.items() if weight is not None}
     if heads is None:
         model.labels = labels
         model.problem_type = _problem_type(public, where)
@@ -138,10 +138,10 @@ def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> li
 
 
 def check_trainable(model: Model, folder: str | Path) -> None:
-    """Raises UsageError for a folder with int8 weights, which cannot be trained."""
-    if model.int8:
+    """Raises UsageError for a folder with quantized weights, which cannot be trained."""
+    if model.packed:
         raise UsageError(
-            f"{folder} has int8 weights, which cannot be trained. Train the float model that it was made "
+            f"{folder} has quantized weights, which cannot be trained. Train the float model that it was made "
             f"from, or write a float copy: bertie compress {folder} --float -o NEW"
         )
 

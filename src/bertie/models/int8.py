@@ -12,15 +12,13 @@ N output features · K input features · G groups
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 Int = NDArray[np.int64]
-METHOD = "bertie-int8"  # of config.json's quantization_config
-PARTS = ("scale", "group", "inv", "off")
 MOST_GROUPS = 4  # of input features
 LARGEST = 1e6  # of a scale, factor or offset: products of them stay finite
 
@@ -34,6 +32,14 @@ class Int8Weight:
     group: NDArray[np.uint8]
     inv: Floats
     off: Floats
+
+    PARTS: ClassVar = ("scale", "group", "inv", "off")
+    BITS: ClassVar = 8
+
+    @staticmethod
+    def shape(stored: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the shape of the matrix from that of the values in a file."""
+        return stored
 
     @classmethod
     def rows(cls, weight: Floats) -> "Int8Weight":
@@ -64,7 +70,7 @@ class Int8Weight:
     @classmethod
     def fused(cls, parts: "Sequence[Int8Weight]") -> "Int8Weight":
         """Returns one matrix of several that read the same rows. Raises ValueError for those that do not."""
-        if any(not np.array_equal(getattr(p, name), getattr(parts[0], name)) for p in parts for name in PARTS[1:]):
+        if any(not np.array_equal(getattr(p, name), getattr(parts[0], name)) for p in parts for name in cls.PARTS[1:]):
             raise ValueError("matrices that are fused have the same groups, factors and offsets")
         values, scale = np.concatenate([p.values for p in parts]), np.concatenate([p.scale for p in parts], 1)
         return cls(values, scale, parts[0].group, parts[0].inv, parts[0].off)
@@ -85,12 +91,12 @@ class Int8Weight:
 
     def named(self, name: str) -> dict[str, NDArray[Any]]:
         """Returns the arrays by their names in a file."""
-        return {name: self.values, **{f"{name}_{part}": getattr(self, part) for part in PARTS}}
+        return {name: self.values, **{f"{name}_{part}": getattr(self, part) for part in self.PARTS}}
 
     @classmethod
     def of(cls, values: NDArray[Any], parts: Mapping[str, NDArray[Any]]) -> "Int8Weight":
         """Reads the arrays of a file. Raises ValueError for arrays that do not match."""
-        scale, group, inv, off = (parts[part] for part in PARTS)
+        scale, group, inv, off = (parts[part] for part in cls.PARTS)
         if values.dtype != np.int8 or values.ndim != 2 or scale.ndim != 2 or scale.shape[1] != len(values):
             raise ValueError("values must be int8 (N, K), and scales (G, N)")
         if any(array.shape != values.shape[1:] for array in (group, inv, off)) or group.dtype.kind not in "ui":

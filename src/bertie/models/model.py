@@ -13,6 +13,7 @@ from bertie.models.heads.base import Head, Needs
 from bertie.models.heads.global_tokens import seen_by_all
 from bertie.models.int8 import Int8Weight
 from bertie.models.kinds import Window
+from bertie.models.packed import PackedWeight
 from bertie.models.saving import save
 from bertie.models.sentence import SentenceModules
 from bertie.models.variant import Variant
@@ -76,7 +77,7 @@ class Model(nn.Module):
         self.labels: tuple[str, ...] = ()
         self.problem_type: str | None = None
         self.sentence = SentenceModules()
-        self.int8: dict[str, Int8Weight] = {}  # parameters that the folder holds in one byte a number
+        self.packed: dict[str, PackedWeight] = {}  # parameters that the folder holds in 4 or 8 bits a number
         if self.frozen:
             encoder.requires_grad_(False)
 
@@ -103,6 +104,12 @@ class Model(nn.Module):
         """The config of the encoder."""
         config: EncoderConfig = self.encoder.config
         return config
+
+    @property
+    def int8(self) -> dict[str, Int8Weight]:
+        """The int8 weights that an engine can multiply as they are: none beside weights of 4 bits."""
+        found = {name: weight for name, weight in self.packed.items() if isinstance(weight, Int8Weight)}
+        return found if len(found) == len(self.packed) else {}
 
     @property
     def device(self) -> torch.device:

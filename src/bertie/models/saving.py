@@ -12,7 +12,7 @@ from bertie.files import write_bytes, write_json
 from bertie.models.codec import OWN, QUANTIZATION, only_here
 from bertie.models.config import EncoderConfig
 from bertie.models.heads import HEADS, Head
-from bertie.models.int8 import METHOD, Int8Weight
+from bertie.models.packed import PackedWeight, quantization
 from bertie.models.variant import CONFIG, Variant, read_labels, write_labels
 from bertie.models.weights import WEIGHTS, save_weights
 
@@ -59,12 +59,12 @@ def save(
     problem_type: str | None = None,
     card: str | None = None,
     weights: bool = True,
-    int8: Mapping[str, Int8Weight] = MappingProxyType({}),
+    packed: Mapping[str, PackedWeight] = MappingProxyType({}),
 ) -> None:
     """Writes a model folder that opens in Bertie and in transformers. Defaults are taken from the model.
 
     `card` is the whole README.md, including its YAML header; by default, it is made from the config. weights: False
-    writes everything else. int8: parameters stored with one byte per number, which only Bertie opens.
+    writes everything else. packed: parameters stored with 4 or 8 bits per number, which only Bertie opens.
     """
     variant = model.variant
     if variant is None:
@@ -79,11 +79,11 @@ def save(
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
         public |= write_labels(labels, problem_type)
     public.pop(QUANTIZATION, None)
-    if int8:
-        public[QUANTIZATION] = {"quant_method": METHOD, "bits": 8}
+    if packed:
+        public[QUANTIZATION] = quantization(packed.values())
     folder.mkdir(parents=True, exist_ok=True)
     if weights:
-        save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public), int8=int8)
+        save_weights(model.own_parameters(), folder / WEIGHTS, variant.table, base=variant.based(public), packed=packed)
     if tokenizer is not None:
         check_vocabulary(tokenizer, model.config, folder)
         tokenizer.save(folder, segments=model.config.type_vocab_size)

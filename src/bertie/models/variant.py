@@ -11,8 +11,8 @@ from bertie.errors import DataError, UsageError, hub_hint
 from bertie.files import read_json
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
-from bertie.models.int8 import METHOD
 from bertie.models.names import WeightTable
+from bertie.models.packed import FORMATS
 
 __all__ = ["ACTIVATIONS", "CONFIG", "VALUES", "Codec", "Variant", "read_labels", "read_public", "same", "write_labels"]
 
@@ -113,10 +113,10 @@ def read_public(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} requires custom code (auto_map). Bertie never runs code from a model folder.")
     quantization = public.get(QUANTIZATION)
     method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
-    if method not in (None, METHOD):
+    if method not in (None, *FORMATS):
         raise DataError(
-            f"{path}: the weights are quantized with {str(method)[:80]!r}; only {METHOD!r} (bertie compress) "
-            "is supported. Use the float model that they were made from."
+            f"{path}: the weights are quantized with {str(method)[:80]!r}; only {' and '.join(FORMATS)} (bertie "
+            "compress) are supported. Use the float model that they were made from."
         )
     if not isinstance(public.get("model_type"), str):
         if not _is_bert(public):

@@ -5,7 +5,7 @@ code.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from bertie.errors import DataError
 from bertie.files import atomic_write, read_json
-from bertie.models.int8 import PARTS, Int8Weight
 from bertie.models.names import WeightTable
+from bertie.models.packed import PackedWeight, format_of, fused
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
@@ -85,8 +85,8 @@ class WeightsFolder:
     def __init__(self, folder: Path, table: WeightTable) -> None:
         self.folder, self.table = folder, table
         self.stored: dict[str, list[_Stored]] = {}  # several: copies of one weight, which must agree
-        self.int8: dict[str, dict[str, _Stored]] = {}  # of the weights in one byte a number: what goes with each
-        self._whole: dict[str, Int8Weight] = {}  # those that were read
+        self.packed: dict[str, dict[str, _Stored]] = {}  # of the weights in few bits a number: what goes with each
+        self._read: dict[str, PackedWeight] = {}
 
     def __enter__(self) -> "WeightsFolder":
         with ExitStack() as stack:
@@ -96,9 +96,11 @@ class WeightsFolder:
                 for name, shape in entries.items():
                     if (today := self.table.today(name[wrapped:])) is not None:
                         self.stored.setdefault(today, []).append(_Stored(file, path, name, shape))
-            for name in [name for name in self.stored if f"{name}_{PARTS[0]}" in self.stored]:
-                parts = {part: self.stored.pop(f"{name}_{part}", []) for part in PARTS}
-                self.int8[name] = {part: found[0] for part, found in parts.items() if found}
+            kinds = {name: kind for name in self.stored if (kind := format_of(name, self.stored))}
+            for name, kind in kinds.items():
+                parts = {part: self.stored.pop(f"{name}_{part}", []) for part in kind.PARTS}
+                self.packed[name] = {part: found[0] for part, found in parts.items() if found}
+                self.stored[name] = [one._replace(shape=kind.shape(one.shape)) for one in self.stored[name]]
             self._stack = stack.pop_all()
         return self
 
@@ -111,17 +113,20 @@ class WeightsFolder:
     def shape(self, public: str) -> tuple[int, ...]:
         """Returns the shape of a weight in our orientation, without reading its numbers."""
         shape = self.stored[public][0].shape
-        return shape[::-1] if self.table.turned(public) else shape
+        return shape[::-1] if self._turned(public) else shape
 
     def read(self, public: str) -> Tensor:
         """Returns a weight as float32 in our orientation. Raises DataError as `stored_as` does."""
         tensor = self.stored_as(public)
-        return tensor.T if self.table.turned(public) else tensor
+        return tensor.T if self._turned(public) else tensor
+
+    def _turned(self, public: str) -> bool:
+        return self.table.turned(public) and public not in self.packed  # those are stored as we have them
 
     def stored_as(self, public: str) -> Tensor:
         """Returns a weight as float32. Raises DataError when copies of it differ, as with an untied decoder."""
         first, *copies = self.stored[public]
-        tensor = torch.from_numpy(self.whole_numbers(public).dequantized()) if public in self.int8 else first.read()
+        tensor = torch.from_numpy(self.as_packed(public).dequantized()) if public in self.packed else first.read()
         for copy in copies:
             if copy.shape != first.shape or not torch.equal(copy.read(), tensor):
                 raise DataError(
@@ -130,30 +135,33 @@ class WeightsFolder:
                 )
         return tensor
 
-    def whole_numbers(self, public: str) -> Int8Weight:
-        """Returns a weight stored with one byte per number. Raises DataError when its other arrays are missing or
+    def as_packed(self, public: str) -> PackedWeight:
+        """Returns a weight stored with few bits per number. Raises DataError when its other arrays are missing or
         damaged."""
-        if public in self._whole:  # asked for twice: to be dequantized, and to be kept as it is
-            return self._whole[public]
-        first, parts = self.stored[public][0], self.int8[public]
+        if public in self._read:  # asked for twice: to be dequantized, and to be kept as it is
+            return self._read[public]
+        first, parts = self.stored[public][0], self.packed[public]
+        kind = format_of(public, [f"{public}_{part}" for part in parts])
+        assert kind is not None
         try:
-            self._whole[public] = Int8Weight.of(
+            self._read[public] = kind.of(
                 first.raw().numpy(), {part: stored.raw().numpy() for part, stored in parts.items()}
             )
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
-                f"{first.path}: {first.name} is not a complete int8 weight ({error}). The file may be damaged."
+                f"{first.path}: {first.name} is not a complete int{kind.BITS} weight ({error}). The file may be "
+                "damaged."
             ) from None
-        return self._whole[public]
+        return self._read[public]
 
-    def quantized(self, publics: tuple[str, ...]) -> Int8Weight | None:
-        """Returns all int8 parts of a parameter, or None."""
-        if not all(public in self.int8 for public in publics):
+    def fused(self, publics: tuple[str, ...]) -> PackedWeight | None:
+        """Returns all parts of a parameter with few bits per number, or None."""
+        if not all(public in self.packed for public in publics):
             return None
         try:
-            return Int8Weight.fused([self.whole_numbers(public) for public in publics])
+            return fused([self.as_packed(public) for public in publics])
         except ValueError as error:
-            raise DataError(f"{self.folder}: {publics[0]} is not a complete int8 weight: {error}.") from None
+            raise DataError(f"{self.folder}: {publics[0]} is not a complete quantized weight: {error}.") from None
 
 
 def has_weights(folder: Path) -> bool:
@@ -266,14 +274,15 @@ def save_weights(
     table: WeightTable,
     *,
     base: bool,
-    int8: Mapping[str, Int8Weight] = MappingProxyType({}),
+    packed: Mapping[str, PackedWeight] = MappingProxyType({}),
 ) -> None:
-    """Writes parameters, by our names, as one safetensors file in Hugging Face format, float32 or int8, atomically."""
-    floats = {name: tensor for name, tensor in named.items() if name not in int8}
+    """Writes parameters, by our names, as one safetensors file in Hugging Face format, float or packed, atomically."""
+    floats = {name: tensor for name, tensor in named.items() if name not in packed}
     state = {name: part.float().cpu().contiguous() for name, part in public_state(floats, table, base=base)}
-    for name, weight in int8.items():
+    for name, weight in packed.items():
         publics = table.public(name)
-        for public, one in zip(publics, weight.parts(len(publics)), strict=True):
+        parts: Sequence[PackedWeight] = weight.parts(len(publics))
+        for public, one in zip(publics, parts, strict=True):
             arrays = one.named(public if base else public.removeprefix(table.base))
             state |= {key: torch.from_numpy(array.copy()) for key, array in arrays.items()}
     for public in [public for public in state if public.endswith("decoder.weight")]:  # one of its own has its own bias

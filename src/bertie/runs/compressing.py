@@ -24,9 +24,8 @@ import bertie
 from bertie import checksums, console, folders
 from bertie.checksums import CHECKSUMS
 from bertie.compress import gate
-from bertie.compress.distil import teach
+from bertie.compress.learn import Lessons, made
 from bertie.compress.measure import rate
-from bertie.compress.prune import prune
 from bertie.compress.recipe import Recipe, recipes
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
@@ -42,7 +41,6 @@ from bertie.runs.compress_page import page
 from bertie.runs.folder import REPORT, RESULTS
 from bertie.runs.models import MODEL
 from bertie.tasks import Prediction
-from bertie.train.importance import judged
 from bertie.train.step_metrics import Diverged
 
 TRIED, TRAINING, SETTINGS = "tried", "training", "settings.json"
@@ -190,7 +188,7 @@ class _Search:
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
         with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
-            small.save_pretrained(made, int8=small.int8)
+            small.save_pretrained(made, packed=small.packed)
             copy_other_files(self.folder, made)
         row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
@@ -207,33 +205,12 @@ class _Search:
             base = recipe.in_float
             small = _loaded(self.out / TRIED / base.folder if base.cuts else self.folder)
             return small, gate.quantized(small, self.texts)
-        small = prune(
-            self.model,
-            layers=recipe.layers,
-            heads=recipe.heads,
-            neurons=recipe.neurons,
-            learner=self.task,
-            batches=judged(self.task, self.train, self.predictor.tokenizer, max_length=self.predictor.max_length),
-        )
-        if recipe.distilled:
-            self._distilled(small, recipe)
-        return small.eval(), None
+        training = self.out / TRAINING
+        lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
+        return made(self.model, recipe, lessons, training / recipe.folder, training / "answers"), None
 
     def _reads(self) -> dict[str, Any]:
         return {"max_length": self.predictor.max_length, "too_long": "truncate"}
-
-    def _distilled(self, small: Model, recipe: Recipe) -> None:
-        unlabelled = [Example((text,)) for text in self.data.texts] if self.predictor.texts == 1 else []
-        teach(
-            small,
-            self.model,
-            self.task,
-            [*self.train, *unlabelled],
-            self.out / TRAINING / recipe.folder,
-            epochs=self.epochs,
-            answers=self.out / TRAINING / "answers",
-            max_length=self.predictor.max_length,
-        )
 
     def _measured(self, small: Model, folder: Path) -> dict[str, Any]:
         predictor = Predictor(small, self.predictor.tokenizer, max_length=self.predictor.max_length)

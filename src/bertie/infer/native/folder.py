@@ -36,9 +36,10 @@ from bertie.models.codec import CONFIG, model_type
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import POOLED, layer_of
 from bertie.models.head_config import LabelConfig
-from bertie.models.int8 import PARTS, Floats, Int8Weight
+from bertie.models.int8 import Floats, Int8Weight
 from bertie.models.kinds import Groups
 from bertie.models.names import WeightTable
+from bertie.models.packed import PackedWeight, format_of, fused
 from bertie.models.sentence import SentenceModules, read_sentence
 from bertie.models.variant import PROBLEM_TYPES, plain_encoder, read_labels, read_public
 
@@ -60,8 +61,8 @@ class Stored:
 
     def array(self, public: str, *shape: int | None) -> Floats:
         """A weight in float32. shape: what it must have; None: anything."""
-        if f"{public}_{PARTS[0]}" in self.names:
-            found: NDArray[Any] = self.whole(public).dequantized()
+        if format_of(public, self.names):
+            found: NDArray[Any] = self.packed(public).dequantized()
         else:
             found = self._raw(public)
             found = found.T if self.table.turned(public) else found
@@ -74,10 +75,13 @@ class Stored:
             raise NotHere(public)
         return found
 
-    def whole(self, public: str) -> Int8Weight:
-        """A weight in one byte a number."""
+    def packed(self, public: str) -> PackedWeight:
+        """A weight in few bits a number."""
+        kind = format_of(public, self.names)
+        if kind is None:
+            raise NotHere(public)
         try:
-            return Int8Weight.of(self._raw(public), {part: self._raw(f"{public}_{part}") for part in PARTS})
+            return kind.of(self._raw(public), {part: self._raw(f"{public}_{part}") for part in kind.PARTS})
         except ValueError:
             raise NotHere(public) from None
 
@@ -90,11 +94,12 @@ class Stored:
             raise NotHere(name)
         parts = [np.zeros(rows, np.float32) if absent[0] else self.array(bias, rows) for bias in biases]
         bias = np.concatenate(parts)
-        if all(f"{public}_{PARTS[0]}" in self.names for public in publics):
+        if all(format_of(public, self.names) is Int8Weight for public in publics):
             try:
-                weight = Int8Weight.fused([self.whole(public) for public in publics])
+                weight = fused([self.packed(public) for public in publics])
             except ValueError:
                 raise NotHere(name) from None
+            assert isinstance(weight, Int8Weight)
             if weight.values.shape != (outputs, inputs):
                 raise NotHere(name)
             return Int8Linear(weight, bias)
