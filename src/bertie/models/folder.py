@@ -123,7 +123,7 @@ def randomized(model: Model, seed: int = 0) -> Model:
     if model.variant is None:
         raise UsageError("This model belongs to no family, so its initialization is unknown.")
     found = copy.deepcopy(model, {id(model.tokenizer): model.tokenizer})  # shared: it is not changed
-    found.int8 = {}
+    found.packed = {}
     _initialize(found, model.variant, seed)
     return found
 
