@@ -3,7 +3,7 @@ export const WORDS = {
   en: {
     skip: "Skip to the input", model: "Model", language: "Language", theme: "Theme", auto: "System", light: "Light", dark: "Dark",
     input: "Input", output: "Answer", send: "Answer", examples: "Examples", example: "Example", key: "API key", routes: "Routes", info: "Server facts",
-    copyLink: "Copy link", copyCurl: "Copy as curl", copyPython: "Copy as Python", copied: "Copied.", evidence: "Words that the answer rests on", explained: "Logit of {about}: {value}. Without any word: {baseline}.", explainedCut: "Only the first {n} tokens are explained.", explainedHint: "Without a blue word the logit is lower, without an orange word it is higher.", change: "Change of the logit", attention: "Attention of one head", layer: "Layer", headNumber: "Head", attentionHint: "Each row shows what a token attends to. Darker is more.", tokens: "Tokens", raw: "JSON",
+    copyLink: "Copy link", copyCurl: "Copy as curl", copyPython: "Copy as Python", copied: "Copied.", evidence: "Words that the answer rests on", explained: "Logit of {about}: {value}. Without any word: {baseline}.", explainedCut: "Only the first {n} tokens are explained.", explainedHint: "Without a blue word the logit is lower, without an orange word it is higher.", change: "Fall of the logit without it", attention: "Attention of one head", layer: "Layer", headNumber: "Head", attentionHint: "Each row shows what a token attends to. Darker is more.", tokens: "Tokens", raw: "JSON",
     text: "Text", first: "First text", second: "Second text", question: "Question", context: "Text with the answer", beginning: "Beginning",
     choices: "Choices, one on each line", subject: "First name", object: "Second name", sentences: "Sentences to compare, one on each line", source: "Sentence",
     query: "Question", texts: "Texts, one on each line", insertMask: "Insert mask", masked: "Text with masks",
@@ -18,7 +18,7 @@ export const WORDS = {
   ko: {
     skip: "입력으로 건너뛰기", model: "모델", language: "언어", theme: "테마", auto: "시스템 설정", light: "밝게", dark: "어둡게",
     input: "입력", output: "결과", send: "실행", examples: "예시", example: "예시", key: "API 키", routes: "API 경로", info: "서버 정보",
-    copyLink: "링크 복사", copyCurl: "curl로 복사", copyPython: "Python으로 복사", copied: "복사했습니다.", evidence: "답의 근거가 된 단어", explained: "{about}의 로짓: {value}. 단어가 모두 없을 때: {baseline}.", explainedCut: "처음 {n}개 토큰만 설명합니다.", explainedHint: "파란 단어를 빼면 로짓이 낮아지고, 주황색 단어를 빼면 높아집니다.", change: "로짓 변화", attention: "어텐션 헤드 하나", layer: "층", headNumber: "헤드", attentionHint: "각 행은 토큰 하나가 주목하는 토큰들입니다. 진할수록 더 주목합니다.", tokens: "토큰", raw: "JSON",
+    copyLink: "링크 복사", copyCurl: "curl로 복사", copyPython: "Python으로 복사", copied: "복사했습니다.", evidence: "답의 근거가 된 단어", explained: "{about}의 로짓: {value}. 단어가 모두 없을 때: {baseline}.", explainedCut: "처음 {n}개 토큰만 설명합니다.", explainedHint: "파란 단어를 빼면 로짓이 낮아지고, 주황색 단어를 빼면 높아집니다.", change: "단어를 뺄 때 로짓이 낮아지는 정도", attention: "어텐션 헤드 하나", layer: "층", headNumber: "헤드", attentionHint: "각 행은 토큰 하나가 주목하는 토큰들입니다. 진할수록 더 주목합니다.", tokens: "토큰", raw: "JSON",
     text: "문장", first: "첫 번째 문장", second: "두 번째 문장", question: "질문", context: "답이 있는 글", beginning: "앞부분",
     choices: "선택지(한 줄에 하나씩)", subject: "첫 번째 이름", object: "두 번째 이름", sentences: "비교할 문장(한 줄에 하나씩)", source: "기준 문장",
     query: "질문", texts: "문서(한 줄에 하나씩)", insertMask: "마스크 넣기", masked: "마스크가 있는 문장",
