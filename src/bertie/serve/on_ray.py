@@ -169,6 +169,7 @@ def serve_on_ray(options: Options, most: int | None, *, on_ready: Callable[[str]
 
 def deploy(options: Options, most: int | None) -> None:
     """Starts the replicas, or replaces those that run by new ones. Raises BertieError if they do not start."""
+    import ray
     from ray import serve
 
     threads = options.worker.threads or 1
@@ -177,16 +178,19 @@ def deploy(options: Options, most: int | None) -> None:
     size: dict[str, Any] = {"num_replicas": options.replicas}
     if most is not None:
         size = {"autoscaling_config": {**scaled, "upscale_delay_s": SCALE_S, "look_back_period_s": 3 * SCALE_S}}
+    needed = {"CPU": threads, "GPU": int(options.worker.device.startswith("cuda"))}
+    free = ray.available_resources()
+    room = all(free.get(name, 0) >= count for name, count in needed.items())  # else an update would wait for ever
     replicas = serve.deployment(
         Replica,
         name="models",
         max_ongoing_requests=options.max_concurrent,
         max_queued_requests=options.max_concurrent,
         graceful_shutdown_timeout_s=options.drain_s,
-        max_surge_percent=SURGE,
+        max_surge_percent=SURGE if room else 0,
         max_constructor_retry_count=STARTS,
         health_check_period_s=HEALTH_S,
-        ray_actor_options={"num_cpus": threads, "num_gpus": float(options.worker.device.startswith("cuda"))},
+        ray_actor_options={"num_cpus": needed["CPU"], "num_gpus": needed["GPU"]},
         **size,
     )
     try:
