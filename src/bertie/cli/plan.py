@@ -259,8 +259,8 @@ def _show_budget(
     from rich.table import Table
 
     table = Table(box=None)
-    for name in ("", "preset", "parameters", "steps", "tokens", "per parameter", "loss", "micro-batch"):
-        table.add_column(name, no_wrap=name == "preset")
+    for name in ("", "preset", "parameters", "steps", "tokens", "loss", "micro-batch"):
+        table.add_column(name, no_wrap=True)
     for row in rows:
         table.add_row(
             "*" if row["chosen"] else "",
@@ -268,8 +268,7 @@ def _show_budget(
             count(row["parameters"]),
             f"{row['steps']:,}",
             count(row["tokens"]),
-            f"{row['tokens_per_parameter']:.3g}",
-            f"{row['loss']:.2f}",
+            "–" if row["loss"] is None else f"{row['loss']:.2f}",
             f"{row['micro_batch']:,}" if row["micro_batch"] else "does not fit",
         )
     console.show(table)
@@ -282,7 +281,6 @@ def _show_budget(
     )
     for row in rows:
         if row["chosen"]:
-            told = f"train.steps={row['steps']}"
-            console.say(
-                f"Settings of *: model={row['preset']} {told}. The loss is extrapolated {row['beyond']:g} times."
-            )
+            where = f", extrapolated {row['beyond']:g} times" if row["beyond"] > 1 else ""
+            loss = f"an expected loss of {row['loss']:.2f}{where}" if row["loss"] else "a loss that is not known"
+            console.say(f"Settings of *: model={row['preset']} train.steps={row['steps']}, with {loss}.")

@@ -1,14 +1,13 @@
 """The loss to expect from a model and a number of tokens: a law fitted to measured runs (law.yaml). It is rough.
 
-    loss = E + A / N^a + B / D^b
+    loss = E + A / N^0.34 + B / D^0.28
 
 N parameters of the layers · D tokens that training reads · loss in nats per masked token of held-out text
 
-Source of the form: Hoffmann et al. 2022, equation 2. The constants are fitted when asked for: exponents by search, the
-rest by least squares.
+Form and exponents: Hoffmann et al. 2022, equation 10. E, A and B are fitted by least squares. Small models stay on a
+plateau at first, where they predict word frequencies. Runs that ended there are listed, and do not count.
 """
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +17,9 @@ import numpy as np
 
 from bertie.settings import read_yaml
 
-EXPONENTS = np.arange(0.04, 0.81, 0.02)
+ALPHA, BETA = 0.34, 0.28
+PLATEAU = 6.0  # nats: a run with a higher loss has not left it
+FARTHEST = 10.0  # times the largest run: beyond, the law tells nothing
 
 
 @dataclass(frozen=True)
@@ -30,29 +31,49 @@ class Point:
     tokens: int
     loss: float
 
+    @property
+    def counts(self) -> bool:
+        """Whether the run left the plateau."""
+        return self.loss < PLATEAU
+
 
 @dataclass(frozen=True)
 class Law:
-    """The fitted constants, and the runs they come from. error: mean distance of a run from a law without it, nats."""
+    """The fitted constants, and the runs that they come from. error: mean distance of a run from the law, in nats."""
 
     e: float
     a: float
-    alpha: float
     b: float
-    beta: float
     points: tuple[Point, ...]
-    error: float = 0.0
+
+    @property
+    def fitted(self) -> list[Point]:
+        """The runs that count."""
+        return [point for point in self.points if point.counts]
+
+    @property
+    def error(self) -> float:
+        """Mean distance of the runs that count from the law, in nats."""
+        return sum(abs(self.loss(one.parameters, one.tokens) - one.loss) for one in self.fitted) / len(self.fitted)
 
     def loss(self, parameters: float, tokens: float) -> float:
-        """Returns the loss to expect."""
-        return float(self.e + self.a / parameters**self.alpha + self.b / tokens**self.beta)
+        """Returns the loss of the law."""
+        return float(self.e + self.a / parameters**ALPHA + self.b / tokens**BETA)
 
     def beyond(self, parameters: float, tokens: float) -> float:
-        """Returns how many times larger the model or its data are than the largest that was measured; 1 inside."""
+        """Returns how many times larger the model or its data are than the largest that counts; 1 inside."""
         return max(
             1.0,
-            parameters / max(point.parameters for point in self.points),
-            tokens / max(point.tokens for point in self.points),
+            parameters / max(point.parameters for point in self.fitted),
+            tokens / max(point.tokens for point in self.fitted),
+        )
+
+    def expected(self, parameters: float, tokens: float) -> float | None:
+        """Returns the loss to expect. None: with fewer tokens than any run that counts, or FARTHEST times beyond the
+        largest one."""
+        inside = tokens >= min(point.tokens for point in self.fitted)
+        return (
+            round(self.loss(parameters, tokens), 2) if inside and self.beyond(parameters, tokens) <= FARTHEST else None
         )
 
 
@@ -64,28 +85,12 @@ def law() -> Law:
 
 
 def fit(points: Sequence[Point]) -> Law:
-    """Fits the law, and its error by leaving out each run in turn."""
-    found = _fit(points)
-    apart = [
-        abs(_fit([*points[:i], *points[i + 1 :]]).loss(one.parameters, one.tokens) - one.loss)
-        for i, one in enumerate(points)
-    ]
-    return Law(found.e, found.a, found.alpha, found.b, found.beta, tuple(points), sum(apart) / len(apart))
-
-
-def _fit(points: Sequence[Point]) -> Law:
+    """Fits the constants to the runs that count."""
     n, d, loss = (
-        np.array([getattr(point, name) for point in points], float) for name in ("parameters", "tokens", "loss")
+        np.array([getattr(point, name) for point in points if point.counts], float)
+        for name in ("parameters", "tokens", "loss")
     )
-    best, law = float("inf"), None
-    for alpha, beta in itertools.product(EXPONENTS, EXPONENTS):
-        columns = np.stack([np.ones_like(n), n**-alpha, d**-beta], axis=1)
-        size = np.abs(columns).max(0)
-        solution, *_ = np.linalg.lstsq(columns / size, loss, rcond=None)
-        error = float(((columns / size @ solution - loss) ** 2).sum())
-        e, a, b = solution / size
-        if min(e, a, b) >= 0 and error < best:
-            best, law = error, Law(e, a, float(alpha), b, float(beta), tuple(points))
-    if law is None:
-        raise ValueError("no law with a loss that falls fits these points")
-    return law
+    columns = np.stack([np.ones_like(n), n**-ALPHA, d**-BETA], axis=1)
+    size = columns.max(0)
+    (e, a, b), *_ = np.linalg.lstsq(columns / size, loss, rcond=None)
+    return Law(float(e / size[0]), float(a / size[1]), float(b / size[2]), tuple(points))

@@ -7,7 +7,7 @@ from bertie.plan import cost
 from bertie.plan.catalog import Catalog, Device
 from bertie.plan.forecast import Assumptions, Forecast, cheapest
 from bertie.plan.job import Job
-from bertie.plan.law import law
+from bertie.plan.law import ALPHA, BETA, FARTHEST, law
 from bertie.plan.meter import THREAD_WATTS
 from bertie.report.charts import bar_chart
 from bertie.report.page import Report, StatCard
@@ -127,13 +127,20 @@ def budget_page(rows: Sequence[Mapping[str, Any]], device: Device, seconds: floa
     found = law()
     report.section(
         "Expected loss",
-        f"Nats per masked token of held-out text: {found.e:.2f} + {found.a:.3g} / N^{found.alpha:.2f} + {found.b:.3g} "
-        f"/ D^{found.beta:.2f}, with N parameters in the layers and D tokens. The law is rough. It is fitted to "
-        f"{len(found.points)} small runs of Bertie on one corpus. A run that is left out is missed by {found.error:.2f}"
-        " nats on average. Beyond the largest run, it is an extrapolation.",
+        f"Nats per masked token of held-out text: {found.e:.2f} + {found.a:.3g}/N^{ALPHA} + {found.b:.3g}/D^{BETA}, "
+        "with N parameters in the layers and D tokens. The law is rough: the exponents are those of Hoffmann et al. "
+        f"(2022), and the constants are fitted to {len(found.fitted)} small runs of Bertie on one corpus. On average, "
+        f"they are {found.error:.2f} nats from it. The largest run is extrapolated up to {FARTHEST:g} times.",
     )
     points = [
-        [one.run, one.parameters, one.tokens, one.loss, found.loss(one.parameters, one.tokens)] for one in found.points
+        [
+            one.run,
+            one.parameters,
+            one.tokens,
+            one.loss,
+            found.loss(one.parameters, one.tokens) if one.counts else "plateau",
+        ]
+        for one in found.points
     ]
     report.table(["run", "parameters of the layers", "tokens", "loss", "law"], points, caption="The runs.")
     return report.footer(docs="docs/plan.md")

@@ -112,8 +112,8 @@ def presets_within(
 
     The schedule is that of the config with other steps. tried: whether the utilization is measured on this machine
     (runs/here.py). loss: expected masked-LM loss on held-out text, from Bertie's
-    own runs (plan/law.py); beyond: how far outside of them. chosen: the largest preset that fits in the memory and
-    reads TOKENS_PER_PARAMETER; none where no preset does.
+    own runs (plan/law.py), None far beyond them; beyond: how far. chosen: the largest preset that fits in the memory
+    and reads TOKENS_PER_PARAMETER; none where no preset does.
     """
     rows: list[dict[str, Any]] = []
     jobs = _sizes(config)
@@ -130,7 +130,7 @@ def presets_within(
                 "tokens": tokens,
                 "tokens_per_parameter": tokens / job.parameters,
                 "micro_batch": job.largest_batch(USABLE * device.memory_gb * 1e9),
-                "loss": round(law().loss(layers, max(1, tokens)), 2),
+                "loss": law().expected(layers, tokens),
                 "beyond": round(law().beyond(layers, tokens), 1),
                 "utilization": round(used[name], 3),
                 "chosen": False,
@@ -144,9 +144,10 @@ def presets_within(
 
 
 def _sizes(config: PretrainConfig) -> dict[str, Job]:
-    """Returns the job of each preset of a family, smallest first; of presets of one shape, that with the shortest
-    name."""
-    names = sorted(families.family(config.model).presets, key=len)
+    """Returns the job of each preset of a family with the config's vocabulary, smallest first; of presets of one shape,
+    that with the shortest name."""
+    vocabulary, presets = families.config(config.model).vocab_size, families.family(config.model).presets
+    names = sorted((name for name in presets if families.config(name).vocab_size == vocabulary), key=len)
     jobs = {name: job_of(config.model_copy(update={"model": name, "model_overrides": {}})) for name in names}
     found = dict[str, Job]()
     for name, job in jobs.items():

@@ -41,6 +41,7 @@ FEWEST = 8  # steps that a trial should have; a batch that is too slow for so ma
 MOST = 200  # steps of a phase: more do not tell more
 LOOK = 0.15  # of the time of a trial: for evaluations
 GUESSED = 0.25  # of the machine's matrix rate: to guess the time of a step before one has run
+LATER = 100e6  # bytes: what a process takes after the steps of a trial, for charts and batches of other shapes
 TRIALS = "trials.json"
 
 
@@ -171,7 +172,8 @@ def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic)
     )
     watts = None if used.kwh is None else used.kwh * meter.JOULES / used.seconds
     made = f"{datetime.now(UTC):%Y-%m-%d}"
-    peak = round(used.peak_bytes + missing)
+    later = 0 if work.own_bytes == 0 else LATER  # own_bytes is 0 on a GPU
+    peak = round(used.peak_bytes + missing + later)
     trial = Trial(tuple(found), save_s, final_s, peak, watts, used.method, round(used.seconds, 1), made)
     _store(_key(work), trial)
     return trial

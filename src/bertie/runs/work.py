@@ -38,6 +38,7 @@ FREE = {
     *(f"optim.{name}" for name in FREE_OPTIM),
     *("epochs", "select", "baselines", "label_check", "pseudo_perplexity", "model"),
 }
+LOADED = 300e6  # bytes: what a process loads when it trains: the optimizer, kernels, charts. Measured on a CPU
 STEADY = 0.9  # share of --minutes that goes into steps; validation, checkpoints and the start take the rest
 TRIED = 0.05  # share of --minutes that a trial takes
 ANSWERS = 2  # evaluations of dev after the last step: before and after values are tuned on it
@@ -116,7 +117,7 @@ def _job(model: Model, phases: Iterable[JobPhase], train: TrainConfig) -> tuple[
     all_parameters = sum(parameter.numel() for parameter in model.parameters())
     half = precision.choose_dtype(train.precision, device) != torch.float32
     job = Job(model.config, tuple(phases), half, all_parameters - sum(parameters(model.config).values()))
-    return job, 0 if device.type == "cuda" else meter.resident_bytes() - 4 * all_parameters
+    return job, 0 if device.type == "cuda" else round(meter.resident_bytes() - 4 * all_parameters + LOADED)
 
 
 def _told(settings: Mapping[str, Any]) -> dict[str, Any]:
