@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @bench.command("plan")
 def plan(
-    files: Annotated[list[Path], typer.Argument(help="YAML files of settings, each of one run.", exists=True)],
+    files: Annotated[list[Path], typer.Argument(help="YAML files of settings, each of one run.")],
     trial: Annotated[float, typer.Option(min=0.1, help="Seconds of the trial before each run.")] = 30.0,
     clock: Annotated[str, typer.Option(help="wall, or cpu: processor time, on a machine that others use.")] = "wall",
     output: Output = None,
@@ -33,7 +33,7 @@ def plan(
 
     [bold]Example[/]
 
-      bertie bench plan runs/*.yaml --trial 20 -o plan.jsonl
+      bertie bench plan short.yaml long.yaml --trial 20 -o plan.jsonl
     """
     from bertie.bench import harness
     from bertie.bench import plan as program
