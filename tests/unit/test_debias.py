@@ -6,18 +6,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_audit_masked import pretrained
+from test_audit_masked import WORDS, pretrained
 
 import bertie as package
+from bertie import families
 from bertie.audit.base import Subject
 from bertie.audit.erase import HOW, inlp, leace, probe, sentence
+from bertie.audit.figures import differences
+from bertie.audit.pairs import CrowsPairs, Pair
 from bertie.audit.remedy import fold, remove
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
 from bertie.nn.linear import Linear
+from bertie.tasks.embed import EmbedTask
 from bertie.text.swaps import Swaps
-from toys import CommandLine
+from toys import CommandLine, toy_model
 
 SIZES = Swaps.of([("tall", "short"), ("old", "young")])
 TEXTS = [
@@ -82,7 +86,8 @@ def test_a_folded_layer_reads_what_the_map_leaves(how: str) -> None:
     layer = Linear(12, 5)
     x = torch.from_numpy(vectors).float()
     with torch.no_grad():
-        layer.weight.normal_(), layer.bias.normal_()
+        layer.weight.normal_()
+        layer.bias.normal_()
         wanted = layer(torch.from_numpy(erasure(vectors)).float())
         fold(layer, erasure)
         assert float((layer(x) - wanted).abs().max()) <= 1e-4
@@ -147,7 +152,9 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandL
     found = json.loads(said)
     assert {one["place"] for one in found["removed"]} == {"masked-LM head", "pooler"}
     assert found["pseudo_perplexity"]["after"] > 1
-    assert any(one["name"] == "size: gap" for one in found["figures"])
+    gap = next(one for one in found["figures"] if one["name"] == "size: gap")
+    assert gap["difference"]["value"] == pytest.approx(gap["after"]["value"] - gap["before"]["value"])
+    assert gap["difference"]["low"] <= gap["difference"]["value"] <= gap["difference"]["high"]
     assert "## Removed concept" in (out / "README.md").read_text("utf-8")
     assert package.load(out).tokenizer is not None
     code, _, err = bertie("debias", folder, texts, "--pairs", own, "-o", out)
@@ -155,3 +162,58 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandL
     code, _, err = bertie("debias", folder, texts, "-o", tmp_path / "new")  # no gender words in these texts
     assert (code, "At least 40" in err) == (3, True)
     assert not (tmp_path / "new").exists()
+
+
+def test_sentence_vectors_get_a_dense_module(bertie: CommandLine, tmp_path: Path) -> None:
+    peers = pytest.importorskip("sentence_transformers")
+    folder, out, texts = toy_model(tmp_path / "m", WORDS), tmp_path / "out", tmp_path / "texts.txt"
+    for name, content in EmbedTask(normalize=True).files(families.config(folder), 32).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(json.dumps(content), "utf-8")
+    texts.write_text("\n".join(TEXTS), "utf-8")
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "swaps: {sizes: [[tall, short], [old, young]]}\n"
+        "tests:\n- name: t\n  X: {a: [tall, old]}\n  Y: {b: [short, young]}\n  A: {c: [reads, bread]}\n"
+        "  B: {d: [day, child]}\n",
+        "utf-8",
+    )
+    found = json.loads(bertie.good("debias", folder, texts, "--pairs", own, "--data", own, "-o", out, "--json"))
+    assert [one["place"] for one in found["removed"]] == ["sentence vectors"]
+    ours = package.embed(out, TEXTS[:4])
+    assert np.abs(ours - package.embed(folder, TEXTS[:4])).max() > 1e-3
+    theirs = peers.SentenceTransformer(str(out), device="cpu").encode(TEXTS[:4])
+    assert np.abs(ours - theirs).max() <= 1e-5
+
+
+def test_paired_differences_are_of_the_same_units() -> None:
+    rng = np.random.default_rng(0)
+    pairs = [Pair(f"a {i}", f"b {i}", True, "x") for i in range(300)]
+    first = [{"shared": [float(x), 0.0], "differing": None} for x in rng.normal(size=300)]
+    second = [{"shared": [one["shared"][0] - 0.5, 0.0], "differing": None} for one in first]  # type: ignore[index]
+    name = "shared tokens (official): all pairs"
+    same = differences(CrowsPairs(), (pairs, first), (pairs, first))[name]
+    assert (same.value, same.low, same.high) == (0, 0, 0)
+    apart = differences(CrowsPairs(), (pairs, first), (pairs[::-1], second[::-1]))[name]
+    lost = np.mean([0 < one["shared"][0] <= 0.5 for one in first])  # type: ignore[index]
+    assert apart.value == pytest.approx(-100 * lost)
+    half = 196 * (lost * (1 - lost) / 300) ** 0.5  # of the pairs that changed, and not of two independent sets
+    assert (apart.high - apart.low) / 2 == pytest.approx(half, rel=0.2)
+
+
+def test_counterfactual_texts_are_written_in_both_forms(bertie: CommandLine, tmp_path: Path) -> None:
+    texts, out = tmp_path / "texts.txt", tmp_path / "both.jsonl"
+    texts.write_text("He met his father.\nIt rains.\n\nShe and Mary left.\n", "utf-8")
+    assert "2 of 3 texts have a second form. 4 words were exchanged, 400.0 of 1,000." in bertie.good(
+        "counterfactual", texts, "-o", out
+    )
+    assert [json.loads(line)["text"] for line in out.read_text("utf-8").splitlines()] == [
+        *("He met his father.", "She met her mother.", "It rains.", "She and Mary left.", "He and Mary left."),
+    ]
+    code, _, err = bertie("counterfactual", texts, "-o", out)
+    assert (code, "--overwrite" in err) == (2, True)
+    code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "x.jsonl", "--list", "gender")
+    assert (code, "gender words" in err) == (2, True)
+    texts.write_text("\n\n", "utf-8")
+    code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "y.jsonl")
+    assert (code, (tmp_path / "y.jsonl").exists()) == (3, False), err

@@ -6,7 +6,7 @@ One set is one file and one row of sets.py. Scores are JSON values, so that a st
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -152,6 +152,25 @@ class AuditSet(ABC, Generic[Item]):
         self, items: Sequence[Item], scores: Sequence[Score], rng: np.random.Generator
     ) -> tuple[Sequence[Item], Sequence[Score]]:
         """Returns items and scores whose relation to each other is random, as a control."""
+
+    def key(self, item: Item) -> Hashable:
+        """Returns what tells an item from others, to pair the scores of two models."""
+        return repr(item)
+
+    def unit_of(self, item: Item) -> Hashable:
+        """Returns the unit of resampling that an item belongs to. Default: the item itself."""
+        return id(item)
+
+    def redrawn(
+        self, items: Sequence[Item], scores: Sequence[Sequence[Score]], rng: np.random.Generator
+    ) -> tuple[Sequence[Item], Sequence[Sequence[Score]]]:
+        """Returns items whose units are drawn with replacement, with the scores of several models for them."""
+        units: dict[Hashable, list[int]] = {}
+        for i, item in enumerate(items):
+            units.setdefault(self.unit_of(item), []).append(i)
+        groups = list(units.values())
+        rows = [i for group in rng.integers(len(groups), size=len(groups)).tolist() for i in groups[group]]
+        return [items[i] for i in rows], [[one[i] for i in rows] for one in scores]
 
     def examples(self, items: Sequence[Item], scores: Sequence[Score]) -> Examples | None:
         """Returns rows to read, or None."""

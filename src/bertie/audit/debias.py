@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bertie.audit.base import Subject
-from bertie.audit.figures import Figure
+from bertie.audit.figures import Scored, differences
 from bertie.audit.flips import BUILT_IN, read_lists
-from bertie.audit.page import between, number
 from bertie.audit.remedy import Removed, remove, write_dense
 from bertie.audit.run import Asked, audit
+from bertie.audit.sets import SETS
 from bertie.errors import UsageError, nearest
 from bertie.folders import check, new_folder
 from bertie.infer.pseudo import pseudo_perplexity
@@ -67,12 +67,13 @@ def debias(
                 write_dense(made, erasure)
         card = made / "README.md"
         card.write_text(card.read_text("utf-8") + _card(how, removed), "utf-8")
-    audits = [audit(one, asked, device=device) for one in (folder, out)]
+    kept: list[dict[str, Scored]] = [{}, {}]
+    audits = [audit(one, asked, device=device, keep=into) for one, into in zip((folder, out), kept, strict=True)]
     return {
         "how": how,
         "removed": [asdict(one) for one in removed],
         "pseudo_perplexity": {"before": before, "after": _price(loaded, texts)},
-        "figures": _both(*audits),
+        "figures": _both(*audits, *kept),
     }
 
 
@@ -83,21 +84,26 @@ def _price(model: Model, texts: Sequence[str]) -> float | None:
     return pseudo_perplexity(model, islice(texts, PRICED)).per_word
 
 
-def _both(before: dict[str, Any], after: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns every figure before and after."""
-    found = []
+def _both(
+    before: dict[str, Any], after: dict[str, Any], scores: dict[str, Scored], later_scores: dict[str, Scored]
+) -> list[dict[str, Any]]:
+    """Returns every figure before and after, and the paired difference."""
+    found, keys = list[dict[str, Any]](), ("value", "low", "high", "items")
     later = {(one["name"], each["name"]): each for one in after["sets"] for each in one["figures"]}
     for one in before["sets"]:
+        name = one["name"]
+        apart = differences(SETS[name], scores[name], later_scores[name], seed=before["seed"])
         for first in one["figures"]:
-            if second := later.get((one["name"], first["name"])):
-                keys = ("value", "low", "high", "items")
+            if (second := later.get((name, first["name"]))) and first["name"] in apart:
                 found.append(
                     {
                         "set": one["title"],
                         "name": first["name"],
+                        "unit": first["unit"],
                         "detail": first["detail"],
                         "before": {key: first[key] for key in keys},
                         "after": {key: second[key] for key in keys},
+                        "difference": asdict(apart[first["name"]]),
                     }
                 )
     return found
@@ -116,9 +122,3 @@ def sentence(one: Removed) -> str:
         f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
         f"(majority {one.majority:.1%})."
     )
-
-
-def told(value: dict[str, Any]) -> str:
-    """Returns a figure with its interval."""
-    control = Figure("", value["value"], value["low"], value["high"], value["items"], "")
-    return f"{number(control.value)} ({between(control)})"

@@ -11,6 +11,10 @@ from bertie.metrics.base import percent_points
 
 SHUFFLES = 200  # the 2.5 and 97.5 percent points rest on 5 of them
 
+RESAMPLES = 400  # of a paired difference, each of which computes every figure twice
+Scored = tuple[list[Any], list[Score]]
+"""Items and their scores."""
+
 
 @dataclass(frozen=True)
 class Control:
@@ -66,7 +70,7 @@ def figures(
     return [_figure(name, one, other.get(name), chance.get(name), audited.scale) for name, one in own.items()]
 
 
-def scored(items: Sequence[Any], scores: Sequence[Score]) -> tuple[list[Any], list[Score]]:
+def scored(items: Sequence[Any], scores: Sequence[Score]) -> Scored:
     """Returns the items that have a score, and their scores."""
     kept = [(item, score) for item, score in zip(items, scores, strict=True) if not isinstance(score, str)]
     return [item for item, _ in kept], [score for _, score in kept]
@@ -86,3 +90,28 @@ def _figure(name: str, own: Measure, random: Measure | None, shuffled: Control |
     low, high = own.interval()
     control = None if random is None else Control(random.value, *random.interval())
     return Figure(name, own.value, low, high, own.items, unit, own.neutral, own.note(), own.detail, control, shuffled)
+
+
+def differences(
+    audited: AuditSet[Any], before: Scored, after: Scored, *, resamples: int = RESAMPLES, seed: int = 0
+) -> dict[str, Control]:
+    """Returns every figure after a change minus before it, with the 95% interval of a paired bootstrap.
+
+    The units of the set are resampled, the same ones for both. Items that one of the two lacks are left out.
+    """
+    later = dict(zip(map(audited.key, after[0]), after[1], strict=True))
+    rows = [
+        (item, score, later[key]) for item, score in zip(*before, strict=True) if (key := audited.key(item)) in later
+    ]
+    items, scores = [item for item, _, _ in rows], ([row[1] for row in rows], [row[2] for row in rows])
+
+    def apart(items: Sequence[Any], scores: Sequence[Sequence[Score]]) -> dict[str, float]:
+        first, second = (audited.measures(items, one) for one in scores)
+        return {name: second[name].value - one.value for name, one in first.items() if name in second}
+
+    rng, draws = np.random.default_rng(seed), dict[str, list[float]]()
+    for _ in range(resamples):
+        for name, value in apart(*audited.redrawn(items, scores, rng)).items():
+            draws.setdefault(name, []).append(value)
+    whole = apart(items, scores)
+    return {name: Control(one, *percent_points(np.array(draws[name]))) for name, one in whole.items() if name in draws}

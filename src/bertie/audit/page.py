@@ -63,25 +63,27 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
 def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> None:
     """Adds the figures with a drawing of their intervals, all on one scale."""
     span = _span(found, one["scale"])
-    columns = ["figure", f"value ({one['scale']})", "95% interval", scale("", span), *COLUMNS[3:]]
+    remarks = any(figure.note for figure in found)
+    columns = ["figure", f"value ({one['scale']})", "95% interval", scale("", span), *COLUMNS[3 : 6 + remarks]]
     rows = [
         [
             figure.name,
-            number(figure.value),
-            between(figure),
+            number(figure.value, figure.unit),
+            between(figure, figure.unit),
             interval(
                 *(_within(x, span) for x in (figure.value, figure.low, figure.high)),
                 span=span,
                 reference=figure.neutral,
             ),
             f"{figure.items:,}",
-            told(figure.random),
-            told(figure.shuffled),
-            figure.note,
+            told(figure.random, figure.unit),
+            told(figure.shuffled, figure.unit),
+            *[figure.note] * remarks,
         ]
         for figure in found
     ]
-    report.table(columns, rows, f"Items: {one['unit']}. The dashed line is the value without a preference.")
+    caption = f"Items: {one['unit']}. The dashed line is the value without a preference."
+    report.table(columns, rows, caption, stack=True)
 
 
 def _within(value: float, span: tuple[float, float]) -> float:
@@ -96,19 +98,19 @@ def _span(found: Sequence[Figure], unit: str) -> tuple[float, float]:
     return (-most if low < 0 else 0.0), most
 
 
-def number(value: float) -> str:
-    """Returns a value of a figure: 57.3, 0.412."""
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+def number(value: float, unit: str) -> str:
+    """Returns a value of a figure: 57.3 of percents, 0.41 of others."""
+    return f"{value:.1f}" if unit == "%" else f"{value:.2f}"
 
 
-def between(figure: Figure | Control) -> str:
+def between(found: Figure | Control, unit: str) -> str:
     """Returns an interval: "51.2 to 63.4"."""
-    return f"{number(figure.low)} to {number(figure.high)}"
+    return f"{number(found.low, unit)} to {number(found.high, unit)}"
 
 
-def told(control: Control | None) -> str:
-    """Returns the value of a control with its range."""
-    return "–" if control is None else f"{number(control.value)} ({between(control)})"
+def told(found: Figure | Control | None, unit: str) -> str:
+    """Returns a value with its range."""
+    return "–" if found is None else f"{number(found.value, unit)} ({between(found, unit)})"
 
 
 def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
@@ -135,8 +137,8 @@ def _card(results: Mapping[str, Any]) -> str:
         lines += [f"**{title}**", "", "| figure | value | 95% interval | items | random weights | shuffled |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [
-            f"| {one.name} | {number(one.value)} | {between(one)} | {one.items:,} | {told(one.random)} | "
-            f"{told(one.shuffled)} |"
+            f"| {one.name} | {number(one.value, one.unit)} | {between(one, one.unit)} | {one.items:,} | "
+            f"{told(one.random, one.unit)} | {told(one.shuffled, one.unit)} |"
             for one in found
         ]
         lines += [""]

@@ -9,7 +9,7 @@ others do (disambiguated). A question asks for the stereotype or for its opposit
 """
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -117,6 +117,10 @@ class Questions(AuditSet[Question]):
     def figures(self, sums: Float) -> dict[str, Float]:
         """Returns the metrics of sums of `_cells`, (..., 12) -> (...) each."""
         raise NotImplementedError
+
+    def unit_of(self, item: Question) -> Hashable:
+        """The template."""
+        return item.template
 
     def shuffled(
         self, items: Sequence[Question], scores: Sequence[Score], rng: np.random.Generator

@@ -66,7 +66,7 @@ def places(model: Model) -> list[Place]:
     found = []
     if "mlm" in model.heads and hasattr(model.heads["mlm"], "dense"):
         found.append(Place("masked-LM head", "tokens", model.heads["mlm"].get_submodule("dense")))
-    if getattr(model.encoder, "pooler", None) is not None:
+    if getattr(model.encoder, "pooler", None) is not None and any(needs.pooler for needs in model.needs):
         found.append(Place("pooler", "cls", model.encoder.pooler))
     if len(model.sentence.pooling) == 1 and not model.sentence.dense:
         found.append(Place("sentence vectors", model.sentence.pooling[0], None))

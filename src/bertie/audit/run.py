@@ -18,7 +18,7 @@ import numpy as np
 import bertie
 from bertie import checksums, console
 from bertie.audit.base import AuditSet, Read, Source, Subject
-from bertie.audit.figures import figures, scored
+from bertie.audit.figures import Scored, figures, scored
 from bertie.audit.journal import Journal
 from bertie.audit.page import page
 from bertie.audit.sets import SETS
@@ -69,8 +69,11 @@ def audit(
     device: str | None = None,
     precision: str | None = None,
     engine: EngineName = "auto",
+    keep: dict[str, Scored] | None = None,
 ) -> dict[str, Any]:
     """Audits a model and returns the content of audit.json. With `out`, the same call resumes a stopped audit.
+
+    keep: receives the items and scores of each set, by name.
 
     Raises UsageError when the model lacks the head of a named set, or can have none of the sets; DataError for missing
     or damaged files.
@@ -79,7 +82,7 @@ def audit(
     sources = found_sources(asked)
     loaded = opened(folder, device, precision)
     assert isinstance(loaded, Model)
-    run = _Run(asked, loaded, folder, engine)
+    run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
     with _journal(out, _settings(folder, asked, sources), overwrite=overwrite) as journal:
         results = {name: run.result(name, SETS[name], sources[name], journal) for name in chosen}
@@ -163,6 +166,7 @@ class _Run:
     model: Model
     folder: Path
     engine: EngineName
+    scores: dict[str, Scored]
 
     @cached_property
     def subject(self) -> Subject:
@@ -190,7 +194,7 @@ class _Run:
         if not items:
             return " ".join(read.notes).rstrip(".") or "it has no items"
         own = self._scores(name, audited, items, self.subject, journal)
-        kept, kept_scores = scored(items, own)
+        kept, kept_scores = self.scores[name] = scored(items, own)
         if not kept:
             return f"none of {len(items):,} items has a score: {own[0]}"
         random = None

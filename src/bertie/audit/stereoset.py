@@ -11,7 +11,7 @@ T terms
 """
 
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,10 @@ class StereoSet(AuditSet[Context]):
     def measures(self, items: Sequence[Context], scores: Sequence[Score]) -> dict[str, Measure]:
         """Returns lms, ss and icat for all contexts and by domain."""
         return scored_terms([(one.domain, one.term) for one in items], scores) if items else {}
+
+    def unit_of(self, item: Context) -> Hashable:
+        """The target term."""
+        return item.term
 
     def shuffled(
         self, items: Sequence[Context], scores: Sequence[Score], rng: np.random.Generator

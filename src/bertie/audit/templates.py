@@ -10,7 +10,7 @@ the left, with its later tokens masked.
 P professions · T templates
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -157,6 +157,10 @@ class Templates(AuditSet[Attribute]):
             for i, row in zip(rows, table_PT.tolist(), strict=True):
                 found[i] = row
         return items, found
+
+    def key(self, item: Attribute) -> Hashable:
+        """The set and the word."""
+        return item.of.name, item.word
 
     def examples(self, items: Sequence[Attribute], scores: Sequence[Score]) -> Examples:
         """Returns the attributes with the highest and the lowest means of each set."""

@@ -8,7 +8,7 @@ All partitions are counted where there are at most SAMPLES. Otherwise that many 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import combinations
@@ -163,6 +163,21 @@ class Words(AuditSet[WordTest]):
         for score in scores:
             both = rng.permutation(score["x"] + score["y"])
             found.append({"x": both[: len(score["x"])], "y": both[len(score["x"]) :]})
+        return items, found
+
+    def key(self, item: WordTest) -> Hashable:
+        """The name of the test."""
+        return item.name
+
+    def redrawn(
+        self, items: Sequence[WordTest], scores: Sequence[Sequence[Score]], rng: np.random.Generator
+    ) -> tuple[Sequence[WordTest], Sequence[Sequence[Score]]]:
+        """Draws the targets of each test with replacement, the same ones for all models."""
+        found: list[list[Score]] = [[] for _ in scores]
+        for of_test in zip(*scores, strict=True):
+            drawn = {side: rng.integers(len(of_test[0][side]), size=len(of_test[0][side])) for side in ("x", "y")}
+            for into, score in zip(found, of_test, strict=True):
+                into.append({side: np.array(score[side])[rows] for side, rows in drawn.items()})
         return items, found
 
 

@@ -33,7 +33,7 @@ ORDER = (
     *("evaluate", "predict", "embed", "serve", "submission"),
     *("index", "search", "negatives"),
     *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads"),
-    *("probe", "words", "audit", "debias", "trace", "info", "families"),
+    *("probe", "words", "audit", "debias", "counterfactual", "trace", "info", "families"),
     *("download", "upload"),
     *("compress", "export", "convert", "vocabulary", "grow", "shrink", "demo", "bench", "reproduce"),
 )

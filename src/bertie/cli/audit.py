@@ -103,9 +103,11 @@ def _show(found: dict[str, Any]) -> None:
         for name in ("value", "95% interval", "items", "random", "shuffled"):
             table.add_column(name, justify="right", no_wrap=True)
         for figure in figures:
-            random = "" if figure.random is None else number(figure.random.value)
-            shuffled = "" if figure.shuffled is None else between(figure.shuffled)
-            table.add_row(figure.name, number(figure.value), between(figure), f"{figure.items:,}", random, shuffled)
+            unit = figure.unit
+            random = "" if figure.random is None else number(figure.random.value, unit)
+            shuffled = "" if figure.shuffled is None else between(figure.shuffled, unit)
+            cells = (number(figure.value, unit), between(figure, unit), f"{figure.items:,}", random, shuffled)
+            table.add_row(figure.name, *cells)
         console.show(table)
         for note in (*one["notes"], one["criticism"]):
             console.show(note)

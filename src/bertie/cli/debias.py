@@ -1,8 +1,10 @@
-"""`bertie debias`: remove a concept from the vectors of a model."""
+"""`bertie debias` and `bertie counterfactual`: less of a concept in the vectors of a model, and in a corpus."""
 
+import json
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,15 +12,23 @@ from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 
+if TYPE_CHECKING:
+    from bertie.data.tables import SkipReport
+
+
+TextsFile = Annotated[str, typer.Argument(help="Texts with words of the pairs: txt (one per line), csv, jsonl ...")]
+PairsFile = Annotated[Path | None, typer.Option("--pairs", help="YAML file of own pairs of words.")]
+PairsList = Annotated[str, typer.Option("--list", help="Name of the list of pairs. Default: gender words.")]
+
 
 @app.command()
 def debias(
     model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
-    texts: Annotated[str, typer.Argument(help="Texts with words of the pairs: txt (one per line), csv, jsonl ...")],
+    texts: TextsFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
     how: Annotated[str, typer.Option("--how", help="leace, inlp or sentence (SentenceDebias).")] = "leace",
-    pairs: Annotated[Path | None, typer.Option("--pairs", help="YAML file of own pairs of words.")] = None,
-    list_: Annotated[str, typer.Option("--list", help="Name of the list of pairs. Default: gender words.")] = "",
+    pairs: PairsFile = None,
+    list_: PairsList = "",
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="Sets to audit before and after; default: built-in ones.")
     ] = None,
@@ -48,19 +58,17 @@ def debias(
     from rich.table import Table
 
     from bertie.audit.debias import debias as removed_from
-    from bertie.audit.debias import pairs_of, sentence, told
+    from bertie.audit.debias import pairs_of, sentence
+    from bertie.audit.figures import Control
+    from bertie.audit.page import number
+    from bertie.audit.page import told as shown
     from bertie.audit.remedy import Removed
     from bertie.audit.run import Asked
-    from bertie.data.tables import Example, SkipReport, stream
+    from bertie.data.tables import SkipReport
 
     swaps = pairs_of(pairs, list_)
-    skipped, read = SkipReport(), list[str]()
-    for row in islice(stream(texts, tables.unlabelled(texts, text, columns, encoding, "")), limit):
-        skipped.rows += 1
-        if isinstance(row, Example):
-            read.append(" ".join(row.texts))
-        else:
-            skipped.add(row)
+    skipped = SkipReport()
+    read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
     asked = Asked(tuple(data or ()), controls=False, seed=seed)
@@ -71,13 +79,81 @@ def debias(
     for one in found["removed"]:
         console.show(sentence(Removed(**one)))
     table = Table("set", "figure", box=None)
-    for name in ("before", "after"):
-        table.add_column(name, justify="right")
+    for name in ("before", "after", "difference"):
+        table.add_column(name, justify="right", no_wrap=True)
     price = found["pseudo_perplexity"]
     if price["before"] is not None:
-        table.add_row("", "pseudo-perplexity per word", *(f"{price[name]:.4g}" for name in ("before", "after")))
+        table.add_row("", "pseudo-perplexity per word", f"{price['before']:.4g}", f"{price['after']:.4g}", "")
     for one in found["figures"]:
         if not one["detail"]:
-            table.add_row(one["set"], one["name"], told(one["before"]), told(one["after"]))
+            cells = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
+            table.add_row(one["set"], one["name"], *cells, shown(Control(**one["difference"]), one["unit"]))
     console.show(table)
     console.say(f"Model: {output}. A lower figure does not show that the model is fair.")
+
+
+@app.command()
+def counterfactual(
+    texts: TextsFile,
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write: FILE.jsonl.")],
+    pairs: PairsFile = None,
+    list_: PairsList = "",
+    text: tables.TextColumns = None,
+    columns: tables.ColumnNames = "",
+    encoding: tables.Encoding = "utf-8",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    """Write texts together with their counterfactual forms, for continued pre-training.
+
+    Words are exchanged by pairs such as he and she, in both directions. A text that changes is written in both forms,
+    and every other text once. Build a corpus from the file and continue the pre-training of a model on it.
+
+    [bold]Examples[/]
+
+      bertie counterfactual articles.txt -o both.jsonl
+
+      bertie counterfactual reviews.csv --list "gender words (Korean)" -o both.jsonl --json
+    """
+    from bertie.audit.debias import pairs_of
+    from bertie.data.tables import SkipReport
+    from bertie.errors import DataError
+    from bertie.files import atomic_write, check_new_file
+
+    swaps = pairs_of(pairs, list_)
+    check_new_file(output, overwrite=overwrite)
+    skipped, counts = SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}
+    with atomic_write(output) as file:
+        for one in _texts(texts, text, columns, encoding, skipped):
+            forms = dict.fromkeys((one, swaps(one)))
+            file.writelines(json.dumps({"text": form}, ensure_ascii=False).encode() + b"\n" for form in forms)
+            counts["texts"] += 1
+            counts["changed"] += len(forms) - 1
+            counts["words"] += len(one.split())
+            counts["exchanged"] += swaps.count(one)
+        if not counts["texts"]:
+            raise DataError(f"{texts} has no text. {skipped if skipped.total else ''}".rstrip())
+    if skipped.total:
+        console.warn(str(skipped))
+    if console.verbosity.json:
+        emit(counts | {"skipped": skipped.counts})
+        return
+    per_thousand = 1000 * counts["exchanged"] / max(1, counts["words"])
+    console.show(
+        f"{counts['changed']:,} of {counts['texts']:,} texts have a second form. {counts['exchanged']:,} words were "
+        f"exchanged, {per_thousand:.1f} of 1,000."
+    )
+
+
+def _texts(file: str, text: list[str] | None, columns: str, encoding: str, skipped: "SkipReport") -> Iterator[str]:
+    """Yields the texts of a file, and counts the rows without one."""
+    from bertie.data.tables import Example, stream
+
+    for row in stream(file, tables.unlabelled(file, text, columns, encoding, "")):
+        skipped.rows += 1
+        if isinstance(row, Example):
+            yield " ".join(row.texts)
+        else:
+            skipped.add(row)
