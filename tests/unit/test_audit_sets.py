@@ -291,6 +291,14 @@ def test_gaps_by_group_are_those_of_a_count_by_hand() -> None:
     assert (high - low) / 2 == pytest.approx(half, rel=0.25)
 
 
+def test_intervals_of_small_groups_are_numbers() -> None:
+    rows = [("a", "1")] + [("a", "0")] * 11 + [("b", "1"), ("b", "0")] * 6
+    items = [Row(Example(("x",)), label, group) for group, label in rows]
+    found = Groups().measures(items, [[row.label, 0.9] for row in items])
+    assert all(math.isfinite(bound) for one in found.values() for bound in one.interval())
+    assert found["a: gap of the true positive rate, 1"].value == 0
+
+
 def test_words_are_exchanged_in_their_case_and_with_particles() -> None:
     lists = flips.read_lists(flips.BUILT_IN)
     english, korean = lists["gender words"], lists["gender words (Korean)"]

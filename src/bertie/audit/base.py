@@ -18,8 +18,8 @@ from bertie.data.tables import SkipReport, TableFormat
 from bertie.infer.embed import embedder
 from bertie.infer.engine import Engine
 from bertie.infer.predict import Predictor
-from bertie.metrics.base import Counts, Float, MetricsOf, wilson
-from bertie.metrics.resample import intervals
+from bertie.metrics.base import Counts, Float, MetricsOf, percent_points, wilson
+from bertie.metrics.resample import resampled
 from bertie.text.tokenizer import Tokenizer
 
 Item = TypeVar("Item")
@@ -207,13 +207,15 @@ def of_units(
     """
     if not counts.shape[0]:
         return {}
-    found: dict[str, list[float]] = {}
+    draws: dict[str, list[Float]] = {}
 
     def interval(name: str) -> Interval:
-        if not found:
-            found.update(intervals(counts, metrics_of))
-        low, high = found[name]
-        return low, high
+        if not draws:
+            for sums in resampled(counts):
+                for metric, values in metrics_of(sums).items():
+                    draws.setdefault(metric, []).append(values)
+        values = np.concatenate(draws[name])
+        return percent_points(values[np.isfinite(values)])  # a resample may lack what the metric divides by
 
     values = {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
     return {
