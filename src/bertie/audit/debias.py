@@ -14,8 +14,8 @@ from bertie.audit.run import Asked, audit
 from bertie.audit.sets import SETS
 from bertie.errors import UsageError, nearest
 from bertie.folders import check, new_folder
+from bertie.infer.choose import engine_of
 from bertie.infer.pseudo import pseudo_perplexity
-from bertie.infer.torch_engine import TorchEngine
 from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files
 from bertie.models.model import Model
 from bertie.runs.models import model_folder
@@ -58,7 +58,8 @@ def debias(
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
     before = _price(loaded, texts)
-    removed, maps = remove(loaded, Subject(TorchEngine(loaded), loaded.tokenizer), texts, swaps, how, seed=asked.seed)
+    subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
+    removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
     with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
         loaded.save_pretrained(made)
         copy_other_files(folder, made)

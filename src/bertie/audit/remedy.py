@@ -19,20 +19,22 @@ import torch
 from safetensors.numpy import save_file
 from torch import nn
 
+from bertie import console
 from bertie.audit.base import Subject
 from bertie.audit.erase import HOW, Erasure, probe
 from bertie.audit.pairs import aligned
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, write_json
-from bertie.infer.batching import run
+from bertie.infer.batching import chunks, run
 from bertie.metrics.base import Float
 from bertie.models.model import Model
 from bertie.models.sentence import MODULES
 from bertie.text.swaps import Swaps
 
 PER_TEXT = 4  # tokens of a pair of texts, so that long texts do not dominate
-LEAST = 40  # pairs of texts
+LEAST, MOST = 40, 2500  # pairs of texts
+CHUNK = 128  # pairs whose vectors are computed together
 HELD = 0.2  # of the pairs, for the probe
 DENSE, NORMALIZE = "2_Dense", "Normalize"
 
@@ -83,8 +85,8 @@ def remove(
 ) -> tuple[list[Removed], list[tuple[Place, Erasure]]]:
     """Changes a model's weights, and returns what was removed, and the maps.
 
-    texts: of which those with words of one side of the pairs are used. how: a key of HOW. Raises DataError for too few
-    texts, UsageError for an unknown way.
+    texts: of which those with words of one side of the pairs are used, at most MOST, drawn at random. how: a key of
+    HOW. Raises DataError for too few texts, UsageError for an unknown way.
     """
     if how not in HOW:
         raise UsageError(f"Unknown remedy {how!r}. {nearest(how, HOW)}")
@@ -94,9 +96,11 @@ def remove(
             f"{len(pairs)} of {len(texts):,} texts have words of one side of the pairs. At least {LEAST} are needed. "
             "Give more texts, or other pairs."
         )
+    drawn = np.random.default_rng(seed).permutation(len(pairs))[:MOST]
+    pairs = [pairs[i] for i in sorted(drawn.tolist())]
     told, maps = list[Removed](), list[tuple[Place, Erasure]]()
     for place in places(model):
-        vectors, sides = _vectors(subject, pairs, place.vectors, seed)
+        vectors, sides = _vectors(subject, pairs, place, seed)
         number = len(vectors) // 2
         train = np.repeat(np.random.default_rng(seed).permutation(number) >= max(1, int(HELD * number)), 2)
         erasure = HOW[how](vectors[train], sides[train])
@@ -148,26 +152,39 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
     write_json(folder / MODULES, [{**one, "idx": n, "name": str(n)} for n, one in enumerate(listed)])
 
 
-def _vectors(subject: Subject, pairs: Sequence[tuple[str, str, int]], kind: str, seed: int) -> tuple[Float, Float]:
+def _vectors(subject: Subject, pairs: Sequence[tuple[str, str, int]], place: Place, seed: int) -> tuple[Float, Float]:
     """Returns the vectors of both texts of each pair, one after the other, and their sides."""
-    tokenizer, longest = subject.tokenizer, subject.max_length
-    encodings = tokenizer.encode_batch([text for pair in pairs for text in pair[:2]], max_length=longest)
+    rng, found, sides = np.random.default_rng(seed), list[Float](), list[float]()
+    with console.progress(f"vectors, {place.name}", len(pairs), unit="pairs") as advance:
+        for chunk in chunks(pairs, CHUNK):
+            vectors, of = _of_chunk(subject, chunk, place.vectors, rng)
+            found.append(vectors)
+            sides += [side for i in of for side in (chunk[i][2], 1 - chunk[i][2])]
+            advance(len(chunk))
+    return np.concatenate(found), np.array(sides, np.float64)
+
+
+def _of_chunk(
+    subject: Subject, pairs: Sequence[tuple[str, str, int]], kind: str, rng: np.random.Generator
+) -> tuple[Float, list[int]]:
+    """Returns the vectors of some pairs, and the pair of each two vectors."""
+    texts = [text for pair in pairs for text in pair[:2]]
+    encodings = subject.tokenizer.encode_batch(texts, max_length=subject.max_length)
     lengths = np.array([len(one) for one in encodings])
     ids = np.concatenate([np.asarray(one.ids, np.int64) for one in encodings])
     types = np.concatenate([np.asarray(one.type_ids, np.int64) for one in encodings])
     output = "last_hidden_state" if kind == "tokens" else kind
     found = run(subject.engine, Ids(ids, types, lengths), (output,))[output].astype(np.float64)
-    sides = np.array([one for *_, side in pairs for one in (side, 1 - side)], np.float64)
     if kind != "tokens":
-        return found, sides
-    rng, starts, rows, of = np.random.default_rng(seed), np.cumsum(lengths) - lengths, list[int](), list[int]()
+        return found, list(range(len(pairs)))
+    starts, rows, of = np.cumsum(lengths) - lengths, list[int](), list[int]()
     for i in range(len(pairs)):
         shared, _ = aligned(encodings[2 * i].ids, encodings[2 * i + 1].ids)
         both = list(zip(shared[0][1:-1], shared[1][1:-1], strict=True))
         for at in rng.permutation(len(both))[:PER_TEXT].tolist():
             rows += [int(starts[2 * i + side] + both[at][side]) for side in (0, 1)]
-            of += [2 * i, 2 * i + 1]
-    return found[rows], sides[of]
+            of.append(i)
+    return found[rows], of
 
 
 def _covariance(vectors: Float, sides: Float) -> float:
