@@ -1,8 +1,10 @@
-"""Reading of published files: rows of tables with the columns they must have, and JSON."""
+"""Reading of published and own files: rows of tables with the columns they must have, and lists in YAML."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
 
 from bertie.data.lines import InvalidRow
 from bertie.data.rows import Fields, TableFormat, records
@@ -44,3 +46,13 @@ def table(
     if not found:
         raise DataError(f"{path} contains no usable row. {skipped if skipped.rows else 'It has no rows.'}")
     return found, skipped
+
+
+def validated(kind: type[T], raw: Any, path: Path) -> list[T]:
+    """Returns a list of dataclasses from the values of a file. Raises DataError that names the wrong value."""
+    try:
+        return TypeAdapter(list[kind]).validate_python(raw)  # type: ignore[valid-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ": ".join([str(path), *[".".join(map(str, first["loc"]))] * bool(first["loc"])])
+        raise DataError(f"{place}: {first['msg']}. See docs/audit.md.") from None

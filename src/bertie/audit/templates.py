@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, with_config
 
 from bertie.audit.base import AuditSet, Examples, Measure, Read, Score, Source, Subject, fraction, known, of_units
+from bertie.audit.files import validated
 from bertie.audit.masked import covering, left_to_right, log_p
 from bertie.errors import DataError
 from bertie.infer.pseudo import MaskedToken
@@ -251,11 +252,7 @@ def _filled(template: str, word: str, attribute: str) -> tuple[str, tuple[int, i
 @cache
 def read_sets(path: Path) -> tuple[TemplateSet, ...]:
     """Returns the template sets of a YAML file. Raises DataError where it has another layout."""
-    try:
-        found = TypeAdapter(tuple[TemplateSet, ...]).validate_python(read_yaml(path).get("templates"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}. See docs/audit.md.") from None
+    found = validated(TemplateSet, read_yaml(path).get("templates"), path)
     for one in found:
         one.check(str(path))
-    return found
+    return tuple(found)

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import ConfigDict, with_config
 
 from bertie.audit.base import AuditSet, Interval, Measure, Read, Score, Source, Subject, known
+from bertie.audit.files import validated
 from bertie.errors import DataError
 from bertie.files import read_json
 from bertie.metrics.base import RESAMPLES, Float, percent_points
@@ -205,11 +206,7 @@ def _told(x: Float, y: Float) -> str:
 def read_tests(path: Path) -> list[WordTest]:
     """Returns the tests of a file: YAML of our own, or a published JSON. Raises DataError for another layout."""
     raw: Any = [_published(path)] if path.suffix != ".yaml" and path.suffix != ".yml" else read_yaml(path).get("tests")
-    try:
-        found = TypeAdapter(list[WordTest]).validate_python(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}. See docs/audit.md.") from None
+    found = validated(WordTest, raw, path)
     for one in found:
         one.check(str(path))
     return found
