@@ -280,12 +280,13 @@ def random_weights(model: Model, seed: int) -> Model:
 def _result(unit: Unit, layers: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     """Returns the results of a probe: its best layer by the main metric, its baseline, and every layer."""
     baseline, values = unit.probe.baseline(unit.train, unit.test)
+    times = 2 if unit.probe.whole else 1  # each sentence is there in order and shuffled
     return {
         "probe": unit.name,
         "title": unit.probe.title,
         "file": unit.data.source.name,
-        "train": len(unit.train),
-        "test": len(unit.test),
+        "train": len(unit.train) // times,
+        "test": len(unit.test) // times,
         "best_layer": int(np.argmax([figures[0]["model"] for figures in layers])),
         "baseline": {"name": baseline, **values},
         "layers": [{"layer": layer, "figures": list(figures)} for layer, figures in enumerate(layers)],
