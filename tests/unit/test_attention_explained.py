@@ -135,6 +135,17 @@ def test_attention_is_that_of_transformers(name: str, changes: dict[str, Any], t
         assert mine == pytest.approx(other[0].numpy(), abs=1e-5)
 
 
+@pytest.mark.parametrize("name", ["bigbird-roberta-base", "mobilebert-uncased", "gpt2", "t5-small", "nomic-bert-2048"])
+def test_rows_add_up_to_one_in_other_families(name: str) -> None:
+    """Their probabilities are compared with transformers in tests/twins/."""
+    extra = {"mobilebert-uncased": {"embedding_size": 16}}.get(name, {})
+    model = families.build(name, seed=1, **SIZES, **extra).eval()
+    found = attentions(model, [2, 9, 7, 11, 8, 3], [0] * 6)
+    assert found.shape == (3, 4, 6, 6)
+    assert found.sum(-1) == pytest.approx(np.ones((3, 4, 6)), abs=1e-5)
+    assert (np.triu(found, 1) > 0).any() == (name != "gpt2")
+
+
 def test_a_window_is_a_square_with_zeros(tmp_path: Path) -> None:
     """Windowed attention, with and without global tokens, against the scores of all pairs under a mask."""
     model = families.build("longformer-base-4096", **SIZES, attention_window=4, max_position_embeddings=64).eval()
