@@ -80,9 +80,11 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
         assert opened(tmp_path / name, "fp32") is None, name
 
 
-def test_int8_and_who_computes(tmp_path, monkeypatch):
+@pytest.mark.parametrize("sizes", [{}, {"num_attention_heads": 1, "attention_head_size": 64}], ids=["", "fewer heads"])
+def test_int8(sizes, tmp_path):
     words = [f"w{i}" for i in range(80)]
-    folder = toy_model(tmp_path / "float", words, hidden_size=128, num_attention_heads=2, intermediate_size=256)
+    wide = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256}
+    folder = toy_model(tmp_path / "float", words, **{**wide, **sizes})
     model = load(folder)
     exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
     gate.quantized(model, [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)])
@@ -93,6 +95,10 @@ def test_int8_and_who_computes(tmp_path, monkeypatch):
     assert gate.cosines(found[0].run(ids(), ["mean"])["mean"], exact).min() > 0.99
     assert quick.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
     assert quick.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
+
+
+def test_who_computes(tmp_path, monkeypatch):
+    folder = toy_model(tmp_path, [f"w{i}" for i in range(80)], hidden_size=128, intermediate_size=256)
     faster = {"torch fp32": 1.0, "torch bf16": 1.0, "native fp32": 2.0}
     slower = {"torch fp32": 3.0, "torch bf16": 9.0, "native fp32": 2.0}
     for kept, native in ((None, False), (slower, False), (faster, True)):

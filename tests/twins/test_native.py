@@ -9,6 +9,8 @@ import torch
 
 from bertie import families
 from bertie.data.ids import Ids
+from bertie.errors import UsageError
+from bertie.infer.native import library
 from bertie.infer.native.encoder import KEEP, chunks
 from bertie.infer.native.fits import rows_read
 from bertie.infer.native.library import found_compiler, targets
@@ -74,9 +76,10 @@ def test_kin_of_bert_run_too(preset):
     np.testing.assert_allclose(found["last_hidden_state"], expected["last_hidden_state"], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["bert-tiny", "fewer heads"])
 @pytest.mark.parametrize("precision", ["bf16", "int8"])
-def test_fewer_bits_stay_near(precision, target):
-    model = families.build("bert-tiny", vocab_size=300).eval()
+def test_fewer_bits_stay_near(precision, name, target):
+    model = families.build("bert-tiny", **SHAPES[name]).eval()
     spread(model)
     read = ids(300)
     try:
@@ -146,3 +149,9 @@ def test_chunks_hold_each_sequence_once_and_are_of_like_size(threads):
     assert max(tokens) < 300 + lengths.max()
     assert chunks(starts[:3], threads) == [(0, 2)]
     assert chunks(starts[:1], threads) == []
+
+
+def test_a_build_for_another_processor_is_refused(monkeypatch):
+    monkeypatch.setattr(library, "features", lambda: frozenset({"avx2", "fma"}))
+    with pytest.raises(UsageError, match=r"needs avx_vnni, which this processor .*: avx2, portable\."):
+        library.open_library("avx-vnni")

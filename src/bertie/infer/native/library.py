@@ -109,6 +109,11 @@ def open_library(target: str | None = None) -> tuple[ctypes.CDLL, str]:
     target = name_of(target)
     if target not in TARGETS:
         raise UsageError(f"BERTIE_NATIVE names {target!r}. {nearest(target, TARGETS)}")
+    if features() and (missing := [name for name in TARGETS[target][0] if name not in features()]):
+        raise UsageError(
+            f"The native engine's build {target!r} needs {', '.join(missing)}, which this processor does not have. "
+            f"Set BERTIE_NATIVE to one of: {', '.join(targets())}."
+        )
     return _open(target), target
 
 
