@@ -16,6 +16,7 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.heads import HEADS
+from bertie.text.tokenizer import Tokenizer
 from toys import toy_model
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
@@ -83,8 +84,10 @@ def test_what_torch_alone_reads_is_left_to_it(tmp_path):
 @pytest.mark.parametrize("sizes", [{}, {"num_attention_heads": 1, "attention_head_size": 64}], ids=["", "fewer heads"])
 def test_int8(sizes, tmp_path):
     words = [f"w{i}" for i in range(80)]
-    wide = {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256}
-    folder = toy_model(tmp_path / "float", words, **{**wide, **sizes})
+    folder = toy_model(tmp_path / "float", words)
+    tokenizer = Tokenizer.load(folder)
+    shape = {"vocab_size": tokenizer.vocab_size, "intermediate_size": 256, "initializer_range": 0.1, **sizes}
+    families.save(families.build("bert-tiny", **shape), folder, tokenizer=tokenizer)
     model = load(folder)
     exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
     gate.quantized(model, [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)])
@@ -95,6 +98,7 @@ def test_int8(sizes, tmp_path):
     assert gate.cosines(found[0].run(ids(), ["mean"])["mean"], exact).min() > 0.99
     assert quick.without_torch(tmp_path / "int8", "fp32", "cuda", "auto") is None
     assert quick.without_torch(tmp_path / "int8", "fp32", "cpu", "torch") is None
+    assert quick.without_torch(tmp_path / "int8", "int9", "cpu", "auto") is None  # torch's engine says what is wrong
 
 
 def test_who_computes(tmp_path, monkeypatch):

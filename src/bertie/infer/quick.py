@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bertie.errors import BertieError
 from bertie.infer import rates
+from bertie.infer.engine import PRECISIONS
 from bertie.infer.native.folder import FolderEngine, opened
 from bertie.models.codec import QUANTIZATION
 from bertie.models.variant import read_public
@@ -17,7 +18,9 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
 
     Weights that are not int8 need rates that an earlier command has measured. Torch says what is wrong with a folder.
     """
-    if device not in ("auto", "cpu") or (device == "auto" and _has_gpu()) or engine not in ("auto", "native"):
+    if device not in ("auto", "cpu") or (device == "auto" and _has_gpu()):
+        return None
+    if engine not in ("auto", "native") or precision not in PRECISIONS:
         return None
     try:
         int8 = read_public(folder).get(QUANTIZATION) is not None
