@@ -51,7 +51,7 @@ Clock = Callable[[], float]
 @dataclass(frozen=True)
 class PhaseWork:
     """A phase of a run, for its trial. micro: sequences per forward pass; tokens, flops: of a step of `sequences`;
-    shape: for the formula of the memory.
+    shape: for the formula of the memory; most: tokens of the largest micro-batch.
 
     source: the batches for a number of sequences. look: evaluates for some seconds -> the seconds of an entire
     evaluation, by a clock; looks: evaluations of the run.
@@ -63,6 +63,7 @@ class PhaseWork:
     tokens: float
     flops: float
     shape: JobPhase
+    most: float
     source: Callable[[int], Source]
     look: Callable[[float, Clock], float]
     looks: float
@@ -94,7 +95,8 @@ class Work:
 
 @dataclass(frozen=True)
 class PhaseTrial:
-    """Seconds of a step, with quartiles, from `tried` steps of `sequences`; of an evaluation; of the first steps."""
+    """Seconds of a step, with quartiles, from `tried` steps of `sequences`; of an evaluation; of the first steps. most:
+    tokens of the largest micro-batch."""
 
     step_s: float
     low_s: float
@@ -103,6 +105,7 @@ class PhaseTrial:
     sequences: int
     look_s: float
     first_s: float
+    most: int
 
 
 @dataclass(frozen=True)
@@ -127,13 +130,14 @@ class _Counted:
     """A source that counts the tokens of its steps."""
 
     def __init__(self, source: Source) -> None:
-        self._source, self.tokens = source, dict[int, int]()
+        self._source, self.tokens, self.most = source, dict[int, int](), 0
         self.fingerprint = source.fingerprint
 
     def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
         """Returns the batches of the source."""
         found = self._source.batches(step, rank=rank, world=world)
         self.tokens[step] = sum(batch.tokens for batch in found)
+        self.most = max(self.most, *(batch.tokens for batch in found))
         return found
 
 
@@ -167,7 +171,9 @@ def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic)
         console.verbosity.level = level
     used = taken.read()
     missing = max(
-        work.job.memory(phase.micro, phase.shape) - work.job.memory(min(tried.sequences, phase.micro), phase.shape)
+        (work.job.memory(1, phase.shape) - work.job.memory(0, phase.shape))
+        * max(0.0, phase.most - tried.most)
+        / phase.shape.length
         for phase, tried in zip(work.phases, found, strict=True)
     )
     watts = None if used.kwh is None else used.kwh * meter.JOULES / used.seconds
@@ -184,7 +190,7 @@ def _phase(work: Work, phase: PhaseWork, seconds: float, clock: Clock) -> PhaseT
     dtype = precision.choose_dtype(work.train.precision, device)
     sequences = _tried_sequences(phase, seconds, device)
     micro = min(phase.micro, sequences)
-    times, tokens = _steps(work, phase, sequences, micro, seconds, clock)
+    times, tokens, most = _steps(work, phase, sequences, micro, seconds, clock)
     warm = min(WARM, len(times) - 1)
     step_s = sum(times[warm:]) / sum(tokens[warm:]) * phase.tokens * sequences / phase.sequences
     first_s = max(0.0, sum(times[:warm]) - warm * step_s)
@@ -195,7 +201,7 @@ def _phase(work: Work, phase: PhaseWork, seconds: float, clock: Clock) -> PhaseT
     with precision.computing_in(work.model, dtype):
         look_s = phase.look(LOOK * seconds, clock) if phase.looks else 0.0
     low, high = np.quantile(ratios, (0.25, 0.75))
-    return PhaseTrial(step_s, step_s * low, step_s * high, len(ratios), sequences, look_s, first_s)
+    return PhaseTrial(step_s, step_s * low, step_s * high, len(ratios), sequences, look_s, first_s, most)
 
 
 def _tried_sequences(phase: PhaseWork, seconds: float, device: torch.device) -> int:
@@ -213,8 +219,9 @@ def _tried_sequences(phase: PhaseWork, seconds: float, device: torch.device) -> 
 
 def _steps(
     work: Work, phase: PhaseWork, sequences: int, micro: int, seconds: float, clock: Clock
-) -> tuple[list[float], list[int]]:
-    """Trains until the time is over. -> seconds and tokens of each step"""
+) -> tuple[list[float], list[int], int]:
+    """Trains until the time is over. -> seconds and tokens of each step, and the
+    largest micro-batch"""
     source, marks = _Counted(phase.source(sequences)), list[float]()
     begin, began = clock(), time.monotonic()
 
@@ -239,7 +246,7 @@ def _steps(
             on_step=on_step,
         )
     times = np.diff([begin, *marks]).tolist()
-    return times, [source.tokens[step] for step in range(len(times))]
+    return times, [source.tokens[step] for step in range(len(times))], source.most
 
 
 def _update(work: Work, clock: Clock) -> float:

@@ -41,6 +41,7 @@ FREE = {
 LOADED = 300e6  # bytes: what a process loads when it trains: the optimizer, kernels, charts. Measured on a CPU
 STEADY = 0.9  # share of --minutes that goes into steps; validation, checkpoints and the start take the rest
 TRIED = 0.05  # share of --minutes that a trial takes
+STEPS_SEEN = 500  # for the largest batch of a fine-tuning run
 ANSWERS = 2  # evaluations of dev after the last step: before and after values are tuned on it
 
 
@@ -60,6 +61,7 @@ def pretraining_work(ready: PreparedRun, model: Model) -> Work:
                 facts.tokens,
                 facts.flops,
                 shape,
+                shape.length * micro,
                 partial(_source, ready, phase),
                 partial(_validate, ready, model, ends[number]),
                 _times(config.train.eval_every, first, ends[number]) * data.validates,
@@ -80,7 +82,8 @@ def finetuning_work(run: Run) -> Work:
     tokens = float(lengths.sum() / len(run.train) * train.batch_size)
     flops = forward_flops(model.config, length=float((lengths**2).sum() / lengths.sum()))
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
-    shape = JobPhase(train.steps, train.batch_size, tokens / train.batch_size, 0.0)
+    most = _largest(run, micro)
+    shape = JobPhase(train.steps, train.batch_size, most / micro, 0.0)
 
     def source(sequences: int) -> TaskSource:
         made = TaskSource(
@@ -100,6 +103,7 @@ def finetuning_work(run: Run) -> Work:
         tokens,
         BACKWARD * sum(flops.values()) * tokens,
         shape,
+        most,
         source,
         partial(_look, run),
         looks,
@@ -150,10 +154,20 @@ def _validate(ready: PreparedRun, model: Model, step: int, seconds: float, clock
     return rounds * (clock() - began) * sum(batch.tokens for batch in batches) / max(1, done)
 
 
+def _largest(run: Run, micro: int) -> float:
+    """Returns the tokens of the largest micro-batch of the first steps, whose examples are sorted by length."""
+    train, most = run.config.train, 0
+    for step in range(min(train.steps, STEPS_SEEN)):
+        ids = run.source.order.sample_ids(step, train.batch_size)
+        most = max(most, int(np.sort(run.train.tokens[ids])[-micro:].sum()))
+    return float(most)
+
+
 def _look(run: Run, seconds: float, clock: Clock) -> float:
     """Evaluates some dev examples -> the seconds of all."""
     tokens = np.cumsum(run.dev.tokens)
-    count, took = FIRST_LOOK, 0.0
+    run.measure(FIRST_LOOK)  # it makes kernels
+    count, took = 4 * FIRST_LOOK, 0.0
     while True:
         count = min(count, len(run.dev))
         began = clock()
