@@ -90,14 +90,12 @@ HOW: dict[str, Callable[[Float, Float], Erasure]] = {"leace": leace, "inlp": inl
 def probe(vectors: Float, sides: Float, *, seed: int = 0) -> tuple[float, float]:
     """Returns the accuracy of a linear classifier on held-out pairs, and the share of the majority there."""
     from sklearn.linear_model import LogisticRegression
-    from sklearn.preprocessing import StandardScaler
 
     pairs = len(vectors) // 2
     if pairs < 10:
         raise DataError(f"{pairs} pairs of texts are too few to test what is left of the concept. Give at least 10.")
     test = np.repeat(np.random.default_rng(seed).permutation(pairs) < max(2, pairs // 5), 2)
-    scaler = StandardScaler().fit(vectors[~test])
-    x = scaler.transform(vectors)
+    x = (vectors - vectors[~test].mean(0)) / (vectors.std() or 1.0)  # by dimension, rounding errors would be scaled up
     classifier = LogisticRegression(max_iter=300).fit(x[~test], sides[~test])
     share = float(sides[test].mean())
     return float(classifier.score(x[test], sides[test])), max(share, 1 - share)
