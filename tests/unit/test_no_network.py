@@ -41,8 +41,11 @@ def test_nothing_in_the_source_speaks_to_the_network():
     files = [path for path in SOURCE.rglob("*.py") if path.parent.name != "bench"]
     assert len(files) > 100
     allowed = {"serve": {"socket"}, "search": {"opensearchpy", "qdrant_client"}}  # a search engine that --url names
+    allowed["hub"] = {"huggingface_hub"}  # `bertie download` and `upload`
     found = {str(path): imported(path) & NETWORK - allowed.get(path.parent.name, set()) for path in files}
     assert {path: names for path, names in found.items() if names} == {}
+    hub = {path.name for path in (SOURCE / "hub").glob("*.py") if "huggingface_hub" in imported(path)}
+    assert hub == {"remote.py"}
     for path in (SOURCE / "serve").glob("*.py"):
         assert ".connect(" not in path.read_text(encoding="utf-8"), path
 
