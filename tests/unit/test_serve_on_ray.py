@@ -128,6 +128,14 @@ def test_no_request_is_lost(folders, tmp_path):
         assert len(statuses) > 60
         assert set(statuses) == {200}, "no request is lost, whatever happened meanwhile"
 
+        weights = (model / "model.safetensors").read_bytes()
+        (model / "model.safetensors").write_bytes(weights[:-100])
+        before = replicas(server)
+        server.process.send_signal(signal.SIGHUP)
+        until(lambda: "reload_failed" in server.log.read_text(), 120)
+        assert replicas(server) & before, "an old one stays"
+        assert server.post("/predict", {"inputs": "ab c"}).status_code == 200
+
         everything = psutil.Process(server.process.pid).children(recursive=True)
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(60) == 0
