@@ -124,6 +124,7 @@ def test_no_request_is_lost(folders, tmp_path):
         assert after & both, "the other one stayed"
         server.process.send_signal(signal.SIGHUP)
         until(lambda: len(found := replicas(server)) == 2 and not found & after, 120)
+        until(lambda: '"reloaded"' in server.log.read_text(), 120)
         statuses = [status for load in loads for status in load.stop()]
         assert len(statuses) > 60
         assert set(statuses) == {200}, "no request is lost, whatever happened meanwhile"
