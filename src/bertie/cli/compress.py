@@ -68,6 +68,13 @@ def compress(
         bool | None,
         typer.Option("--int8/--no-int8", help="Quantize to int8. Default: only if no other option removes something."),
     ] = None,
+    int4: Annotated[
+        bool,
+        typer.Option("--int4", help="Store the weights in 4 bits. The folder is smaller; computation is not faster."),
+    ] = False,
+    embeddings: Annotated[
+        int, typer.Option("--embeddings", help="With --int4: bits of the word embeddings, 8 or 4.")
+    ] = 8,
     train: Annotated[
         Path | None,
         typer.Option(
@@ -124,10 +131,10 @@ def compress(
     """
     learned = _learned({"movement": movement, "layer-wise": layer_wise, "distilled": distil})
     if data is not None:
-        if float_ or trim or learned or (layers, heads, neurons, int8) != (None, None, None, None):
+        if float_ or trim or learned or int4 or (layers, heads, neurons, int8) != (None, None, None, None):
             raise UsageError(
                 "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
-                "--layer-wise, --movement and --int8."
+                "--layer-wise, --movement, --int8 and --int4."
             )
     elif limits.size or limits.speed or limits.minutes is not None:
         raise UsageError("--size, --speed and --minutes need labeled examples to measure with. Pass --data FILE.")
@@ -138,8 +145,11 @@ def compress(
         from bertie.compress.recipe import Recipe
 
         recipe = Recipe(layers, heads, neurons, learned)
-        int8 = not (recipe.cuts or trim or learned or float_) if int8 is None else int8
-        _write(asked, replace(recipe, int8=int8), hash_of(ctx), trim=trim, float_=float_)
+        int8 = not (recipe.cuts or trim or learned or float_ or int4) if int8 is None else int8
+        if embeddings not in (4, 8) or (embeddings == 4 and not int4) or (int8 and int4):
+            raise UsageError("--embeddings is 8 or, with --int4, 4. --int8 and --int4 cannot be combined.")
+        bits = 4 if int4 else 8 if int8 else None
+        _write(asked, replace(recipe, bits=bits, embeddings=embeddings), hash_of(ctx), trim=trim, float_=float_)
 
 
 def _learned(asked: dict[str, bool]) -> str:
@@ -183,24 +193,25 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
-        small = _opened(asked, float_=float_, texts=recipe.int8 or trim)
+        small = _opened(asked, float_=float_, texts=recipe.bits is not None or trim)
         if recipe.cuts or recipe.learned:
             small = _cut(asked, small, recipe)
         if trim:
             small = _trimmed(small, asked.read_texts())
-        if recipe.int8:
-            near = gate.quantized(small, asked.read_texts())
+        if recipe.bits is not None:
+            near = gate.quantized(small, asked.read_texts(), bits=recipe.bits, embeddings=recipe.embeddings)
             if not near.enough and not asked.force:
                 raise DataError(
-                    f"The int8 model misses the quality threshold: {near}. Give more texts, or write it anyway with "
-                    "--force."
+                    f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
+                    "anyway with --force."
                 )
         small.save_pretrained(folder, packed=small.packed)
         copy_other_files(asked.model, folder)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."
-            card.write_text(f"{card.read_text('utf-8')}\nQuantized to int8 after training: {near}.{short}\n", "utf-8")
+            said = f"\nQuantized to int{near.bits} after training: {near}.{short}\n\n{near.layers}\n"
+            card.write_text(card.read_text("utf-8") + said, "utf-8")
         return {"near": near and asdict(near)}
 
     near = made_once(asked.output, MODEL_FOLDER, by, write, overwrite=asked.overwrite)["near"]

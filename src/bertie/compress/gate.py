@@ -4,14 +4,16 @@ The measure is the cosine between the mean-pooled hidden states of both models, 
 model below the threshold is not written.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bertie.compress.quantize import TOKENS, apply, quantize
+from bertie.compress.weights_only import quantize_weights
 from bertie.data.ids import Ids
 from bertie.errors import DataError
 from bertie.infer.batching import run
@@ -22,25 +24,33 @@ from bertie.models.model import Model
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
 MOST_TEXTS = 1000  # measured
+WEIGHTS_FIRST_PERCENTILE, WEIGHTS_MEAN = 0.98, 0.99  # with weights of 4 bits
 FIRST_PERCENTILE, MEAN = 0.999, 0.9997  # STS-B's Spearman moves by 0.0002 at these (docs/log)
 NARROW_FIRST_PERCENTILE, NARROW_MEAN = 0.998, 0.9995  # with activations of 7 bits, where a processor has no more
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Cosines to the float model over texts: minimum, first percentile, mean. engine: the engine of the measurement."""
+    """Cosines to the float model over texts: minimum, first percentile, mean.
+
+    engine: the engine of the measurement; bits: of the weights; errors: of the outputs of each matrix, relative.
+    """
 
     texts: int
     worst: float
     first_percentile: float
     mean: float
     engine: str
+    bits: int = 8
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def enough(self) -> bool:
         """Whether the model passes the threshold."""
         narrow = "avx2" in self.engine or "neon" in self.engine
         low, mean = (NARROW_FIRST_PERCENTILE, NARROW_MEAN) if narrow else (FIRST_PERCENTILE, MEAN)
+        if self.bits == 4:
+            low, mean = WEIGHTS_FIRST_PERCENTILE, WEIGHTS_MEAN
         return self.first_percentile >= low and self.mean >= mean
 
     def __str__(self) -> str:
@@ -49,15 +59,25 @@ class Fidelity:
             f"{self.mean:.5f}, first percentile {self.first_percentile:.5f}, minimum {self.worst:.5f}"
         )
 
+    @property
+    def layers(self) -> str:
+        """The largest error of each layer, as a sentence."""
+        found: dict[str, float] = {}
+        for name, error in self.errors.items():
+            if layer := re.match(r"encoder\.layers\.([\d.]+\d|\d)", name):
+                found[layer[1]] = max(error, found.get(layer[1], 0))
+        told = ", ".join(f"{100 * error:.1f} %" for error in found.values())
+        return f"Relative error of the outputs of each layer's matrices, the largest by layer: {told}."
+
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""
         return {**asdict(self), "enough": self.enough}
 
 
-def quantized(model: Model, texts: Sequence[str]) -> Fidelity:
-    """Gives a model int8 weights, calibrated on some of the texts, and measures it on the others.
+def quantized(model: Model, texts: Sequence[str], *, bits: int = 8, embeddings: int = 8) -> Fidelity:
+    """Gives a model weights of 8 or 4 bits, calibrated on some of the texts, and measures it on the others.
 
-    Raises DataError for too few texts.
+    embeddings: bits of the word embeddings beside weights of 4 bits. Raises DataError for too few texts.
     """
     assert model.tokenizer is not None
     limit = model.config.max_length
@@ -73,11 +93,18 @@ def quantized(model: Model, texts: Sequence[str]) -> Fidelity:
         )
     measured = _ids(sequences[:MOST_TEXTS])
     before = _means(TorchEngine(model), measured)
-    apply(model, quantize(model, calibration))
+    done = quantize(model, calibration) if bits == 8 else quantize_weights(model, calibration, embeddings=embeddings)
+    apply(model, done)
     engine = engine_of(model)
     found = cosines(_means(engine, measured), before)
     return Fidelity(
-        len(found), float(found.min()), float(np.quantile(found, 0.01)), float(found.mean()), engine.facts.precision
+        len(found),
+        float(found.min()),
+        float(np.quantile(found, 0.01)),
+        float(found.mean()),
+        engine.facts.precision,
+        bits,
+        done.errors,
     )
 
 

@@ -14,7 +14,7 @@ T tokens · H hidden size · I intermediate size · N, K output and input featur
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,7 @@ from bertie.infer.native_engine import unsupported
 from bertie.models.encoder import Encoder
 from bertie.models.int8 import Int8Weight, added_together, excess
 from bertie.models.model import Model
+from bertie.models.packed import PackedWeight
 from bertie.nn.layer import Layer
 
 WIDE, HALF_WIDE = 64, 448  # features of the groups of widest range; of the intermediate size, one group more
@@ -36,10 +37,11 @@ TOKENS = 2600  # of calibration texts that are enough: four times as many change
 
 @dataclass(frozen=True)
 class Quantized:
-    """Parameters in int8 and their biases, by the model's names."""
+    """Parameters in few bits and biases, by the model's names; errors of each matrix's outputs, relative."""
 
-    weights: dict[str, Int8Weight]
+    weights: dict[str, PackedWeight]
     biases: dict[str, Tensor]
+    errors: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class _Calibration:
         self.encoder, self.config, self.rounding = encoder, encoder.config, rounding
         self.lengths = [len(ids) for ids in sequences]
         self.ids = torch.tensor([i for ids in sequences for i in ids])
-        self.weights, self.biases = dict[str, Int8Weight](), dict[str, Tensor]()
+        self.found = Quantized({}, {})
         self.names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
 
     def run(self) -> Quantized:
@@ -110,7 +112,7 @@ class _Calibration:
 
         word = self.encoder.embeddings.word.weight
         words = Int8Weight.rows(word.float().numpy())
-        self.weights["encoder.embeddings.word.weight"] = words
+        self.found.weights["encoder.embeddings.word.weight"] = words
         both = [self._embedded(torch.from_numpy(words.dequantized())), self._embedded(word)]
         if (projection := self.encoder.embeddings.projection) is not None:
             whole = torch.zeros(both[0].shape[1], dtype=torch.long)
@@ -122,7 +124,7 @@ class _Calibration:
             self._quantized(modules[key], x, x, groups[key], smoothed[key])
         if not read:
             self._through(both, lambda m, x, smooth: list(self._quantized(m, x[0], x[1], groups[id(m)], smooth)))
-        return Quantized(self.weights, self.biases)
+        return self.found
 
     def _groups(self, ranges: dict[int, Tensor]) -> dict[int, Tensor]:
         """The group of each input feature of each module, from the features' ranges."""
@@ -190,8 +192,9 @@ class _Calibration:
             (-shift / factor).numpy(),
         )
         name = self.names[id(module)]
-        self.weights[f"{name}.weight"] = one
-        self.biases[f"{name}.bias"] = bias + torch.from_numpy(one.shifted())
+        self.found.weights[f"{name}.weight"] = one
+        self.found.errors[name] = relative_error(product + bias, wanted)
+        self.found.biases[f"{name}.bias"] = bias + torch.from_numpy(one.shifted())
         return product + bias, wanted
 
 
@@ -231,9 +234,19 @@ def gptq(weight: Tensor, hessian: Tensor, group: Tensor, most: int = 0) -> tuple
         nearest = (weight / scale[group].T).round().numpy()
         for number, sets in enumerate(added_together(group.numpy())):
             scale[number] *= torch.from_numpy(excess(nearest[:, sets], most))
+    values = compensated(weight, hessian, scale[group].T, torch.zeros(1, 1), (-127, 127))
+    return values, scale
+
+
+def compensated(weight: Tensor, hessian: Tensor, step: Tensor, low: Tensor, levels: tuple[int, int]) -> Tensor:
+    """Rounds weights (N, K) to low + step times a whole number. step, low: (N, K), or what expands to it.
+
+    Each error is compensated in the features that are not rounded yet. -> whole numbers from levels[0] to levels[1]
+    """
     order = hessian.diag().argsort(descending=True)
-    w = weight.double()[:, order]
-    steps = scale.double()[group][order].T
+    start = low.double().expand_as(weight)[:, order]
+    w = weight.double()[:, order] - start
+    steps = step.double().expand_as(weight)[:, order]
     h = hessian.double()[order][:, order]
     h += torch.eye(len(h)) * DAMPING * h.diag().mean()
     upper = torch.linalg.cholesky(torch.cholesky_inverse(torch.linalg.cholesky(h)), upper=True)
@@ -242,13 +255,18 @@ def gptq(weight: Tensor, hessian: Tensor, group: Tensor, most: int = 0) -> tuple
         j = min(i + BLOCK, w.shape[1])
         part, errors = w[:, i:j].clone(), torch.zeros(len(w), j - i, dtype=torch.double)
         for m in range(j - i):
-            values[:, i + m] = (part[:, m] / steps[:, i + m]).round().clamp(-127, 127)
+            values[:, i + m] = (part[:, m] / steps[:, i + m]).round().clamp(*levels)
             errors[:, m] = (part[:, m] - values[:, i + m] * steps[:, i + m]) / upper[i + m, i + m]
             part[:, m + 1 :] -= errors[:, m : m + 1] * upper[i + m, i + m + 1 : j]
         w[:, j:] -= errors @ upper[i:j, j:]
     found = torch.empty_like(values)
     found[:, order] = values
-    return found.float(), scale
+    return found.float()
+
+
+def relative_error(found: Tensor, wanted: Tensor) -> float:
+    """Returns the root mean square of the difference, relative to that of the wanted outputs."""
+    return float((found - wanted).norm() / wanted.norm().clamp_min(1e-12))
 
 
 def _linear(module: nn.Module, x: Tensor) -> Tensor:

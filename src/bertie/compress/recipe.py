@@ -16,20 +16,23 @@ STEP = 16  # neurons: the native encoder reads as many at once
 class Recipe:
     """The number of layers, heads and neurons to keep (None: all), and the steps that follow.
 
-    learned: how what is left is trained, a row of `compress.learn.LEARNED`.
+    learned: how what is left is trained, a row of `compress.learn.LEARNED`; bits: of the weights, None: float;
+    embeddings: bits of the word embeddings beside weights of 4 bits.
     """
 
     layers: int | None = None
     heads: int | None = None
     neurons: int | None = None
     learned: str = ""
-    int8: bool = False
+    bits: int | None = None
+    embeddings: int = 8
 
     @property
     def name(self) -> str:
         """ "3 layers, 768 neurons, distilled, int8"."""
         kept = [f"{n} {what if n > 1 else what[:-1]}" for what, n in self.kept.items()]
-        return ", ".join([*kept, *filter(None, [self.learned]), *["int8"] * self.int8]) or "as it is"
+        rounded = "" if self.bits is None else f"int{self.bits}"
+        return ", ".join([*kept, *filter(None, [self.learned, rounded])]) or "as it is"
 
     @property
     def kept(self) -> dict[str, int]:
@@ -45,7 +48,7 @@ class Recipe:
     @property
     def in_float(self) -> "Recipe":
         """The recipe before quantization."""
-        return replace(self, int8=False)
+        return replace(self, bits=None, embeddings=8)
 
     @property
     def cuts(self) -> bool:
@@ -53,13 +56,12 @@ class Recipe:
         return bool(self.kept)
 
 
-def recipes(config: EncoderConfig, *, learns: bool, int8: bool) -> list[Recipe]:
-    """Returns the recipes to try, the cheapest first. learns: there are training examples; int8: whether the model
-    can be quantized."""
+def recipes(config: EncoderConfig, *, learns: bool, int8: bool, int4: bool = False) -> list[Recipe]:
+    """Returns the recipes to try, the cheapest first. learns: there are training examples; int8, int4: whether to try
+    weights of 8 bits, and weights and word embeddings of 4."""
     found = [Recipe(), *(_cuts(config) if learns else ())]
-    return [
-        one for base in found for one in (base, replace(base, int8=True)) if one != Recipe() and (int8 or not one.int8)
-    ]
+    rounded: list[dict[str, int]] = [*[{"bits": 8}] * int8, *[{"bits": 4, "embeddings": 4}] * int4]
+    return [one for base in found for one in (base, *(replace(base, **how) for how in rounded)) if one != Recipe()]
 
 
 def _cuts(config: EncoderConfig) -> Sequence[Recipe]:

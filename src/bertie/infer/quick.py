@@ -7,8 +7,8 @@ from bertie.errors import BertieError
 from bertie.infer import rates
 from bertie.infer.engine import PRECISIONS
 from bertie.infer.native.folder import FolderEngine, opened
-from bertie.models.codec import QUANTIZATION
-from bertie.models.variant import read_public
+from bertie.models.packed import INT8
+from bertie.models.variant import method_of, read_public
 from bertie.text.formats import TOKENIZER_FILES
 from bertie.text.tokenizer import Tokenizer
 
@@ -23,7 +23,7 @@ def without_torch(folder: Path, precision: str, device: str, engine: str) -> tup
     if engine not in ("auto", "native") or precision not in PRECISIONS:
         return None
     try:
-        int8 = read_public(folder).get(QUANTIZATION) is not None
+        int8 = method_of(read_public(folder)) == INT8
         chosen = "fp32" if int8 else _precision(precision, engine)
         if chosen is None or not any((folder / name).is_file() for name in TOKENIZER_FILES):
             return None

@@ -6,8 +6,9 @@ from typing import Any
 from bertie.models.int4 import Int4Weight
 from bertie.models.int8 import Int8Weight
 
+INT8 = "bertie-int8"
 PackedWeight = Int8Weight | Int4Weight
-FORMATS: dict[str, type[Int8Weight] | type[Int4Weight]] = {"bertie-int8": Int8Weight, "bertie-int4": Int4Weight}
+FORMATS: dict[str, type[Int8Weight] | type[Int4Weight]] = {INT8: Int8Weight, "bertie-int4": Int4Weight}
 """By the quant_method in config.json's quantization_config."""
 
 

@@ -111,8 +111,7 @@ def read_public(folder: Path) -> dict[str, Any]:
         raise DataError(f"{path} contains a {type(public).__name__}, not an object of keys and values.")
     if "auto_map" in public:
         raise DataError(f"{path} requires custom code (auto_map). Bertie never runs code from a model folder.")
-    quantization = public.get(QUANTIZATION)
-    method = quantization.get("quant_method") if isinstance(quantization, dict) else quantization
+    method = method_of(public)
     if method not in (None, *FORMATS):
         raise DataError(
             f"{path}: the weights are quantized with {str(method)[:80]!r}; only {' and '.join(FORMATS)} (bertie "
@@ -124,6 +123,12 @@ def read_public(folder: Path) -> dict[str, Any]:
         _say_once(f"{path} names no model_type; by its keys it is a BERT, and is read as one.")
         return {**public, "model_type": "bert"}
     return public
+
+
+def method_of(public: Mapping[str, Any]) -> Any:
+    """Returns the format of quantized weights that config.json names; None: the weights are float."""
+    quantization = public.get(QUANTIZATION)
+    return quantization.get("quant_method") if isinstance(quantization, dict) else quantization
 
 
 def _is_bert(public: Mapping[str, Any]) -> bool:

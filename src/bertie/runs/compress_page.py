@@ -57,6 +57,7 @@ def page(results: Mapping[str, Any]) -> Report:
             metric,
             "difference",
             "95 % interval",
+            "same answer",
             "size",
             "parameters",
             "speed",
@@ -68,7 +69,7 @@ def page(results: Mapping[str, Any]) -> Report:
         ],
         [_cells(number, row, metric, told) for number, row in enumerate(named)],
         "Differences are paired: both models answer the same examples. Speed is measured on this machine, in turns "
-        "with the original model.",
+        "with the original model. Vectors differ: they miss the limits that hold where there are no labeled examples.",
     )
     report.section("Limits").pairs(
         [
@@ -85,13 +86,14 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
     apart, speed = row["difference"], row["rate"]
     first = number == 0
     words = ["front"] * bool(row["front"]) + ["within limits"] * bool(row["kept"]) if not first else []
-    words += ["int8 gate missed"] if row.get("near") is False else []
+    words += ["vectors differ"] if row.get("near") is False else []
     return [
         number,
         row["name"],
         f"{row[metric]:.4f}",
         "–" if first else f"{apart['difference']:+.4f}",
         "–" if first else f"{apart['low']:+.4f} to {apart['high']:+.4f}",
+        "–" if first or row["agreement"] is None else f"{row['agreement']:.1%}",
         size(row["bytes"]),
         count(row["parameters"]),
         f"{speed['faster']:.2f}",

@@ -66,7 +66,7 @@ class Limits:
         """Returns whether a measured model is within the limits."""
         small = self.bytes is None or row["bytes"] <= self.bytes
         quick = self.faster is None or row["rate"]["faster"] >= self.faster
-        return small and quick and -row["difference"]["difference"] <= self.max_drop and row["near"] is not False
+        return small and quick and -row["difference"]["difference"] <= self.max_drop
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def search(
     limits (unless force), after results and report were written.
     """
     ready = _Search(model, out, data, epochs)
-    wanted = ready.recipes()
+    wanted = ready.recipes(small=limits.bytes is not None)
     with folders.held(out, SEARCH, overwrite=overwrite):
         (out / CHECKSUMS).unlink(missing_ok=True)
         ready.agree()
@@ -146,15 +146,16 @@ class _Search:
         """The predictions of the original model."""
         return _answers(self.predictor, self.dev)
 
-    def recipes(self) -> list[Recipe]:
-        """Returns the recipes for this model and these data."""
-        native = unsupported(self.model) is None and len(self.texts) > 2 * gate.LEAST_TEXTS
+    def recipes(self, *, small: bool) -> list[Recipe]:
+        """Returns the recipes for this model and these data. small: there is a limit of the size."""
+        enough = len(self.texts) > 2 * gate.LEAST_TEXTS
+        native = unsupported(self.model) is None and enough
         if not native:
             console.say(
                 "No int8 models are tried: there are too few texts (--texts), or the native encoder does not support "
                 "the model."
             )
-        found = recipes(self.model.config, learns=bool(self.train), int8=native)
+        found = recipes(self.model.config, learns=bool(self.train), int8=native, int4=small and enough)
         if not found:
             raise UsageError(
                 "There is nothing to try. Pass labeled examples to train on (--train FILE) or texts (--texts FILE)."
@@ -201,10 +202,10 @@ class _Search:
         console.say(f"  {told(row, self.metric)}")
 
     def _made(self, recipe: Recipe) -> tuple[Model, gate.Fidelity | None]:
-        if recipe.int8:
+        if recipe.bits is not None:
             base = recipe.in_float
             small = _loaded(self.out / TRIED / base.folder if base.cuts else self.folder)
-            return small, gate.quantized(small, self.texts)
+            return small, gate.quantized(small, self.texts, bits=recipe.bits, embeddings=recipe.embeddings)
         training = self.out / TRAINING
         lessons = Lessons(self.predictor, self.train, self.data.texts, self.epochs)
         return made(self.model, recipe, lessons, training / recipe.folder, training / "answers"), None
@@ -225,6 +226,7 @@ class _Search:
             "parameters": sum(one.numel() for one in small.parameters()),
             "bytes": gate.size(folder),
             self.metric: self._figure([(example, ours) for example, ours, _ in rows]),
+            "agreement": _agreement(rows),
             "difference": self._apart(small, rows).as_json(),
             "rate": rate(predictor.engine, self.predictor.engine, encoded.packed(), [self.task.output]).as_json(),
         }
@@ -297,6 +299,13 @@ def _beats(other: Mapping[str, Any], row: Mapping[str, Any], metric: str) -> boo
     ours = (-row["bytes"], row["rate"]["faster"], row[metric])
     theirs = (-other["bytes"], other["rate"]["faster"], other[metric])
     return all(a >= b for a, b in zip(theirs, ours, strict=True)) and theirs != ours
+
+
+def _agreement(rows: Sequence[tuple[Example, Prediction, Prediction]]) -> float | None:
+    """Returns the share of examples with the same answer from both models; None for numbers."""
+    if any(isinstance(ours.label, float) for _, ours, _ in rows):
+        return None
+    return sum(ours.label == theirs.label for _, ours, theirs in rows) / max(1, len(rows))
 
 
 def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | InvalidRow]:
