@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 LEVELS = 16
-SIZE = 64  # features of a group, at most
+SIZE = 32  # features of a group, at most; with 64, all-MiniLM's vectors keep a cosine of 0.987 instead of 0.990
 
 
 @dataclass(frozen=True)
