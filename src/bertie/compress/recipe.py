@@ -5,6 +5,7 @@ layers, heads, neurons kept -> trained on the answers of the model they came fro
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Full, Residual, Unshared
@@ -60,7 +61,7 @@ def recipes(config: EncoderConfig, *, learns: bool, int8: bool, int4: bool = Fal
     """Returns the recipes to try, the cheapest first. learns: there are training examples; int8, int4: whether to try
     weights of 8 bits, and weights and word embeddings of 4."""
     found = [Recipe(), *(_cuts(config) if learns else ())]
-    rounded: list[dict[str, int]] = [*[{"bits": 8}] * int8, *[{"bits": 4, "embeddings": 4}] * int4]
+    rounded: list[dict[str, Any]] = [*[{"bits": 8}] * int8, *[{"bits": 4, "embeddings": 4}] * int4]
     return [one for base in found for one in (base, *(replace(base, **how) for how in rounded)) if one != Recipe()]
 
 

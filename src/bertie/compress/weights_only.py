@@ -23,6 +23,7 @@ from bertie.models.encoder import Encoder
 from bertie.models.int4 import LEVELS, Int4Weight, groups
 from bertie.models.int8 import Int8Weight
 from bertie.models.model import Model
+from bertie.models.packed import PackedWeight
 from bertie.nn.layout import Packed
 
 SHARES = tuple(1 - i / 20 for i in range(8))  # of a group's range that the levels may cover
@@ -43,7 +44,7 @@ def quantize_weights(model: Model, sequences: Sequence[Sequence[int]], *, embedd
         )
     found = Quantized({}, {})
     with torch.no_grad():
-        rows = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
+        rows: PackedWeight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
         found.weights[WORD] = rows
         _layers(model, sequences, found)
@@ -55,10 +56,12 @@ def _layers(model: Model, sequences: Sequence[Sequence[int]], found: Quantized) 
     encoder, calls = model.encoder, list[tuple[tuple[Any, ...], dict[str, Any]]]()
     names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
     ids = torch.tensor([i for one in sequences for i in one])
-    handles = [
-        layer.register_forward_pre_hook(lambda _, *call: calls.append(call), with_kwargs=True)
-        for layer in dict.fromkeys(encoder.in_order())
-    ]
+
+    def keep(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, Any]) -> None:
+        calls.append((reads, options))
+
+    layers = dict.fromkeys(encoder.in_order())
+    handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
     encoder(ids, torch.zeros_like(ids), Packed.from_lengths(torch.tensor([len(one) for one in sequences])))
     for handle in handles:
         handle.remove()
@@ -100,7 +103,7 @@ def _round(matrix: nn.Linear, x_TK: Tensor, name: str, found: Quantized) -> None
     weight.copy_(rounded)
     made = x_TK @ rounded.T
     if matrix.bias is not None:
-        matrix.bias += off
+        matrix.bias.add_(off)
         made += off
         found.biases[f"{name}.bias"] = matrix.bias.clone()
     found.errors[name] = relative_error(made, wanted)
