@@ -112,7 +112,7 @@ def _round(matrix: nn.Linear, x_TK: Tensor, name: str, found: Quantized) -> None
 def nearest(weight: Tensor) -> Int4Weight:
     """Returns a matrix of the nearest levels, without calibration."""
     parts, group = list[Int4Weight](), torch.from_numpy(groups(weight.shape[1]))
-    for rows in weight.split(AT_ONCE):
+    for rows in torch.split(weight, AT_ONCE):
         step, low = levels(rows)
         numbers = ((rows - low[:, group]) / step[:, group]).round().clamp(0, LEVELS - 1)
         parts.append(Int4Weight.packed(numbers.numpy(), step.numpy(), low.numpy()))

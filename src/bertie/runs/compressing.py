@@ -66,7 +66,7 @@ class Limits:
         """Returns whether a measured model is within the limits."""
         small = self.bytes is None or row["bytes"] <= self.bytes
         quick = self.faster is None or row["rate"]["faster"] >= self.faster
-        return small and quick and -row["difference"]["difference"] <= self.max_drop
+        return bool(small and quick and -row["difference"]["difference"] <= self.max_drop)
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ def _agreement(rows: Sequence[tuple[Example, Prediction, Prediction]]) -> float 
     """Returns the share of examples with the same answer from both models; None for numbers."""
     if any(isinstance(ours.label, float) for _, ours, _ in rows):
         return None
-    return sum(ours.label == theirs.label for _, ours, theirs in rows) / max(1, len(rows))
+    return sum(bool(ours.label == theirs.label) for _, ours, theirs in rows) / max(1, len(rows))
 
 
 def _answers(predictor: Predictor, examples: Sequence[Example]) -> list[Prediction | InvalidRow]:
