@@ -188,6 +188,7 @@ ROWS = [
     ("electra-small-discriminator", ("rtd",)),
     ("mobilebert-uncased", ("sequence",)),
     ("gpt2", ("lm",)),
+    ("xlnet-base-cased", ()),
 ]
 
 
@@ -215,3 +216,12 @@ def test_families_and_heads(preset, heads, folder, tmp_path):
                 ).max()
                 < 1e-4
             )
+
+
+@pytest.mark.slow
+def test_a_model_with_fewer_heads_in_8_bits(folder, tmp_path):
+    shape = {"num_attention_heads": 1, "attention_head_size": 32, "hidden_size": 64, "num_hidden_layers": 2}
+    model = families.build("bert-tiny", vocab_size=21, intermediate_size=128, initializer_range=0.1, **shape).eval()
+    model.tokenizer = Tokenizer.load(folder)
+    found = writing.onnx_folder(model, tmp_path / "out", lines(600), int8=True)
+    assert [one.passed for one in found] == [True, True]

@@ -20,7 +20,7 @@ from bertie.text.tokenizer import Tokenizer
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
 EVERY = 8  # tokens: where a head over the vocabulary is asked
-LONGEST = 4096  # compared at, where a model reads texts of any length
+LONGEST = 512  # compared at, where a model reads texts of any length
 VECTORS = "mean"
 DIFFERENCE = 1e-4  # in float32: of numbers around 1; of larger ones, that share of their root mean square
 FIRST_PERCENTILE, MEAN = 0.998, 0.999  # in int8: cosine of mean vectors
