@@ -15,12 +15,14 @@ from bertie.data.ids import Ids
 from bertie.errors import DataError
 from bertie.infer.engine import Array, Engine
 from bertie.models.biaffine import LAST
+from bertie.models.config import MOST
 from bertie.text.tokenizer import Tokenizer
 
 TEXTS = 200
 BATCHES, LENGTHS = (1, 2, 7), (1, 2, 17)  # and the longest the model reads
 EVERY = 8  # tokens: where a head over the vocabulary is asked
-LONGEST = 512  # compared at, where a model reads texts of any length
+LONGEST = 4096  # tokens compared at, at most
+UNBOUNDED = 512  # the same, of a model without a limit of length: its positions may take memory without a limit too
 VECTORS = "mean"
 DIFFERENCE = 1e-4  # in float32: of numbers around 1; of larger ones, that share of their root mean square
 FIRST_PERCENTILE, MEAN = 0.998, 0.999  # in int8: cosine of mean vectors
@@ -85,7 +87,8 @@ def expected(model: Engine, outputs: Sequence[str], sequences: Sequence[Ids]) ->
 
     sequences: one `Ids` per text.
     """
-    shapes = _shapes(join(sequences), min(model.facts.max_length, LONGEST))
+    most = model.facts.max_length
+    shapes = _shapes(join(sequences), min(most, LONGEST) if most < MOST else UNBOUNDED)
     return [(batch, model.run(batch, outputs)) for batch in chain(_groups(sequences[:TEXTS]), shapes)]
 
 
