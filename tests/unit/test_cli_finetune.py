@@ -129,7 +129,10 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(model, train, tmp_path, mo
     assert (tmp_path / "broken" / "checkpoint-4").exists()
     monkeypatch.setattr(Run, "_evaluate", whole)
     resumed = finetune(often, tmp_path / "broken")
-    assert resumed == unbroken
+    measured = {"usage", "forecast"}  # of the machine and the moment
+    assert {key: resumed[key] for key in resumed.keys() - measured} == {
+        key: unbroken[key] for key in unbroken.keys() - measured
+    }
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("broken", "unbroken")]
     assert weights[0] == weights[1]
 

@@ -67,7 +67,7 @@ def test_what_limits_instructions_is_another_processor(processors: Path, monkeyp
     "text", ["", "[]", '{"x": 3}', '{"x": {"fp32": "a", "bf16": 1}}', '{"x": {"fp32": 0}}', "{" * 9]
 )
 def test_a_damaged_file_is_measured_anew(text: str, processors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_processor", lambda: "x")
+    monkeypatch.setattr(machine, "processor", lambda: "x")
     monkeypatch.setattr(machine, "_measured", lambda: FAST)
     processors.parent.mkdir()
     processors.write_text(text)

@@ -65,14 +65,14 @@ def test_a_stream_is_not_held(folder, monkeypatch):
             read += 1
             yield text
 
-    score = pseudo._score
+    score = pseudo._scores
 
     def watched(engine, rows, mask_id):
         nonlocal most
         most = max(most, sum(len(row.ids) for row in rows))
         return score(engine, rows, mask_id)
 
-    monkeypatch.setattr(pseudo, "_score", watched)
+    monkeypatch.setattr(pseudo, "_scores", watched)
     with one_thread():
         assert pseudo_perplexity(bertie.load(folder), texts()).texts == read == 15
     assert 0 < most <= 64

@@ -44,6 +44,66 @@ class LimitOptions:
 LIMITS = LimitOptions()
 
 
+@dataclass(frozen=True)
+class BitOptions:
+    """How weights are stored."""
+
+    int8: Annotated[
+        bool | None,
+        typer.Option("--int8/--no-int8", help="Quantize to int8. Default: only if no other option removes something."),
+    ] = None
+    int4: Annotated[
+        bool,
+        typer.Option("--int4", help="Store the weights in 4 bits. The folder is smaller; computation is not faster."),
+    ] = False
+    embeddings: Annotated[
+        int, typer.Option("--embeddings", help="With --int4: bits of the word embeddings, 8 or 4.")
+    ] = 8
+
+    def of_weights(self, *, quantize: bool) -> int | None:
+        """Returns 8, 4, or None for float weights. quantize: whether to store 8 bits if nothing is said."""
+        int8 = quantize and not self.int4 if self.int8 is None else self.int8
+        if self.embeddings not in (4, 8) or (self.embeddings == 4 and not self.int4) or (int8 and self.int4):
+            raise UsageError("--embeddings is 8 or, with --int4, 4. --int8 and --int4 cannot be combined.")
+        return 4 if self.int4 else 8 if int8 else None
+
+
+BITS = BitOptions()
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a smaller model is trained."""
+
+    distil: Annotated[
+        bool,
+        typer.Option(
+            "--distil",
+            help="Train the smaller model on the predictions of the large one (distillation), for the texts of --train "
+            "and --texts.",
+        ),
+    ] = False
+    layer_wise: Annotated[
+        bool, typer.Option("--layer-wise", help="Like --distil, but train layer after layer first (MobileBERT).")
+    ] = False
+    movement: Annotated[
+        bool,
+        typer.Option("--movement", help="Like --distil, but learn what to keep during training (movement pruning)."),
+    ] = False
+    epochs: Annotated[float, typer.Option("--epochs", help="With --distil or --data: epochs of training.")] = 3.0
+
+    @property
+    def learned(self) -> str:
+        """How, as a recipe says it; empty if the smaller model is not trained."""
+        if self.movement and self.layer_wise:
+            raise UsageError("--movement and --layer-wise cannot be combined. Choose one of them.")
+        ways = {"movement": self.movement, "layer-wise": self.layer_wise, "distilled": self.distil}
+        return next((name for name, wanted in ways.items() if wanted), "")
+
+
+TRAINING = TrainingOptions()
+
+
 @app.command()
 @grouped
 def compress(
@@ -64,44 +124,19 @@ def compress(
     trim: Annotated[
         bool, typer.Option("--trim", help="Keep only the vocabulary entries that occur in the texts of --texts.")
     ] = False,
-    int8: Annotated[
-        bool | None,
-        typer.Option("--int8/--no-int8", help="Quantize to int8. Default: only if no other option removes something."),
-    ] = None,
-    int4: Annotated[
-        bool,
-        typer.Option("--int4", help="Store the weights in 4 bits. The folder is smaller; computation is not faster."),
-    ] = False,
-    embeddings: Annotated[
-        int, typer.Option("--embeddings", help="With --int4: bits of the word embeddings, 8 or 4.")
-    ] = 8,
+    bits: BitOptions = BITS,
     train: Annotated[
         Path | None,
         typer.Option(
             "--train", help="Labeled examples, to rank layers, heads and neurons by importance, and to train a student."
         ),
     ] = None,
-    distil: Annotated[
-        bool,
-        typer.Option(
-            "--distil",
-            help="Train the smaller model on the predictions of the large one (distillation), for the texts of --train "
-            "and --texts.",
-        ),
-    ] = False,
-    layer_wise: Annotated[
-        bool, typer.Option("--layer-wise", help="Like --distil, but train layer after layer first (MobileBERT).")
-    ] = False,
-    movement: Annotated[
-        bool,
-        typer.Option("--movement", help="Like --distil, but learn what to keep during training (movement pruning)."),
-    ] = False,
     data: Annotated[
         Path | None,
         typer.Option("--data", help="Labeled examples to evaluate on: try several smaller models and keep the best."),
     ] = None,
     limits: LimitOptions = LIMITS,
-    epochs: Annotated[float, typer.Option("--epochs", help="With --distil or --data: epochs of training.")] = 3.0,
+    training: TrainingOptions = TRAINING,
     text: tables.TextColumns = None,
     label: tables.LabelColumn = "",
     float_: Annotated[bool, typer.Option("--float", help="Convert an int8 model back to float32.")] = False,
@@ -129,35 +164,25 @@ def compress(
 
       bertie compress models/reviews-int8 --float -o models/reviews-float
     """
-    learned = _learned({"movement": movement, "layer-wise": layer_wise, "distilled": distil})
+    learned = training.learned
     if data is not None:
-        if float_ or trim or learned or int4 or (layers, heads, neurons, int8) != (None, None, None, None):
+        if float_ or trim or learned or bits.int4 or (layers, heads, neurons, bits.int8) != (None, None, None, None):
             raise UsageError(
                 "With --data, Bertie chooses what to try. Leave out --layers, --heads, --neurons, --trim, --distil, "
                 "--layer-wise, --movement, --int8 and --int4."
             )
     elif limits.size or limits.speed or limits.minutes is not None:
         raise UsageError("--size, --speed and --minutes need labeled examples to measure with. Pass --data FILE.")
-    asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, epochs, overwrite, force)
+    asked = _Asked(model, output, texts, train, data, tuple(text or ()), label, training.epochs, overwrite, force)
     if data is not None:
         _search(asked, limits)
     else:
         from bertie.compress.recipe import Recipe
 
         recipe = Recipe(layers, heads, neurons, learned)
-        int8 = not (recipe.cuts or trim or learned or float_ or int4) if int8 is None else int8
-        if embeddings not in (4, 8) or (embeddings == 4 and not int4) or (int8 and int4):
-            raise UsageError("--embeddings is 8 or, with --int4, 4. --int8 and --int4 cannot be combined.")
-        bits = 4 if int4 else 8 if int8 else None
-        _write(asked, replace(recipe, bits=bits, embeddings=embeddings), hash_of(ctx), trim=trim, float_=float_)
-
-
-def _learned(asked: dict[str, bool]) -> str:
-    """How a smaller model is trained, as a recipe says it."""
-    found = [name for name, wanted in asked.items() if wanted]
-    if found[:2] == ["movement", "layer-wise"]:
-        raise UsageError("--movement and --layer-wise cannot be combined. Choose one of them.")
-    return found[0] if found else ""
+        quantized = bits.of_weights(quantize=not (recipe.cuts or trim or learned or float_))
+        recipe = replace(recipe, bits=quantized, embeddings=bits.embeddings)
+        _write(asked, recipe, hash_of(ctx), trim=trim, float_=float_)
 
 
 @dataclass(frozen=True)

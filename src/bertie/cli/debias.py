@@ -115,7 +115,7 @@ def counterfactual(
 
       bertie counterfactual articles.txt -o both.jsonl
 
-      bertie counterfactual reviews.csv --list "gender words (Korean)" -o both.jsonl --json
+      bertie counterfactual reviews.csv --list "gender words" -o both.jsonl --json
     """
     from bertie.audit.debias import pairs_of
     from bertie.data.tables import SkipReport

@@ -39,7 +39,7 @@ def section(report: Report, results: Mapping[str, Any]) -> None:
     about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
     report.section("Cost", about)
     if forecast:
-        report.table(["", "forecast", "measured", "difference"], rows, caption=f"Forecast: {forecast['source']}.")
+        report.table(["cost", "forecast", "measured", "difference"], rows, caption=f"Forecast: {forecast['source']}.")
     else:
         report.pairs((name, measured) for name, _, measured, _ in rows)
     report.text(energy(Usage(**usage)))
