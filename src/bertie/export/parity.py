@@ -15,7 +15,7 @@ from bertie.data.ids import Ids
 from bertie.errors import DataError
 from bertie.infer.engine import Array, Engine
 from bertie.models.biaffine import LAST
-from bertie.models.elmo import MOST
+from bertie.models.kinds import MOST
 from bertie.text.tokenizer import Tokenizer
 
 TEXTS = 200
