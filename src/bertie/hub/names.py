@@ -74,7 +74,7 @@ def find(name: str) -> Path | None:
 
 def cached(name: str, revision: str = "main") -> Path | None:
     """Returns the folder of a repository in the cache of the Hugging Face Hub. revision: a branch, tag or commit."""
-    repository = hub_cache() / f"models--{name.replace('/', '--')}"
+    repository = cache_of(name)
     reference = repository / "refs" / revision
     commit = reference.read_text(encoding="utf-8").strip() if reference.is_file() else revision
     folder = repository / "snapshots" / commit
@@ -89,6 +89,11 @@ def listed() -> Iterator[tuple[str, str, bool]]:
         name = "/".join(repository.name.split("--", 2)[1:])
         if folder := cached(name):
             yield name, f"Hugging Face Hub, commit {folder.name[:12]}", True
+
+
+def cache_of(name: str) -> Path:
+    """Returns the folder of a repository in the cache, which may not exist."""
+    return hub_cache() / f"models--{name.replace('/', '--')}"
 
 
 def hub_cache() -> Path:

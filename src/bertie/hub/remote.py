@@ -15,7 +15,7 @@ from typing import Any
 from bertie import checksums
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes
-from bertie.hub.names import REPOSITORY, hub_cache
+from bertie.hub.names import REPOSITORY, cache_of, hub_cache
 
 WEIGHTS, INDEX, SHARDS = "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"
 WANTED = (
@@ -92,7 +92,7 @@ def download(name: str | Remote, *, advance: Advance = lambda arrived: None) -> 
     """
     hub = _library()
     remote = look_up(name) if isinstance(name, str) else name
-    repository = hub_cache() / f"models--{remote.name.replace('/', '--')}"
+    repository = cache_of(remote.name)
     for file, (_, digest) in remote.files.items():
         with _errors(f"{remote.name}@{remote.revision}"):
             if digest and not (repository / "blobs" / digest).exists():
