@@ -129,7 +129,7 @@ def test_both_readmes_show_the_same_code_and_pictures():
 
 @pytest.mark.parametrize("page", ["README.md", "README.ko.md"])
 def test_a_readme_is_short(page: str):
-    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) < 100
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) < 110
 
 
 @pytest.mark.parametrize("page", PAGES)
