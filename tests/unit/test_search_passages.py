@@ -61,7 +61,7 @@ def test_terms_are_stems_and_pairs() -> None:
 def test_terms_with_morphemes() -> None:
     pytest.importorskip("kiwipiepy")
     assert {"학교", "교에", "가"} <= set(Terms(korean="kiwi")("학교에 갔다"))
-    assert Terms(korean="kiwi").of_word("학교에") == {"학교", "교에"}, "no analysis of each word of a snippet"
+    assert Terms(korean="kiwi").of_word()("학교에") == {"학교", "교에"}, "no analysis of each word of a snippet"
 
 
 def test_documents_have_names_titles_and_lines(tmp_path: Path) -> None:
@@ -139,6 +139,6 @@ def test_a_pdf_gives_its_pages(tmp_path: Path) -> None:
 
 def test_a_snippet_is_the_best_sentence_with_its_words_marked() -> None:
     text = "Nothing here. " * 30 + "The ferry leaves at noon. Nothing again."
-    found = snippet(text, {"ferri", "noon"}, Terms().of_word)
+    found = snippet(text, {"ferri", "noon"}, Terms().of_word())
     assert text[found.start : found.stop] == "The ferry leaves at noon."
     assert [text[slice(*mark)] for mark in found.marks] == ["ferry", "noon"]

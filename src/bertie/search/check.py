@@ -1,13 +1,19 @@
 """Verification of an index: the database, the hash of every document and of every file of vectors."""
 
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertie.errors import DataError
 from bertie.files import file_hash
+from bertie.search import postings
 from bertie.search.store import Store, text_hash
 from bertie.search.vectors import VectorFile
+
+WORD = re.compile(r"\w")
 
 
 def check(folder: Path | str) -> dict[str, Any]:
@@ -20,7 +26,7 @@ def check(folder: Path | str) -> dict[str, Any]:
         with store.reading():
             try:
                 damage += [str(row[0]) for row in store.db.execute("PRAGMA integrity_check") if row[0] != "ok"]
-                damage += _texts(store)
+                damage += _texts(store) + _words(store)
             except sqlite3.DatabaseError as error:
                 damage.append(f"{store.folder}: {error}.")
             vectors = sum(_vectors(store, damage))
@@ -38,15 +44,37 @@ def check(folder: Path | str) -> dict[str, Any]:
 
 
 def _texts(store: Store) -> list[str]:
-    """Compares each passage with its hash, and with its terms."""
-    sql = "SELECT p.id, p.text, p.hash, w.rowid FROM passages p LEFT JOIN words w ON w.rowid = p.id"
-    found = [
+    """Compares each passage with its hash."""
+    return [
         f"passage {passage} does not match its hash."
-        for passage, text, expected, words in store.db.execute(sql)
-        if words is None or text_hash(text) != expected
+        for passage, text, expected in store.db.execute("SELECT id, text, hash FROM passages")
+        if text_hash(text) != expected
     ]
-    if store.count("passages") != store.count("words"):
-        found.append("the number of passages differs from that of their terms.")
+
+
+def _words(store: Store) -> list[str]:
+    """Compares the number of terms of each passage with its postings."""
+    found: list[str] = []
+    worded = {i: bool(WORD.search(text)) for i, text in store.db.execute("SELECT id, text FROM passages")}
+    indexed: set[int] = set()
+    for block, lengths_N, _ in store.words.blocks():
+        counted_N, full_N = np.zeros(len(lengths_N), np.int64), np.zeros(len(lengths_N), bool)
+        try:
+            for _, rows, times in store.words.of_block(block):
+                counted_N[rows] += times
+                full_N[rows] |= times == postings.MOST
+        except (ValueError, IndexError) as error:
+            found.append(f"the postings of block {block} cannot be read ({error}).")
+            continue
+        wrong_N = (lengths_N > 0) & (counted_N != lengths_N) & ~full_N
+        found += [
+            f"the postings of passage {block * postings.BLOCK + row} are damaged." for row in np.flatnonzero(wrong_N)
+        ]
+        indexed.update((np.flatnonzero(lengths_N) + block * postings.BLOCK).tolist())
+    found += [f"passage {passage} is missing." for passage in sorted(indexed - worded.keys())]
+    found += [
+        f"passage {passage} has no postings." for passage, has in worded.items() if has and passage not in indexed
+    ]
     return found
 
 

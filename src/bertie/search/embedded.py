@@ -74,11 +74,6 @@ class Embedded(Store):
         """Returns the number of dimensions of the vectors; None where there are none."""
         return next((file.rows.shape[1] for file in self.files()), None)
 
-    def mean_length(self) -> float:
-        """Returns the mean number of terms of a passage."""
-        sql = "SELECT avg(length(terms) - length(replace(terms, ' ', '')) + (terms <> '')) FROM words"
-        return float(self.db.execute(sql).fetchone()[0] or 0)
-
     def vectors_of(self, ids: Sequence[int]) -> list[Float | None]:
         """Returns the vectors of passages, None for a passage without. (H,)"""
         found: dict[int, Float] = {}

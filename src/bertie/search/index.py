@@ -22,7 +22,7 @@ from bertie.search.models import Embedder
 from bertie.search.neighbors import Vectors
 from bertie.search.passages import SIZE, passages
 from bertie.search.readers import Document, Reading
-from bertie.search.store import INDEX, Store, check_fts5
+from bertie.search.store import INDEX, Store
 from bertie.search.terms import Terms
 from bertie.search.vectors import ROWS, write
 
@@ -36,6 +36,10 @@ class IndexConfig:
     terms: Terms = field(default_factory=Terms)
     reading: Reading = field(default_factory=Reading)
     size: int = SIZE
+
+    def terms_of(self, title: str, text: str) -> list[str]:
+        """Returns the terms of a passage: those of its document's title count too."""
+        return self.terms(f"{title}\n{text}")
 
     def as_json(self) -> dict[str, Any]:
         """Returns the settings as JSON values."""
@@ -92,7 +96,6 @@ def index(
         UsageError: The folder contains other files, or an index with other settings; another process writes to it.
         Stopped: The disk is full.
     """
-    check_fts5()
     if vectors == "approximate" and embedder is None:
         raise UsageError("An approximate index is one of vectors. Pass --embed MODEL too.")
     folder, changes = Path(folder), Changes()
@@ -131,7 +134,7 @@ def remove(names: Sequence[str], folder: Path | str) -> Changes:
                     if not chosen:
                         raise DataError(f"{folder} has no documents of {name}. {_some(known)}")
                     for one in sorted(chosen):
-                        store.count_terms(_negative(store.remove(one)))
+                        store.remove(one)
                     changes.removed += len(chosen)
                     known -= chosen
                 _finish(store)
@@ -162,7 +165,6 @@ def _settings(store: Store, config: IndexConfig | None) -> IndexConfig:
 
 
 def _update(store: Store, names: Sequence[str], config: IndexConfig, changes: Changes) -> None:
-    terms: Counter[str] = Counter()
     with progress("indexing", total=len(names), unit="files") as advance:
         for name in names:
             known = store.db.execute("SELECT hash FROM sources WHERE name = ?", (name,)).fetchone()
@@ -171,13 +173,12 @@ def _update(store: Store, names: Sequence[str], config: IndexConfig, changes: Ch
                 changes.unchanged += 1
             else:
                 if known:
-                    terms.subtract(store.remove(name))
+                    store.remove(name)
                 changes.replaced += bool(known)
                 changes.added += not known
-                _add_source(store, name, config, changes, terms)
+                _add_source(store, name, config, changes)
                 store.db.execute("INSERT INTO sources VALUES (?, ?)", (name, now))
             advance(1, passages=changes.passages)
-    store.count_terms(terms)
     if store.get("config") is None:
         if not changes.documents:
             raise DataError(f"No document could be read. {_told(changes)}")
@@ -190,7 +191,7 @@ def _told(changes: Changes) -> str:
 
 
 def _finish(store: Store) -> None:
-    store.put("passages", store.count("passages"))
+    store.finish()
     alive = "SELECT 1 FROM passages p WHERE p.id BETWEEN vectors.first AND vectors.last"
     store.db.execute(f"DELETE FROM vectors WHERE NOT EXISTS ({alive})")
 
@@ -249,7 +250,7 @@ def _content(name: str) -> str:
         return ""  # the reader says why; the next call tries again
 
 
-def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes, terms: Counter[str]) -> None:
+def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes) -> None:
     number = 0
     for found in _or_none(name, readers.read(name, config.reading)):
         if isinstance(found, DroppedRecord):
@@ -259,7 +260,7 @@ def _add_source(store: Store, name: str, config: IndexConfig, changes: Changes, 
             continue
         number += 1
         changes.documents += 1
-        changes.passages += _add_document(store, name, number, found, config, terms)
+        changes.passages += _add_document(store, name, number, found, config)
 
 
 def _or_none(name: str, found: readers.Found) -> readers.Found:
@@ -272,21 +273,13 @@ def _or_none(name: str, found: readers.Found) -> readers.Found:
         yield DroppedRecord("no text in this file", name)
 
 
-def _add_document(
-    store: Store, source: str, number: int, found: Document, config: IndexConfig, terms: Counter[str]
-) -> int:
+def _add_document(store: Store, source: str, number: int, found: Document, config: IndexConfig) -> int:
     document = store.add_document(source, number, found.name, found.title, found.page, found.text)
     count, line, seen = 0, found.line, 0
     for start, stop in passages(found.text, config.size) if found.text.strip() else [(0, 0)]:
         text = found.text[start:stop]
-        own = config.terms(f"{found.title}\n{text}")
         if found.line and "\n" in found.text:
             line, seen = line + found.text.count("\n", seen, start) - found.text.count("\n", start, seen), start
-        store.add_passage(document, start, line, text, own)
-        terms.update(set(own))
+        store.add_passage(document, start, line, text, config.terms_of(found.title, text))
         count += 1
     return count
-
-
-def _negative(counts: Counter[str]) -> Counter[str]:
-    return Counter({term: -count for term, count in counts.items()})

@@ -49,7 +49,8 @@ def negatives(
         if not documents:
             left.without_document += 1
             continue
-        found = [hit.passage for hit in searcher.search(question.text, searcher.depth.first, vector=vector).hits]
+        ranking = [*searcher.search(question.text, 0, vector=vector).rankings.values()][-1]  # without snippets
+        found = searcher.store.passages([passage for passage, _ in ranking])
         wrong = [passage for passage in found if _is_wrong(passage, question, documents)]
         right = _answering(searcher, found, question, documents)
         if right is None or len(wrong) < count:

@@ -18,6 +18,7 @@ from bertie.console import progress
 from bertie.errors import DataError, UsageError
 from bertie.search.embedded import Embedded
 from bertie.search.engine import Float, Ranking
+from bertie.search.index import IndexConfig
 from bertie.search.store import FORMAT, Passage, text_hash
 
 SENT = 500  # passages in one request
@@ -187,7 +188,7 @@ def publish(folder: Path, remote: Remote, *, overwrite: bool = False) -> dict[st
                 )
             remote.delete()
             there = None
-        settings[MEAN] = store.mean_length() if there is None else there.get(MEAN)
+        settings[MEAN] = store.words.mean_length() if there is None else there.get(MEAN)
         if there is None:
             remote.create(settings, store.width())
         own = {row[0] for row in store.db.execute("SELECT id FROM passages")}
@@ -207,13 +208,11 @@ def publish(folder: Path, remote: Remote, *, overwrite: bool = False) -> dict[st
 
 
 def _rows(store: Embedded, ids: Sequence[int]) -> Iterator[list[Row]]:
-    sql = """SELECT w.terms, d.hash FROM passages p JOIN documents d ON d.id = p.document JOIN words w ON w.rowid = p.id
-             WHERE p.id = ?"""
+    config = IndexConfig.of_json(store.get("config"))
+    sql = "SELECT d.hash FROM passages p JOIN documents d ON d.id = p.document WHERE p.id = ?"
     for part in (ids[start : start + SENT] for start in range(0, len(ids), SENT)):
-        facts = (store.db.execute(sql, (i,)).fetchone() for i in part)
+        hashes = [store.db.execute(sql, (i,)).fetchone()[0] for i in part]
         yield [
-            Row(passage, terms.split(), digest, vector)
-            for passage, (terms, digest), vector in zip(
-                store.passages(part), facts, store.vectors_of(part), strict=True
-            )
+            Row(passage, config.terms_of(passage.title, passage.text), digest, vector)
+            for passage, digest, vector in zip(store.passages(part), hashes, store.vectors_of(part), strict=True)
         ]

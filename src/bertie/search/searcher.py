@@ -175,12 +175,13 @@ class Searcher:
             with _timed(seconds, "read"):
                 best = models.answers(self.reader, question[:READ], [one.text for one, _ in chosen[: self.depth.read]])
         own = {answer.passage: answer for answer in best if not answer.silent}
+        cut, wanted = self.config.terms.of_word(), set(terms)
         hits = [
             Hit(
                 passage,
                 score,
                 {name: of[passage.id] for name, of in ranks.items() if passage.id in of},
-                snippet(passage.text, set(terms), self.config.terms.of_word, own.get(number)),
+                snippet(passage.text, wanted, cut, own.get(number)),
                 own.get(number),
             )
             for number, (passage, score) in enumerate(chosen)

@@ -36,7 +36,9 @@ def snippet(text: str, terms: Set[str], cut: Callable[[str], Set[str]], answer: 
         chosen = next((part for part in sentences if part[1] > answer.start), sentences[-1])
         start, stop = _cropped(text, *chosen, answer.start, answer.end)
         return Snippet(start, max(stop, answer.end), ((answer.start, answer.end),))
-    words = [(match.span(), own) for match in _WORD.finditer(text) if (own := terms & cut(match[0]))]
+    words = [
+        (match.span(), own & terms) for match in _WORD.finditer(text) if not terms.isdisjoint(own := cut(match[0]))
+    ]
     found = [set[str]().union(*(own for span, own in words if first <= span[0] < last)) for first, last in sentences]
     best = sentences[max(range(len(found)), key=lambda number: len(found[number]))]
     marks = [span for span, _ in words if best[0] <= span[0] < best[1]]

@@ -1,6 +1,6 @@
-"""The store of an index: documents, passages and their terms in one SQLite database with FTS5.
+"""The store of an index: documents, passages and the postings of their terms in one SQLite database.
 
-    INDEX/index.sqlite             settings, sources with their hashes, documents, passages, terms, rejected records
+    INDEX/index.sqlite             settings, sources with their hashes, documents, passages, postings, rejected records
     INDEX/vectors-<n>.safetensors  int8 vectors of passages (vectors.py); the database lists them with their hashes
     INDEX/neighbors-<n>.usearch    their approximate index, where there is one (neighbors.py)
 
@@ -21,12 +21,14 @@ from typing import Any
 import xxhash
 
 from bertie.data.records import DroppedRecord
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError
 from bertie.files import full_disk
 from bertie.folders import Kind
+from bertie.search import postings
+from bertie.search.postings import LISTED, Postings, State
 
 DATABASE = "index.sqlite"
-FORMAT = 1
+FORMAT = 2
 INDEX = Kind("search index", begins=(DATABASE,), files=(f"{DATABASE}*", "vectors-*.safetensors", "neighbors-*"))
 FREQUENT = 0.3  # a term in more of the passages says little, and takes much time. A tenth costs 6 nDCG on Cranfield
 SMALL = 20_000  # passages: below, a term is looked up however frequent it is
@@ -44,11 +46,9 @@ CREATE TABLE passages (
     id INTEGER PRIMARY KEY AUTOINCREMENT, document INTEGER NOT NULL, start INTEGER NOT NULL, line INTEGER NOT NULL,
     hash TEXT NOT NULL, text TEXT NOT NULL);
 CREATE INDEX passages_of_document ON passages (document);
-CREATE TABLE terms (term TEXT PRIMARY KEY, passages INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE rejected (source TEXT NOT NULL, line INTEGER NOT NULL, reason TEXT NOT NULL);
 CREATE TABLE vectors (
     file TEXT PRIMARY KEY, hash TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5 (terms, tokenize = "ascii tokenchars '_'");
 """
 
 
@@ -99,10 +99,11 @@ class Store:
             raise DataError(f"{folder} is not a search index. Make one: bertie index DOCUMENTS -o {folder}")
         try:
             self.db = self._opened(path, write)
+            self.words = Postings(self.db)
             tables = self.db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             if write and not tables:
                 with self.writing():
-                    for statement in filter(str.strip, _SCHEMA.split(";\n")):
+                    for statement in filter(str.strip, (_SCHEMA + postings.SCHEMA).split(";\n")):
                         self.db.execute(statement)
                     self.put("format", FORMAT)
             found = self.get("format") if tables or write else FORMAT
@@ -182,32 +183,28 @@ class Store:
         row = (document, start, line, text_hash(text), text)
         sql = "INSERT INTO passages (document, start, line, hash, text) VALUES (?, ?, ?, ?, ?)"
         passage = int(self.db.execute(sql, row).lastrowid or 0)
-        self.db.execute("INSERT INTO words (rowid, terms) VALUES (?, ?)", (passage, " ".join(terms)))
+        self.words.add(passage, terms)
         return passage
 
     def reject(self, record: DroppedRecord) -> None:
         """Adds a record that is no document."""
         self.db.execute("INSERT INTO rejected VALUES (?, ?, ?)", (record.where, record.line, record.reason))
 
-    def remove(self, source: str) -> Counter[str]:
-        """Removes a source with its documents and passages. -> term: number of its removed passages"""
+    def remove(self, source: str) -> None:
+        """Removes a source with its documents and passages."""
         own = "SELECT p.id FROM passages p JOIN documents d ON d.id = p.document WHERE d.source = ?"
-        counts: Counter[str] = Counter()
-        for (terms,) in self.db.execute(f"SELECT terms FROM words WHERE rowid IN ({own})", (source,)):
-            counts.update(set(terms.split()))
-        self.db.execute(f"DELETE FROM words WHERE rowid IN ({own})", (source,))
+        self.words.remove([row[0] for row in self.db.execute(own, (source,))])
         of_source = "SELECT id FROM documents WHERE source = ?"
         self.db.execute(f"DELETE FROM passages WHERE document IN ({of_source})", (source,))
         self.db.execute("DELETE FROM documents WHERE source = ?", (source,))
         self.db.execute("DELETE FROM rejected WHERE source = ?", (source,))
         self.db.execute("DELETE FROM sources WHERE name = ?", (source,))
-        return counts
 
-    def count_terms(self, more: Counter[str]) -> None:
-        """Adds to the number of passages of each term, which may be negative."""
-        sql = "INSERT INTO terms VALUES (?, ?) ON CONFLICT DO UPDATE SET passages = passages + excluded.passages"
-        self.db.executemany(sql, sorted(more.items()))
-        self.db.execute("DELETE FROM terms WHERE passages <= 0")
+    def finish(self) -> None:
+        """Ends a change: writes the postings, and counts the passages and the change."""
+        self.words.flush()
+        self.put("passages", self.count("passages"))
+        self.put("change", int(self.get("change") or 0) + 1)
 
     # Reads ------------------------------------------------------------------------------------------------------------
 
@@ -217,22 +214,21 @@ class Store:
         k1 1.2, b 0.75. A term in more than three tenths of the passages of a large index is left out, unless all are
         so frequent. Of more than ASKED different terms, the rarest are looked up.
         """
-        wanted = self._chosen(Counter(terms))
-        if not wanted:
-            return []
-        query = " OR ".join(f'"{term}"' for term, times in wanted.items() for _ in range(times))
-        sql = "SELECT rowid, rank FROM words WHERE words MATCH ? ORDER BY rank LIMIT ?"
-        return [(int(passage), -float(score)) for passage, score in self.db.execute(sql, (query, top))]
+        with self.reading():
+            state = self.words.state(int(self.get("change") or 0))
+            wanted = self._chosen(Counter(terms), state)
+            try:
+                return self.words.best(wanted, top, state)
+            except (ValueError, IndexError) as error:
+                raise DataError(f"{self.folder} is damaged ({error}). Make it again with --overwrite.") from None
 
-    def _chosen(self, wanted: Counter[str]) -> Counter[str]:
+    def _chosen(self, wanted: Counter[str], state: State) -> Counter[str]:
         """Returns the terms that are looked up, of those that some passage has."""
-        total = self.count_of_passages()
-        if total < SMALL and len(wanted) <= ASKED:
+        if state.passages < SMALL and len(wanted) <= ASKED:
             return wanted
-        sql = "SELECT passages FROM terms WHERE term = ?"
-        times = {term: row[0] for term in wanted if (row := self.db.execute(sql, (term,)).fetchone())}
+        times = self.words.sizes(wanted, state)
         rarest = sorted(times, key=times.__getitem__)[:ASKED]
-        rare = [term for term in rarest if total < SMALL or times[term] <= FREQUENT * total]
+        rare = [term for term in rarest if state.passages < SMALL or times[term] <= FREQUENT * state.passages]
         return Counter({term: wanted[term] for term in rare or rarest[:1]})
 
     def count_of_passages(self) -> int:
@@ -242,9 +238,15 @@ class Store:
     def passages(self, ids: Sequence[int]) -> list[Passage]:
         """Returns passages in the order of their ids; ids without a passage are left out."""
         sql = """SELECT p.id, p.text, p.start, p.line, d.id, d.source, d.number, d.name, d.title, d.page
-                 FROM passages p JOIN documents d ON d.id = p.document WHERE p.id = ?"""
-        found = (self.db.execute(sql, (int(passage),)).fetchone() for passage in ids)
-        return [Passage(*row) for row in found if row]
+                 FROM passages p JOIN documents d ON d.id = p.document WHERE p.id IN"""
+        found = {row[0]: Passage(*row) for row in self._among(sql, ids)}
+        return [found[i] for i in map(int, ids) if i in found]
+
+    def _among(self, sql: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Yields the rows of a query that ends with "id IN", for these ids."""
+        for start in range(0, len(ids), LISTED):
+            part = [int(i) for i in ids[start : start + LISTED]]
+            yield from self.db.execute(f"{sql} ({','.join('?' * len(part))})", part)
 
     def passages_of(self, document: int) -> list[Passage]:
         """Returns the passages of a document in order."""
@@ -253,13 +255,11 @@ class Store:
 
     def known(self, ids: Sequence[int]) -> set[int]:
         """Returns which of these passages exist."""
-        sql = "SELECT id FROM passages WHERE id = ?"
-        return {i for i in ids if self.db.execute(sql, (i,)).fetchone()}
+        return {row[0] for row in self._among("SELECT id FROM passages WHERE id IN", ids)}
 
     def documents_by_passage(self, ids: Sequence[int]) -> dict[int, int]:
         """Returns passage -> its document."""
-        sql = "SELECT document FROM passages WHERE id = ?"
-        return {i: int(row[0]) for i in ids if (row := self.db.execute(sql, (i,)).fetchone())}
+        return dict(self._among("SELECT id, document FROM passages WHERE id IN", ids))
 
     def documents_named(self, name: str) -> list[int]:
         """Returns the documents of a name."""
@@ -285,12 +285,3 @@ def _reader(path: Path, mode: str) -> sqlite3.Connection:
 def text_hash(text: str) -> str:
     """Returns xxh3-128 of a text as 32 hex digits."""
     return xxhash.xxh3_128_hexdigest(text.encode("utf-8", "surrogatepass"))
-
-
-def check_fts5() -> None:
-    """Raises UsageError where this Python's SQLite has no full-text search."""
-    with sqlite3.connect(":memory:") as db:
-        if not db.execute("SELECT 1 FROM pragma_compile_options WHERE compile_options = 'ENABLE_FTS5'").fetchone():
-            raise UsageError(
-                f"The SQLite {sqlite3.sqlite_version} of this Python has no FTS5. Use a Python whose SQLite has it."
-            )

@@ -10,7 +10,7 @@ Pairs need no dictionary. On KorQuAD they find far more than words do, since Kor
 import re
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Literal
@@ -62,9 +62,9 @@ class Terms:
         found = self(text)
         return [term for term in found if term not in STOP] or found
 
-    def of_word(self, word: str) -> frozenset[str]:
-        """Returns the terms of a single word, without morphemes: what is marked in a passage."""
-        return _of_word(self, word)
+    def of_word(self) -> Callable[[str], frozenset[str]]:
+        """Returns a function from a single word to its terms, without morphemes: what is marked in a passage."""
+        return _of_word(replace(self, korean="pairs") if self.korean == "kiwi" else self)
 
     def _cut(self, match: re.Match[str]) -> list[str]:
         run: str | None = match[1]
@@ -83,9 +83,9 @@ def _morphemes(text: str) -> Iterator[str]:
             yield token.form
 
 
-@lru_cache(1 << 17)
-def _of_word(terms: Terms, word: str) -> frozenset[str]:
-    return frozenset((replace(terms, korean="pairs") if terms.korean == "kiwi" else terms)(word))
+@cache
+def _of_word(terms: Terms) -> Callable[[str], frozenset[str]]:
+    return lru_cache(1 << 17)(lambda word: frozenset(terms(word)))
 
 
 @lru_cache(1 << 18)
