@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from types import ModuleType
 from typing import Generic, TypeVar, cast
 
 from bertie.errors import UsageError, nearest
@@ -59,3 +60,11 @@ class Registry(Generic[T]):
     def items(self) -> Iterable[tuple[str, T]]:
         """Returns the rows in the order in which they were added."""
         return [(name, self[name]) for name in self._rows]
+
+
+def library(name: str, what: str, extra: str) -> ModuleType:
+    """Returns an optional package. Raises UsageError with the command that installs it; `what` needs it."""
+    try:
+        return import_module(name)
+    except ImportError:
+        raise UsageError(f'{what} need the package {name}. Run: pip install "bertie[{extra}]"') from None

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     dedup="dedup",
     near_threshold="near_threshold",
     min_chars="min_chars",
+    language=Flag("language", metavar="CODE"),
+    quality=Flag("quality", metavar="RULE"),
     decontaminate=Flag("decontaminate", metavar="SET_OR_FILE"),
     data_dir="data_dirs",
 )
@@ -34,9 +36,9 @@ def corpus(
         list[str],
         typer.Argument(
             metavar="INPUT",
-            help="Files, folders or globs of txt, jsonl, csv, tsv, parquet or WikiExtractor output, also "
-            "compressed (.gz .zst .xz .bz2); - is standard input; python:PACKAGE,... is the "
-            "documentation of installed packages.",
+            help="Files, folders or globs of txt, jsonl, csv, tsv, parquet, html, epub, warc, wet, Wikipedia dumps "
+            "(.xml) or WikiExtractor output, also compressed (.gz .zst .xz .bz2); - is standard input; "
+            "python:PACKAGE,... is the documentation of installed packages.",
         ),
     ],
     out: Annotated[Path | None, typer.Option("-o", "--output", help="Corpus folder to write.")] = None,
@@ -64,6 +66,8 @@ def corpus(
       bertie corpus articles/ extra.jsonl.zst -o corpora/mine
 
       bertie corpus 'wiki/**/wiki_*' -o corpora/wiki --tokenizer tokenizers/wiki
+
+      bertie corpus enwiki-pages-articles-multistream.xml.bz2 -o corpora/wiki
 
       bertie corpus python:numpy,scipy -o corpora/docs
 
@@ -129,7 +133,8 @@ def corpus(
         console.warn(f"Unreadable records are listed in {out / 'quarantine.jsonl'}.")
     if facts["inputs"]["passed_over"]:
         console.warn(f"Skipped {facts['inputs']['passed_over']:,} files of unknown format in the folders.")
-    if shards.num_documents == 1 or any(what.startswith("documents cut") for what in facts["inside_documents"]):
+    cut = any(what.startswith("documents cut") for what in facts["inside_documents"])
+    if cut or (shards.num_documents == 1 and "txt" in _kinds(inputs, recipe.corpus)):
         console.warn(
             "The text has few blank lines between documents. If every line is a document, pass --documents line."
         )
@@ -139,6 +144,14 @@ def corpus(
             f"{found['folder']}: {found['tokens']:,} tokens, {found['per_word']:.2f} per word, "
             f"{found['unknown'] / max(found['tokens'], 1):.3%} unknown"
         )
+
+
+def _kinds(inputs: list[str], config: "CorpusConfig") -> set[str]:
+    """Returns the formats of the files of a build."""
+    from bertie.data import sources
+
+    names, _ = sources.expand([name for name in inputs if name != "-"], config.reading)
+    return {sources.kind_of(name, config.reading)[0] for name in names} | {"txt" for name in inputs if name == "-"}
 
 
 def _plan(inputs: list[str], config: "CorpusConfig") -> None:

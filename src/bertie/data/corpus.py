@@ -27,6 +27,7 @@ from bertie import checksums
 from bertie.console import progress, say
 from bertie.data import card, dedup, executors, sources
 from bertie.data.decontaminate import Evaluation
+from bertie.data.filters import Filters
 from bertie.data.prepare import EVALUATION, CorpusConfig, CorpusPart, facts_of, prepare
 from bertie.data.shards import FORMAT, Int64, Shards, ShardWriter, decode, read_manifest
 from bertie.data.statistics import Statistics
@@ -49,6 +50,7 @@ CORPUS = Kind(
     folders={".work": ANYTHING, "tokens-*": TOKENS},
     lock=".work/lock",
 )
+ADDED = ("language", "quality")  # options of 0.2: without them, a corpus of 0.1.0 is still the same
 CHUNK = 1 << 16  # sentences decoded at once
 
 
@@ -82,7 +84,11 @@ def build(
     """
     begun = time.monotonic()
     folder = Path(folder)
-    splitter(config.splitter), executors.ENGINES[engine]  # say now what is missing, not in an hour
+    (
+        splitter(config.splitter),
+        executors.ENGINES[engine],
+        Filters.of(config.language, config.quality),
+    )  # say now what is missing, not in an hour
     sets = Evaluation.of(evaluation) if evaluation else None
     check(folder, CORPUS, overwrite=overwrite)
     with held(folder, CORPUS, overwrite=overwrite), executors.working(folder) as work:
@@ -181,15 +187,16 @@ def _identity(
     stable = [contents[path] if path.parent == work else [str(path), contents[path]] for path in sizes]
     by_size = [contents[path] if path.parent == work else [str(path), size] for path, size in sizes.items()]
     more = [evaluation.fingerprint] if evaluation else []
+    options = {name: value for name, value in config.model_dump().items() if value or name not in ADDED}
     times = [path.stat().st_mtime_ns for path in paths if path.parent != work]
     facts = {
         "names": [str(name) for name in inputs],
         "files": len(sizes),
         "bytes": sum(sizes.values()),
-        "hash": _hash([config.model_dump(), stable, *more]),
+        "hash": _hash([options, stable, *more]),
     }
     plan = _hash([FORMAT, version("bertie"), facts, units, times])
-    return {"plan": plan}, facts, _hash([config.model_dump(), by_size, *more])
+    return {"plan": plan}, facts, _hash([options, by_size, *more])
 
 
 def _hash(value: Any) -> str:

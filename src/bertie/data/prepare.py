@@ -25,6 +25,7 @@ from pydantic import Field
 
 from bertie.data import dedup, sources
 from bertie.data.decontaminate import Evaluation
+from bertie.data.filters import Filters
 from bertie.data.records import Documents, DroppedRecord, ReadOptions
 from bertie.data.statistics import Statistics
 from bertie.files import atomic_write, write_bytes
@@ -43,8 +44,8 @@ class CorpusConfig(Config):
     manifest."""
 
     format: str = ""
-    """Format of all files: txt, jsonl, csv, tsv, parquet or wiki. Default: inferred from the name and the first bytes
-    of each file."""
+    """Format of all files: txt, jsonl, csv, tsv, parquet, wiki, mediawiki, warc, html or epub. Default: inferred from
+    the name and the first bytes of each file."""
     text: str = "text"
     """Field of jsonl, or column of csv, tsv and parquet, that contains the text."""
     encoding: str = "utf-8"
@@ -62,6 +63,10 @@ class CorpusConfig(Config):
     al. 2022, 4.2."""
     min_chars: int = Field(1, ge=1)
     """Minimum number of characters. Shorter documents are dropped."""
+    language: tuple[str, ...] = ()
+    """Languages to keep, as ISO 639-1 codes (en, ko). Other documents are dropped. Default: all."""
+    quality: tuple[str, ...] = ()
+    """Quality rules: gopher, gopher-korean, repetition or c4, or a measure with a range (words=50..100000)."""
 
     @property
     def reading(self) -> ReadOptions:
@@ -79,6 +84,7 @@ def prepare(
     begun = time.perf_counter()
     options = CorpusConfig.model_validate(config)
     split = splitter(options.splitter)
+    filters = Filters.of(options.language, options.quality)
     sets = _evaluation(work, evaluation) if evaluation else None
     counts, dropped, overlaps = Counter[str](), Counter[str](), Counter[str]()
     records, parts, statistics = 0, 0, Statistics.zero()
@@ -107,6 +113,10 @@ def prepare(
             text = clean(text)
             if len(text) < options.min_chars:
                 dropped["empty" if not text else f"shorter than {options.min_chars} characters"] += 1
+                continue
+            text, reason = filters.apply(text, counts) if filters else (text, "")
+            if reason or not text:
+                dropped[reason or "empty"] += 1
                 continue
             pieces = unwrap(text).split("\n") if options.dedup == "paragraphs" else [text]
             apart = _apart(pieces, sets, overlaps) if sets else pieces

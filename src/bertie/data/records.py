@@ -3,17 +3,18 @@
 import codecs
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
 from bertie.data.lines import LIMIT, reads_as_korean
-from bertie.data.streams import FAILURES, Unreadable, compression, opened
+from bertie.data.streams import FAILURES, MEMBERS, Unreadable, compression, members, opened
 from bertie.errors import DataError
 
 UNIT = 4 << 20  # bytes of input in a unit of work; compressed ones count four times
 READ = 4 << 20  # bytes read at once
+MOST_PARTS = 2000  # of a compressed file: each is checked when the work is planned, at 50 ms for bzip2
 EXCERPT = 200  # characters of a bad record that are shown
 
 Documents = Literal["blank", "line", "file"]
@@ -48,6 +49,21 @@ class ReadOptions:
     documents: Documents = "blank"  # of plain text: what ends one
 
 
+@dataclass(frozen=True)
+class Source:
+    """A kind of source. plan: name -> its items, each with its size in bytes; read: the documents of an item.
+
+    `read` also counts, under a short name, what it removed or split inside documents. `spans`: whether items are [path,
+    start byte, stop byte], and lines of dropped records count from the start. A `scheme` is requested by name
+    ("python:numpy"); everything else is a file.
+    """
+
+    plan: Callable[[str, ReadOptions], Iterable[tuple[Item, int]]]
+    read: Callable[[Item, ReadOptions, Counter[str]], Iterator[str | DroppedRecord]]
+    spans: bool = False
+    scheme: bool = False
+
+
 def spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
     """Yields a file as [path, start, stop] of about UNIT bytes each, split after a record's end; a compressed one as a
     whole."""
@@ -61,6 +77,16 @@ def spans(path: str, end: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
             stop = _next_end(file, end, start + UNIT) if start + UNIT < size else size
             yield [path, start, stop], stop - start
             start = stop
+
+
+def parts(path: str, end: re.Pattern[bytes], begins: re.Pattern[bytes]) -> Iterator[tuple[Item, int]]:
+    """Yields a file as `spans` does, and one of many compressed members in parts that start with `begins`."""
+    size = file_size(path)
+    if compression(path) not in MEMBERS:
+        yield from spans(path, end)
+        return
+    for start, stop in members(path, begins=begins, size=max(UNIT // 4, size // MOST_PARTS)):
+        yield [path, start, stop], 4 * (stop - start)
 
 
 def file_size(path: str) -> int:

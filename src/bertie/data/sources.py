@@ -11,34 +11,18 @@ import glob
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from bertie.data import formats
 from bertie.data.lines import check_encoding
-from bertie.data.records import LINE, NEVER, READ, UNIT, DroppedRecord, Item, ReadOptions, spans
+from bertie.data.records import LINE, NEVER, READ, UNIT, DroppedRecord, Item, ReadOptions, Source, spans
 from bertie.data.streams import COMPRESSIONS, FAILURES, compression, opened
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, full_disk
-from bertie.registry import Registry
-
-
-@dataclass(frozen=True)
-class Source:
-    """A kind of source. plan: name -> its items, each with its size in bytes; read: the documents of an item.
-
-    `read` also counts, under a short name, what it removed or split inside documents. `spans`: whether items are [path,
-    start byte, stop byte], and lines of dropped records count from the start. A `scheme` is requested by name
-    ("python:numpy"); everything else is a file.
-    """
-
-    plan: Callable[[str, ReadOptions], Iterable[tuple[Item, int]]]
-    read: Callable[[Item, ReadOptions, Counter[str]], Iterator[str | DroppedRecord]]
-    spans: bool = False
-    scheme: bool = False
+from bertie.registry import Later, Registry
 
 
 class Unit(NamedTuple):
@@ -102,6 +86,10 @@ SOURCES: Registry[Source] = Registry(
         ("csv", Source(lambda path, reading: spans(path, NEVER), partial(formats.table, "csv"))),
         ("tsv", Source(lambda path, reading: spans(path, NEVER), partial(formats.table, "tsv"))),
         ("parquet", Source(formats.row_groups, formats.parquet)),
+        ("mediawiki", Later("bertie.data.dumps", "MEDIAWIKI")),
+        ("warc", Later("bertie.data.warc", "WARC")),
+        ("html", Later("bertie.data.pages", "HTML")),
+        ("epub", Later("bertie.data.books", "EPUB")),
         ("python", Source(formats.modules, formats.documentation, scheme=True)),
     ],
 )
@@ -113,8 +101,12 @@ SUFFIXES = {
     **dict.fromkeys(("", "txt", "text", "wiki"), "txt"),
     **dict.fromkeys(("jsonl", "ndjson", "json"), "jsonl"),
     **dict.fromkeys(("parquet", "pq"), "parquet"),
+    **dict.fromkeys(("warc", "wet"), "warc"),
+    **dict.fromkeys(("html", "htm", "xhtml"), "html"),
     "csv": "csv",
     "tsv": "tsv",
+    "xml": "mediawiki",
+    "epub": "epub",
 }
 
 

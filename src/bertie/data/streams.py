@@ -4,6 +4,7 @@ import bz2
 import gzip
 import io
 import lzma
+import re
 import shutil
 import tempfile
 import zlib
@@ -23,6 +24,9 @@ class Unreadable(Exception):
     """The rest of a file cannot be read, with the reason as message."""
 
 
+# How a member starts: of gzip three bytes, which occur by chance too; of bzip2 the digits of pi, which do not.
+MEMBERS = {"gz": re.compile(rb"\x1f\x8b\x08"), "bz2": re.compile(rb"BZh[1-9]1AY&SY")}
+
 # What reading a damaged file raises, by the way it is damaged and compressed.
 FAILURES = (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError)
 
@@ -34,6 +38,10 @@ class Stream(Protocol):
         """Returns at most `size` bytes; none at the end."""
         ...
 
+    def read1(self, size: int, /) -> bytes:
+        """Does so without waiting for all of them, so that bytes before a damage are returned first."""
+        ...
+
 
 def compression(path: str | Path) -> str:
     """Returns the compression of a file from its name; "" for a plain one."""
@@ -43,19 +51,19 @@ def compression(path: str | Path) -> str:
 
 @contextmanager
 def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool = False) -> Iterator[IO[bytes]]:
-    """Context with a file's bytes, decompressed by its extension; of a plain one only [start, stop) when stop is not
-    -1.
+    """Context with a file's bytes, decompressed by its extension; only those of [start, stop) when stop is not -1.
 
-    Reading raises one of FAILURES where the file is damaged or truncated. `seekable` first decompresses into a
-    temporary file.
+    A range of a compressed file consists of whole members (`members`). Reading raises one of FAILURES where the file is
+    damaged or truncated. `seekable` first decompresses into a temporary file.
     """
     with open(path, "rb") as file:
         kind = compression(path)
+        file.seek(start)
+        part: IO[bytes] = file if stop < 0 else io.BufferedReader(_Part(file, stop - start))
         if not kind:
-            file.seek(start)
-            yield file if stop < 0 else io.BufferedReader(_Part(file, stop - start))
+            yield part
             return
-        guarded = io.BufferedReader(_Guarded(file, _decompressor(kind, file)), 1 << 16)
+        guarded = io.BufferedReader(_Guarded(file, _decompressor(kind, part)), 1 << 16)
         if not seekable:
             yield guarded
             return
@@ -63,6 +71,40 @@ def opened(path: str | Path, start: int = 0, stop: int = -1, *, seekable: bool =
             shutil.copyfileobj(guarded, whole, 1 << 20)
             whole.seek(0)
             yield whole
+
+
+def members(path: str, *, begins: re.Pattern[bytes], size: int) -> Iterator[tuple[int, int]]:
+    """Yields ranges [start, stop) of about `size` bytes of a .gz or .bz2 file that consists of many members.
+
+    A range ends where a member starts whose content matches `begins`. A file of one member is one range.
+    """
+    magic, whole = MEMBERS[compression(path)], Path(path).stat().st_size
+    start = 0
+    with open(path, "rb") as file:
+        while start < whole:
+            stop = next((at for at in _found(file, magic, start + size) if _begins(path, at, begins)), whole)
+            yield start, stop
+            start = stop
+
+
+def _found(file: IO[bytes], magic: re.Pattern[bytes], position: int) -> Iterator[int]:
+    """Yields the positions from `position` on where a member may start."""
+    overlap, buffer = 16, b""  # longer than any magic number
+    while True:
+        file.seek(position + len(buffer))
+        if not (piece := file.read(1 << 18)):
+            return
+        buffer += piece
+        yield from (position + match.start() for match in magic.finditer(buffer, 0, max(len(buffer) - overlap, 0)))
+        position, buffer = position + max(len(buffer) - overlap, 0), buffer[-overlap:]
+
+
+def _begins(path: str, position: int, begins: re.Pattern[bytes]) -> bool:
+    try:
+        with opened(path, position) as stream:
+            return begins.match(stream.read(64)) is not None
+    except FAILURES:
+        return False
 
 
 def _decompressor(kind: str, file: IO[bytes]) -> Stream:
@@ -93,15 +135,15 @@ class _Guarded(io.RawIOBase):
     """A decompressed stream that fails when it is out of proportion to the compressed bytes."""
 
     def __init__(self, file: IO[bytes], stream: Stream) -> None:
-        self._file, self._stream, self._bytes = file, stream, 0
+        self._file, self._stream, self._bytes, self._start = file, stream, 0, file.tell()
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        piece = self._stream.read(len(buffer))
+        piece = self._stream.read1(len(buffer))
         self._bytes += len(piece)
-        if self._bytes > max(BOMB_BYTES, BOMB_RATIO * self._file.tell()):
+        if self._bytes > max(BOMB_BYTES, BOMB_RATIO * (self._file.tell() - self._start)):
             raise Unreadable(f"it grows more than {BOMB_RATIO} times when decompressed, which no text does")
         buffer[: len(piece)] = piece
         return len(piece)
@@ -133,3 +175,5 @@ class _Zstandard:
                 raise Unreadable(f"not zstd, or damaged ({error})") from None
             self._out = io.BytesIO(b"".join(out))
         return piece
+
+    read1 = read

@@ -4,7 +4,6 @@ A new format is one row of READERS. A row of a table, a paragraph of SQuAD's JSO
 output are documents; so is any other file as a whole.
 """
 
-import html
 import logging
 import os
 import re
@@ -14,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertie.data import formats, rows, sources
+from bertie.data import formats, pages, rows, sources
 from bertie.data.lines import InvalidRow
 from bertie.data.questions import questions
 from bertie.data.records import DroppedRecord, ReadOptions
 from bertie.data.streams import FAILURES, compression, opened
 from bertie.data.tables import Example
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError
 from bertie.files import file_hash, seal
-from bertie.registry import Registry
+from bertie.registry import Registry, library
 
 PACKAGES = "python:"
 IDS, TITLES, TEXTS = ("_id", "id", "docid"), ("title",), ("text", "passage", "context", "content", "document", "body")
@@ -113,21 +112,14 @@ def markdown(path: str, reading: Reading) -> Found:
 
 def web_page(path: str, reading: Reading) -> Found:
     """The main text of an HTML page, without menus and footers (trafilatura). Needs the extra [documents]."""
-    trafilatura = _library("trafilatura", "HTML pages")
-    with opened(path) as file:
-        raw = file.read()
-    found = trafilatura.extract(raw, include_comments=False, include_tables=True, favor_recall=True)
-    title = re.search(rb"<title[^>]*>(.*?)</title>", raw, re.S | re.I)
-    if not found:
-        yield DroppedRecord("no text was found in this page", path)
-        return
-    name = html.unescape(title[1].decode("utf-8", "replace")).strip() if title else ""
-    yield Document(re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found), title=" ".join(name.split()))
+    pages.needed()
+    title, found = pages.main_text(pages.read_page(path), prose=False)
+    yield Document(found, title=title) if found else DroppedRecord(pages.NO_TEXT, path)
 
 
 def pdf(path: str, reading: Reading) -> Found:
     """The pages of a PDF with text, each a document (pypdf). Needs the extra [documents]."""
-    pypdf = _library("pypdf", "PDF files")
+    pypdf: Any = library("pypdf", "PDF files", "documents")
     logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # what it says of a damaged file is in the record
     empty = 0
     with opened(path, seekable=True) as file:
@@ -146,15 +138,6 @@ def pdf(path: str, reading: Reading) -> Found:
             return
     if empty:
         yield DroppedRecord(f"{empty:,} pages without text (scanned?)", path, excerpt=None)
-
-
-def _library(name: str, what: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError:
-        raise UsageError(f'{what} need the package {name}. Run: pip install "bertie[documents]"') from None
 
 
 READERS: Registry[Reader] = Registry(

@@ -1,0 +1,101 @@
+"""Electronic books (epub): a zip file of XHTML chapters, read in their order as one document per book."""
+
+import codecs
+import posixpath
+import zipfile
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import unquote
+
+from bertie.data.lines import LIMIT
+from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, spans
+from bertie.data.streams import BOMB_BYTES, BOMB_RATIO, Unreadable, opened
+from bertie.registry import library
+
+CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
+LEFT_OUT = ("head", "script", "style", "nav", "table", "svg", "math", "img", "h1", "h2", "h3", "h4", "h5", "h6", "sup")
+BREAK = "\u2029"  # Unicode's end of a paragraph
+BLOCKS = ("p", "div", "section", "blockquote", "li", "dd", "dt", "pre", "br", "body", "figure", "aside", "hr")
+
+
+def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+    """Yields a book as one item."""
+    library("lxml", "Electronic books (.epub)", "documents")
+    yield from spans(path, NEVER)
+
+
+def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+    """Yields the paragraphs of a book as one document, without its headings, tables and contents."""
+    with opened(item[0], seekable=True) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                text = "\n\n".join(filter(None, map(paragraphs, _chapters(archive))))
+        except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
+            reason = "it is encrypted" if "encrypted" in str(error) else f"not a readable epub ({error})"
+            raise Unreadable(reason) from None
+    yield text or DroppedRecord("a book without text", item[0])
+
+
+EPUB = Source(files, book)
+
+
+def _chapters(archive: zipfile.ZipFile) -> Iterator[bytes]:
+    """Yields the chapters of a book in reading order. Raises Unreadable for encrypted ones, and for zip bombs."""
+    sizes = [(part.file_size, part.compress_size) for part in archive.infolist()]
+    full, packed = (sum(column) for column in zip(*sizes, strict=True)) if sizes else (0, 0)
+    if full > max(BOMB_BYTES, BOMB_RATIO * packed):
+        raise Unreadable(f"it grows more than {BOMB_RATIO} times when decompressed, which no text does")
+    names = set(archive.namelist())
+    package = next((e.get("full-path", "") for e in _xml(archive, CONTAINER).iter("{*}rootfile")), "")
+    if package not in names:
+        raise Unreadable("not a readable epub: it names no package")
+    root = _xml(archive, package)
+    manifest = {e.get("id"): unquote(e.get("href", "")) for e in root.iter("{*}item")}
+    secret = {e.get("URI") for e in _xml(archive, ENCRYPTION).iter("{*}CipherReference")} if ENCRYPTION in names else ()
+    for reference in root.iter("{*}itemref"):
+        name = posixpath.normpath(posixpath.join(posixpath.dirname(package), manifest.get(reference.get("idref"), "")))
+        if name in secret:
+            raise Unreadable("it is encrypted")
+        if name in names and reference.get("linear") != "no":
+            yield _part(archive, name)
+
+
+def _part(archive: zipfile.ZipFile, name: str) -> bytes:
+    with archive.open(name) as file:
+        content = file.read(LIMIT + 1)
+    if len(content) > LIMIT:
+        raise Unreadable(f"a part of it is longer than {LIMIT >> 20} MiB")
+    return content
+
+
+def _xml(archive: zipfile.ZipFile, name: str) -> Any:
+    """Returns the root of an XML file in a book. Entities stay as they are written, so that none can expand."""
+    from lxml import etree
+
+    parser = etree.XMLParser(resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False)
+    try:
+        return etree.fromstring(_part(archive, name), parser)
+    except etree.XMLSyntaxError as error:
+        raise Unreadable(f"not a readable epub: {name} is not XML ({error})") from None
+
+
+def paragraphs(chapter: bytes) -> str:
+    """Returns the paragraphs of a chapter, separated by blank lines."""
+    from lxml import etree
+    from lxml import html as parsing
+
+    encoding = "utf-16" if chapter.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
+    try:
+        root = parsing.document_fromstring(chapter, parser=parsing.HTMLParser(encoding=encoding))
+    except (etree.LxmlError, ValueError):
+        return ""
+    for note in root.xpath("//sup[.//a]"):  # the mark of a note
+        note.drop_tree()
+    etree.strip_elements(root, etree.Comment, etree.ProcessingInstruction, *LEFT_OUT, with_tail=False)
+    for element in root.iter(*BLOCKS):
+        element.text = BREAK + (element.text or "")
+        element.tail = BREAK + (element.tail or "")
+    lines = (" ".join(line.split()) for line in root.text_content().split(BREAK))
+    return "\n\n".join(filter(None, lines))

@@ -1,0 +1,146 @@
+"""Wikipedia's XML dumps (pages-articles): the paragraphs of every article, without its lists, tables and headings.
+
+A dump is read in parts of whole pages, and every page is parsed by itself. A document type is therefore never read, and
+an entity that one defines is an error of the page that uses it: an XML bomb cannot expand.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+from xml.etree import ElementTree
+
+from bertie.data.formats import WIKI_MARKUP
+from bertie.data.records import EXCERPT, DroppedRecord, Item, ReadOptions, Source, blocks, parts
+from bertie.data.streams import FAILURES, Unreadable, opened
+from bertie.registry import library
+
+PAGE = re.compile(rb"<page>.*?</page>", re.DOTALL)
+PAGE_END = re.compile(rb"</page>")
+PAGE_BEGINS = re.compile(rb"\s*<page>")
+FILES, CATEGORIES = "6", "14"  # numbers of namespaces whose links are no text
+
+
+def pages(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+    """Yields the parts of a dump. One compressed by bzip2 is split where Wikimedia started a new stream."""
+    library("mwparserfromhell", "Dumps of Wikipedia", "corpora")
+    yield from parts(path, PAGE_END, PAGE_BEGINS)
+
+
+def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+    """Yields the text of the articles in a part of a dump. Redirects and pages of other namespaces are dropped."""
+    path, start, _ = item
+    hidden = _hidden_links(path)
+    for number, (_, block) in enumerate(blocks(item, PAGE_END, counts)):
+        if isinstance(block, DroppedRecord):
+            yield block._replace(line=0)
+            continue
+        if start == number == 0 and not re.search(rb"<(mediawiki|page)\b", block[: 1 << 16]):
+            raise Unreadable("it is XML, but not a dump of a wiki: no <mediawiki> and no <page>")
+        last = 0
+        for match in PAGE.finditer(block):
+            last = match.end()
+            yield _article(match[0], path, hidden, counts)
+        if b"<page>" in (rest := block[last:]):
+            excerpt = rest[:EXCERPT].decode("utf-8", "replace")
+            yield DroppedRecord("a page without its end", path, excerpt=excerpt)
+
+
+MEDIAWIKI = Source(pages, articles)
+
+
+def _article(raw: bytes, path: str, hidden: frozenset[str], counts: Counter[str]) -> str | DroppedRecord:
+    try:
+        page = ElementTree.fromstring(raw)
+    except ElementTree.ParseError as error:
+        return DroppedRecord(
+            "a page that is not XML", path, excerpt=f"{error}: {raw[:EXCERPT].decode('utf-8', 'replace')}"
+        )
+    if page.find("redirect") is not None:
+        return DroppedRecord("a redirect", path, excerpt=None)
+    if page.findtext("ns", "0") != "0":
+        return DroppedRecord("a page of another namespace", path, excerpt=None)
+    revisions = page.findall("revision")  # of a history, the newest is the last
+    if not revisions or revisions[-1].findtext("model", "wikitext") != "wikitext":
+        return DroppedRecord("a page without wikitext", path, excerpt=None)
+    try:
+        return plain_text(revisions[-1].findtext("text") or "", hidden, counts)
+    except Exception as error:  # the parser's own, and RecursionError
+        title = page.findtext("title", "")[:EXCERPT]
+        return DroppedRecord(f"wikitext that cannot be parsed ({type(error).__name__})", path, excerpt=title)
+
+
+@lru_cache(4)
+def _hidden_links(path: str) -> frozenset[str]:
+    """Returns the names of the namespaces of files and categories, from the head of the dump, and in English."""
+    names = {"file", "image", "media", "category"}
+    try:
+        with opened(path) as stream:
+            head = stream.read(1 << 16)
+        for key, name in re.findall(rb'<namespace key="(\d+)"[^>]*>([^<]*)</namespace>', head):
+            names |= {name.decode("utf-8", "replace").lower()} if key.decode() in (FILES, CATEGORIES) else set()
+    except FAILURES:
+        pass  # reading the pages reports what is wrong
+    return frozenset(names)
+
+
+# Wikitext -----------------------------------------------------------------------------------------------------------
+
+LISTS, LIST = ("*", "#", ":", ";"), "\x01"  # the marks of lists, and the character that stands for them (none of XML's)
+NO_TEXT = re.compile(
+    "table|ref|references|gallery|math|chem|graph|hiero|imagemap|inputbox|timeline|score|syntaxhighlight|source|code|pre|"
+    "templatestyles|mapframe|maplink|categorytree|hr|poem|section|includeonly|noinclude|onlyinclude"
+)
+SHOWN = {"lang": (1,), "nowrap": (0,), "nobr": (0,), "convert": (0, 1), "cvt": (0, 1)}  # arguments a template shows
+LIST_LINE = re.compile(rf"^[ \t]*{LIST}[^\n]*\n?", re.MULTILINE)
+EMPTY = re.compile(r"[ \t]*(?:\([\s,;:·]*\)|\[\s*\]|__[A-Z]+__)|(?<=\()[\s,;:]+")  # what removed templates leave
+
+
+def plain_text(wikitext: str, hidden: frozenset[str], counts: Counter[str]) -> str:
+    """Returns the paragraphs of a page: no headings, lists, tables, notes or templates; links are their texts.
+
+    hidden: names of namespaces, in lower case, whose links are removed. counts: receives what was removed.
+    """
+    import mwparserfromhell
+
+    gathered: list[str] = []
+    _gather(mwparserfromhell.parse(wikitext), hidden, gathered, counts)
+    text, lists = LIST_LINE.subn("", "".join(gathered))
+    text, markup = WIKI_MARKUP.subn("", text)
+    counts["lines of wiki lists removed"] += lists
+    counts["lines of wiki markup removed"] += markup
+    return re.sub(r" +(?=[,.;:)])", "", EMPTY.sub("", text.replace(LIST, "")))
+
+
+def _gather(code: Any, hidden: frozenset[str], out: list[str], counts: Counter[str]) -> None:
+    """Appends the texts of parsed wikitext to `out`."""
+    from mwparserfromhell import nodes
+
+    for node in code.nodes if code is not None else ():
+        if isinstance(node, nodes.Text):
+            out.append(node.value)
+        elif isinstance(node, nodes.Wikilink):
+            if node.title.strip().partition(":")[0].lower() not in hidden:
+                _gather(node.title if node.text is None else node.text, hidden, out, counts)
+        elif isinstance(node, nodes.Tag):
+            tag = str(node.tag).strip().lower()
+            counts["wiki tables removed"] += tag == "table"
+            if tag == "br":
+                out.append("\n")
+            elif node.wiki_markup in LISTS:
+                out.append(LIST)
+            elif not NO_TEXT.fullmatch(tag):
+                _gather(node.contents, hidden, out, counts)
+        elif isinstance(node, nodes.Heading):
+            counts["wiki headings removed"] += 1
+            out.append("\n")
+        elif isinstance(node, nodes.ExternalLink):
+            _gather(node.title, hidden, out, counts)
+        elif isinstance(node, nodes.HTMLEntity):
+            out.append(node.normalize())
+        elif isinstance(node, nodes.Template):
+            for at, number in enumerate(SHOWN.get(str(node.name).strip().lower(), ())):
+                if number < len(node.params):
+                    out.append(" " * (at > 0))
+                    _gather(node.params[number].value, hidden, out, counts)

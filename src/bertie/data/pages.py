@@ -1,0 +1,76 @@
+"""Web pages: the main text of HTML, without menus, footers and forms (trafilatura)."""
+
+import html
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from bertie.data.lines import LIMIT
+from bertie.data.records import NEVER, DroppedRecord, Item, ReadOptions, Source, spans
+from bertie.data.streams import Unreadable, opened
+from bertie.registry import library
+
+NO_TEXT = "a page without text"
+CHARSET = re.compile(rb"""<meta\b[^>]*\bcharset\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
+TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
+HEADINGS = ["//h1|//h2|//h3|//h4|//h5|//h6"]
+KOREAN = dict.fromkeys(("euc-kr", "euckr", "ks_c_5601-1987", "ks_c_5601-1989", "ksc5601"), "cp949")  # as browsers do
+
+
+def needed() -> None:
+    """Raises UsageError unless the extra for web pages is installed."""
+    library("trafilatura", "HTML pages", "documents")
+
+
+def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[str, str]:
+    """Returns the title and the main text of a page, its paragraphs separated by blank lines; "" for what it lacks.
+
+    charset: the encoding that the server named. Otherwise the page names its own, or it is detected from the bytes.
+    prose: without headings and tables.
+    """
+    from trafilatura import extract
+
+    text = decoded(page, charset)
+    try:
+        pruned = HEADINGS if prose else None
+        found = extract(text, include_comments=False, include_tables=not prose, favor_recall=True, prune_xpath=pruned)
+    except Exception:  # what a damaged page raises inside the parser depends on the damage
+        return "", ""
+    shown = text if isinstance(text, str) else text.decode("utf-8", "replace")
+    title = TITLE.search(shown)
+    return " ".join(html.unescape(title[1]).split()) if title else "", re.sub(r"(?<!\n)\n(?!\n)", "\n\n", found or "")
+
+
+def decoded(page: bytes, charset: str = "") -> str | bytes:
+    """Returns a page as text in the encoding that the server or the page names, or as bytes if that one is wrong."""
+    named = CHARSET.search(page, 0, 4096)
+    for name in (charset, named[1].decode("ascii", "replace") if named else "", "utf-8"):
+        try:
+            return page.decode(KOREAN.get(name.lower(), name or "utf-8"))
+        except (LookupError, ValueError):
+            continue
+    return page
+
+
+def read_page(path: str) -> bytes:
+    """Returns the bytes of a file. Raises Unreadable for one that is longer than LIMIT."""
+    with opened(path) as file:
+        page = file.read(LIMIT + 1)
+    if len(page) > LIMIT:
+        raise Unreadable(f"it is a page of more than {LIMIT >> 20} MiB")
+    return page
+
+
+def files(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+    """Yields a file of HTML as one item."""
+    needed()
+    yield from spans(path, NEVER)
+
+
+def page(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+    """Yields the main text of a page as one document. Its title and tables are left out."""
+    _, text = main_text(read_page(item[0]), charset=reading.encoding if reading.encoding != "utf-8" else "")
+    yield text or DroppedRecord(NO_TEXT, item[0])
+
+
+HTML = Source(files, page)

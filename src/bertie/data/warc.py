@@ -1,0 +1,91 @@
+"""Web archives: the pages of WARC files, and the texts of WET files (warcio)."""
+
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import redirect_stderr
+from typing import Any
+
+from bertie.data import pages
+from bertie.data.lines import LIMIT
+from bertie.data.records import EXCERPT, NEVER, DroppedRecord, Item, ReadOptions, Source, decoded, parts
+from bertie.data.streams import Unreadable, opened
+from bertie.registry import library
+
+RECORD_BEGINS = re.compile(rb"(?:\r\n)*WARC/1")
+MARKUP, PLAIN = ("text/html", "application/xhtml+xml"), "text/plain"
+
+
+def archives(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+    """Yields the parts of an archive. One whose records are compressed one by one (.gz) is split between records."""
+    library("warcio", "Web archives (WARC, WET)", "corpora")
+    pages.needed()
+    yield from parts(path, NEVER, RECORD_BEGINS)
+
+
+def texts(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str | DroppedRecord]:
+    """Yields the text of every page in a part of an archive. Records that are no pages are dropped, by their type."""
+    from warcio.archiveiterator import ArchiveIterator
+    from warcio.exceptions import ArchiveLoadFailed
+    from warcio.statusandheaders import StatusAndHeadersParserException
+
+    path = item[0]
+    with opened(*item) as stream:
+        records = ArchiveIterator(_Truncated(stream))
+        records.INC_RECORD = ""  # its own message on standard error
+        faults = 0
+        try:
+            for record in records:
+                if records.err_count > faults:
+                    faults = records.err_count
+                    yield DroppedRecord("a record of a wrong length", path)
+                yield _text(record, path, reading)
+        except (ArchiveLoadFailed, StatusAndHeadersParserException) as error:
+            raise Unreadable(f"not a web archive, or damaged ({' '.join(str(error).split())[:EXCERPT]})") from None
+
+
+WARC = Source(archives, texts)
+
+
+def _text(record: Any, path: str, reading: ReadOptions) -> str | DroppedRecord:
+    """Returns the text of one record of an archive."""
+    if record.rec_type not in ("response", "resource", "conversion"):
+        return DroppedRecord(f"no page: a record of type {record.rec_type}", path, excerpt=None)
+    headers = record.http_headers
+    if headers is not None and (status := headers.get_statuscode()) != "200":
+        return DroppedRecord(f"no page: status {status if status.isdigit() else 'unknown'}", path, excerpt=None)
+    address = str(record.rec_headers.get_header("WARC-Target-URI"))[:EXCERPT]
+    kind, _, options = str((headers or record.rec_headers).get_header("Content-Type") or "").lower().partition(";")
+    if (kind := kind.strip()) not in (*MARKUP, PLAIN):
+        return DroppedRecord("no page: neither HTML nor plain text", path, excerpt=None)
+    with redirect_stderr(io.StringIO()):  # warcio prints what is wrong with compressed content
+        try:
+            content = record.content_stream().read(LIMIT + 1) if (record.length or 0) <= LIMIT else None
+        except (AssertionError, ValueError) as error:  # wrong lengths of chunks
+            return DroppedRecord(f"a page that cannot be decoded ({type(error).__name__})", path, excerpt=address)
+    if content is None or len(content) > LIMIT:
+        return DroppedRecord(f"a page longer than {LIMIT >> 20} MiB", path, excerpt=address)
+    if getattr(record.raw_stream, "limit", 0) and not record.raw_stream.read(1):
+        return DroppedRecord("a record shorter than its length", path, excerpt=address)
+    charset = options.partition("charset=")[2].strip(" \"'").partition(";")[0]
+    if kind == PLAIN:
+        text = pages.decoded(content, charset)
+        found = text if isinstance(text, str) else decoded(content, reading, path, 0)
+    else:
+        found = pages.main_text(content, charset=charset)[1]
+    return found or DroppedRecord(pages.NO_TEXT, path, excerpt=address)
+
+
+class _Truncated:
+    """A stream whose early end is not taken for the end of the last record."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def read(self, size: int = -1, /) -> bytes:
+        try:
+            piece: bytes = self._stream.read1(size)
+        except EOFError:
+            raise Unreadable("it is truncated") from None
+        return piece
