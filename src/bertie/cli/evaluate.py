@@ -35,6 +35,14 @@ def evaluate(
         Path | None,
         typer.Option("--against", help="Folder of a second model: test whether the difference is significant."),
     ] = None,
+    perturb: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--perturb",
+            metavar="NAME",
+            help="Also measure changed texts: typos, spacing, lowercase, uppercase, punctuation, contrast. Repeatable.",
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="JSON file of the metrics.")] = None,
     report: Annotated[
         Path | None, typer.Option("--report", help="HTML page: confusion matrix, subgroups, worst predictions.")
@@ -64,9 +72,12 @@ def evaluate(
 
       bertie evaluate runs/sst2/model test.tsv --report test.html
 
+      bertie evaluate runs/sst2/model test.tsv --perturb typos --perturb contrast
+
       bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
     from bertie.evaluate import compare
+    from bertie.evaluate import perturb as perturbing
     from bertie.files import check_new_file, write_json
     from bertie.infer.findings import Findings
     from bertie.metrics.base import baseline_notes, summary, undefined
@@ -77,8 +88,9 @@ def evaluate(
     if questions is not None:
         evaluate_index(model, questions, qrels, sample, rerank, answer, reading, output, overwrite=overwrite)
         return
-    if against and file == "-":
-        raise UsageError("With --against, the examples cannot come from standard input. Pass a file.")
+    if (against or perturb) and file == "-":
+        option = "--against" if against else "--perturb"
+        raise UsageError(f"With {option}, the examples cannot come from standard input. Pass a file.")
     if bool(file) == bool(data):
         raise UsageError("Pass either a FILE, or --data NAME with --data-dir DIR.")
     for wanted in filter(None, (output, report)):
@@ -100,6 +112,8 @@ def evaluate(
         differences, notes = compare.against(predictor, other, path, format)
         found["against"] = {name: difference.as_json() for name, difference in differences.items()}
         found["notes"] += notes
+    if perturb:
+        found["perturbed"] = perturbing.measure(predictor, path, format, perturb)
     if output:
         write_json(output, found)
     if report and findings:
@@ -125,6 +139,8 @@ def evaluate(
     show_details(found, metrics)
     for name in metrics if against else ():
         console.show(f"{name} minus that of {against}: {differences[name]}")
+    for line in perturbing.lines(found.get("perturbed", {}), metrics):
+        console.show(line)
 
 
 def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:

@@ -7,6 +7,7 @@ float16, which holds a 4-bit weight times its scale to 11 bits.
 
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.errors import DataError
-from bertie.files import file_hash, user_cache, write_json
+from bertie.files import file_hash, read_json, user_cache, write_json
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
 
@@ -68,13 +69,28 @@ def folder(package: Path) -> Path:
     Raises DataError for a file of an unknown format.
     """
     source = package / FILE
-    out = user_cache() / "models" / f"e5-small-{file_hash(source)[:12]}"
+    out = user_cache() / "models" / f"e5-small-{_hash(source)[:12]}"
     if not out.is_dir():
         console.say(f"e5-small: writing the weights of {source.name} to {out} (once, about 250 MB)")
         packed = read(source)
         with new_folder(out, MODEL_FOLDER) as made:
             write(packed, made)
     return out
+
+
+def _hash(source: Path) -> str:
+    """Returns the hash of a file of 71 MB, which is remembered next to its size and time of change."""
+    note, status = user_cache() / "models" / "e5-small.json", source.stat()
+    facts = {"file": str(source), "bytes": status.st_size, "changed_ns": status.st_mtime_ns}
+    with suppress(DataError, OSError):
+        known = read_json(note)
+        if isinstance(known, dict) and {name: known.get(name) for name in facts} == facts:
+            return str(known["hash"])
+    found = file_hash(source)
+    with suppress(OSError):  # a read-only cache: the hash is computed again
+        note.parent.mkdir(parents=True, exist_ok=True)
+        write_json(note, {**facts, "hash": found})
+    return found
 
 
 def read(path: Path) -> Packed:
