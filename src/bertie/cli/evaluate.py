@@ -35,6 +35,7 @@ def evaluate(
         Path | None,
         typer.Option("--against", help="Folder of a second model: test whether the difference is significant."),
     ] = None,
+    ensemble: tables.EnsembleModels = None,
     perturb: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,7 +97,7 @@ def evaluate(
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
         wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read
-    predictor = reading.predictor(model)
+    predictor = reading.predictor(model, ensemble or ())
     metrics = predictor.task.metrics
     path: Path | str = file
     format = table.format()

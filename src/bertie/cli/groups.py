@@ -1,5 +1,6 @@
 """Options that commands share, in groups: a command has a parameter of such a class (options.grouped)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,9 +42,10 @@ class PredictorOptions:
     engine: tables.Engine = "auto"
     device: tables.Device = "auto"
 
-    def predictor(self, model: Path) -> "Predictor":
-        """Returns the model of a folder as a `Predictor`."""
-        return tables.predictor(model, self.max_length, self.too_long, self.precision, self.device, self.engine)
+    def predictor(self, model: Path, ensemble: Sequence[Path] = ()) -> "Predictor":
+        """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
+        chosen = (self.max_length, self.too_long, self.precision, self.device, self.engine)
+        return tables.predictor(model, *chosen, ensemble=ensemble)
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def predict(
     multi: Annotated[
         bool, typer.Option("--multi", help="Judge each candidate separately, so that several can apply.")
     ] = False,
+    ensemble: tables.EnsembleModels = None,
     precision: tables.Precision = "fp32",
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
@@ -75,6 +76,8 @@ def predict(
 
       bertie predict runs/nsmc/model export.csv --encoding cp949 -o labels.csv --excel
 
+      bertie predict runs/a/model reviews.csv --ensemble runs/b/model --ensemble runs/c/model -o labels.csv
+
       bertie predict runs/rte/model pairs.jsonl --text premise --text hypothesis
 
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
@@ -92,12 +95,14 @@ def predict(
     if candidates or hypothesis or multi:
         if too_long:
             raise UsageError("--too-long has no effect with --candidates, which truncates long texts. Omit --too-long.")
+        if ensemble:
+            raise UsageError("--ensemble does not work with --candidates. Omit one of them.")
         runner, tokenizer = tables.opened(model, precision, device, engine)
         predictor = choose_from(
             runner, tables.names(candidates), tokenizer, hypothesis=hypothesis, multi=multi, max_length=max_length
         )
     else:
-        predictor = tables.predictor(model, max_length, too_long, precision, device, engine)
+        predictor = tables.predictor(model, max_length, too_long, precision, device, engine, ensemble=ensemble or ())
     parts = predictor.task.by_id() if kind == ".json" else {"": ""}
     files = {output.with_stem(output.stem + end): key for end, key in parts.items()} if output else {}
     for path in files:

@@ -1,6 +1,6 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -44,6 +44,10 @@ MaxLength = Annotated[
 TooLong = Annotated[
     str | None,
     typer.Option("--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."),
+]
+EnsembleModels = Annotated[
+    list[Path] | None,
+    typer.Option("--ensemble", metavar="MODEL", help="Another model: the mean of the logits decides. Repeatable."),
 ]
 Precision = Annotated[
     str,
@@ -149,13 +153,26 @@ def opened(model: Path, precision: str, device: str, engine: str = "auto") -> "t
 
 
 def predictor(
-    model: Path, max_length: int | None, too_long: str | None, precision: str, device: str, engine: str = "auto"
+    model: Path,
+    max_length: int | None,
+    too_long: str | None,
+    precision: str,
+    device: str,
+    engine: str = "auto",
+    *,
+    ensemble: Sequence[Path] = (),
 ) -> "Predictor":
-    """Returns the model of a folder as a `Predictor`."""
+    """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
     from bertie.infer.predict import Predictor
 
     options: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
-    return Predictor(*opened(model, precision, device, engine), **options)
+    runner, tokenizer = opened(model, precision, device, engine)
+    if ensemble:
+        from bertie.infer.ensemble import Ensemble
+
+        others = [opened(Path(str(resolved(other))), precision, device, engine) for other in ensemble]
+        runner = Ensemble([runner, *(one for one, _ in others)], [tokenizer, *(one for _, one in others)])
+    return Predictor(runner, tokenizer, **options)
 
 
 def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:

@@ -94,6 +94,9 @@ def _repeats(n: int) -> tuple[str, Measure]:
     return f"repeated_{n}grams", lambda text: repeated_ngrams(text, n)
 
 
+SENTENCE_ENDS = re.compile(r"[.!?。！？][\"'”’)\]]*(?:\s|$)")
+
+
 MEASURES: Registry[Measure] = Registry(
     "measure of quality",
     [
@@ -115,7 +118,6 @@ MEASURES: Registry[Measure] = Registry(
         ("lorem_ipsum", lambda t: t.text.lower().count("lorem ipsum")),
     ],
 )
-SENTENCE_ENDS = re.compile(r"[.!?。！？][\"'”’)\]]*(?:\s|$)")
 
 NOTICE = re.compile(
     r"terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies|javascript", re.I
