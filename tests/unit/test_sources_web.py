@@ -79,6 +79,11 @@ def test_paragraphs_stay_and_lists_tables_headings_go():
     assert counts["wiki tables removed"] == counts["wiki headings removed"] == 1
 
 
+def test_what_templates_leave_behind_is_removed():
+    text = plain_text("'''세종'''(世宗, {{llang|en|Sejong}})은 (; born) 왕이다 ({{x}}).", frozenset(), Counter())
+    assert text == "세종(世宗)은 (born) 왕이다."
+
+
 def test_redirects_and_other_namespaces_are_counted_out(tmp_path):
     path = tmp_path / "wiki.xml"
     odd = page(3).replace("wikitext<", "json<")

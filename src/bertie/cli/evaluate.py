@@ -98,6 +98,7 @@ def evaluate(
         check_new_file(wanted, overwrite=overwrite)
         wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read
     predictor = reading.predictor(model, ensemble or ())
+    perturbing.chosen(predictor.task, perturb or ())  # say what is wrong with the names before the work
     metrics = predictor.task.metrics
     path: Path | str = file
     format = table.format()

@@ -94,7 +94,8 @@ NO_TEXT = re.compile(
 )
 SHOWN = {"lang": (1,), "nowrap": (0,), "nobr": (0,), "convert": (0, 1), "cvt": (0, 1)}  # arguments a template shows
 LIST_LINE = re.compile(rf"^[ \t]*{LIST}[^\n]*\n?", re.MULTILINE)
-EMPTY = re.compile(r"[ \t]*(?:\([\s,;:·]*\)|\[\s*\]|__[A-Z]+__)|(?<=\()[\s,;:]+")  # what removed templates leave
+# What removed templates leave: empty parentheses, and commas next to parentheses.
+EMPTY = re.compile(r"[ \t]*(?:\([\s,;:·]*\)|\[\s*\]|__[A-Z]+__)|(?<=\()[\s,;:]+|[\s,;:]+(?=\))")
 
 
 def plain_text(wikitext: str, hidden: frozenset[str], counts: Counter[str]) -> str:

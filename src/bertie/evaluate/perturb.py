@@ -19,7 +19,7 @@ from bertie.evaluate.compare import paired_rows
 from bertie.metrics.base import wilson
 from bertie.registry import Registry
 from bertie.settings import read_yaml
-from bertie.tasks import Prediction, name_of
+from bertie.tasks import Prediction, Task, name_of
 from bertie.text.swaps import Swaps
 
 if TYPE_CHECKING:
@@ -106,6 +106,17 @@ PERTURBATIONS: Registry[Perturbation] = Registry(
 # Measures ------------------------------------------------------------------------------------------------------------
 
 
+def chosen(task: Task, names: Sequence[str]) -> dict[str, Perturbation]:
+    """Returns the perturbations of these names. Raises UsageError for an unknown name, or for a task whose labels are
+    positions in the text."""
+    found = {name: _perturbation(name) for name in names}
+    if found and task.problem_type is None:
+        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {name_of(task)}.")
+    if len(task.labels) != 2 and any(one.exchanges for one in found.values()):
+        raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(task.labels)}.")
+    return found
+
+
 def measure(
     predictor: "Predictor", path: Path | str, format: TableFormat, names: Sequence[str], *, seed: int = 0
 ) -> dict[str, dict[str, Any]]:
@@ -114,14 +125,9 @@ def measure(
 
     Returns, by name: `changed` rows `of` all, `same_answers` (share of the changed rows), and `differences` of each
     metric, perturbed minus original. Of `contrast`: `pairs`, `right` on the originals, on the opposites and on both.
-    Raises UsageError for an unknown name, or a task whose labels are positions in the text; DataError without examples.
+    Raises what `chosen` raises, and DataError without examples.
     """
-    chosen = {name: _perturbation(name) for name in names}
-    task = predictor.task
-    if task.problem_type is None:
-        raise UsageError(f"--perturb measures the classification and rating of texts, not the task {name_of(task)}.")
-    if len(task.labels) != 2 and any(one.exchanges for one in chosen.values()):
-        raise UsageError(f"--perturb contrast exchanges two labels; the model has {len(task.labels)}.")
+    task, hows = predictor.task, chosen(predictor.task, names)
     original = [
         (row, answer)
         for row, answer in predictor.stream(task.rows(path, format))
@@ -129,7 +135,7 @@ def measure(
     ]
     if not original:
         raise DataError(f"{path} contains no labeled example that the model can read.")
-    return {name: _measured(predictor, original, one, seed) for name, one in chosen.items()}
+    return {name: _measured(predictor, original, how, seed) for name, how in hows.items()}
 
 
 def _measured(
