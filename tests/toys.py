@@ -10,7 +10,10 @@ import pytest
 
 from bertie import console, families
 from bertie.cli import main
+from bertie.data.ids import Ids
+from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig
+from bertie.models.model import Model
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -58,3 +61,13 @@ class CommandLine:
         code, out, err = self(*arguments, stdin=stdin)
         assert code == 0, err
         return out
+
+
+TOY_WORDS = [f"w{i}" for i in range(200)]
+TOY_TEXTS = [" ".join(TOY_WORDS[(i * 7 + j * 3) % 200] for j in range(3 + i % 20)) for i in range(400)]
+
+
+def toy_vectors(model: Model, engine: Engine) -> Array:
+    """The mean vectors of the first toy texts."""
+    ids = Ids.of([model.tokenizer.encode(text).ids for text in TOY_TEXTS[:40]])
+    return engine.run(ids, ["mean"])["mean"]

@@ -90,7 +90,8 @@ def test_int8(sizes, tmp_path):
     families.save(families.build("bert-tiny", **shape), folder, tokenizer=tokenizer)
     model = load(folder)
     exact = TorchEngine(load(folder)).run(ids(), ["mean"])["mean"]
-    gate.quantized(model, [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)])
+    texts = [" ".join(words[(i * 7 + j * 3) % 80] for j in range(9 + i % 20)) for i in range(400)]
+    gate.quantized(model, gate.read(model, texts))
     model.save_pretrained(tmp_path / "int8", packed=model.packed)
     found = quick.without_torch(tmp_path / "int8", "fp32", "cpu", "auto")
     assert found is not None

@@ -16,32 +16,24 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.native_engine import NativeEngine
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int8 import Int8Weight, added_together, excess
-from toys import toy_model
+from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 pytestmark = pytest.mark.skipif(found_compiler() is None, reason="no C++ compiler")
-WORDS = [f"w{i}" for i in range(200)]
-TEXTS = [" ".join(WORDS[(i * 7 + j * 3) % len(WORDS)] for j in range(3 + i % 20)) for i in range(400)]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     sizes = {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 512, "initializer_range": 0.04}
-    return toy_model(tmp_path_factory.mktemp("float") / "model", WORDS, num_hidden_layers=2, **sizes)
+    return toy_model(tmp_path_factory.mktemp("float") / "model", TOY_WORDS, num_hidden_layers=2, **sizes)
 
 
 @pytest.fixture(scope="module")
 def compressed(folder, tmp_path_factory):
     model = load(folder)
-    near = gate.quantized(model, TEXTS)
+    near = gate.quantized(model, gate.read(model, TOY_TEXTS))
     out = tmp_path_factory.mktemp("int8") / "model"
     model.save_pretrained(out, packed=model.packed)
     return out, near
-
-
-def vectors(engine, model):
-    sequences = [model.tokenizer.encode(text).ids for text in TEXTS[:40]]
-    ids = np.concatenate([np.array(ids) for ids in sequences])
-    return engine.run(Ids(ids, np.zeros_like(ids), np.array([len(ids) for ids in sequences])), ["mean"])["mean"]
 
 
 def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
@@ -51,9 +43,9 @@ def test_a_folder_of_a_quarter_opens_everywhere(folder, compressed):
     assert isinstance(engine_of(model), NativeEngine)
     assert not before.int8
     assert isinstance(engine_of(before), TorchEngine)
-    exact = vectors(TorchEngine(before), before)
+    exact = toy_vectors(before, TorchEngine(before))
     for engine in (engine_of(model), TorchEngine(model)):  # in whole numbers, and dequantized
-        assert gate.cosines(vectors(engine, model), exact).min() > 0.998  # squared relative errors of about 1 %
+        assert gate.cosines(toy_vectors(model, engine), exact).min() > 0.998  # squared relative errors of about 1 %
     assert near.texts >= 20
     assert near.mean > 0.998
 
@@ -68,7 +60,7 @@ def test_the_way_back_is_a_float_model(compressed, tmp_path, bertie):
 
 
 def test_from_the_command_line(folder, tmp_path, bertie):
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    (tmp_path / "texts.txt").write_text("\n".join(TOY_TEXTS))
     command = ("compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8", "--force", "--json")
     told = json.loads(bertie.good(*command))
     written = (tmp_path / "int8" / "model.safetensors").stat().st_mtime_ns
@@ -88,7 +80,7 @@ def test_from_the_command_line(folder, tmp_path, bertie):
 
 
 def test_what_falls_short_is_not_written(folder, tmp_path, bertie, monkeypatch):
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    (tmp_path / "texts.txt").write_text("\n".join(TOY_TEXTS))
     for name in ("FIRST_PERCENTILE", "NARROW_FIRST_PERCENTILE"):
         monkeypatch.setattr(gate, name, 2.0)
     code, _, err = bertie("compress", folder, "--texts", tmp_path / "texts.txt", "-o", tmp_path / "int8")
@@ -98,7 +90,9 @@ def test_what_falls_short_is_not_written(folder, tmp_path, bertie, monkeypatch):
 
 
 def test_an_int8_model_is_not_trained(compressed, tmp_path, bertie):
-    (tmp_path / "rows.csv").write_text("text,label\n" + "\n".join(f"{text},{i % 2}" for i, text in enumerate(TEXTS)))
+    (tmp_path / "rows.csv").write_text(
+        "text,label\n" + "\n".join(f"{text},{i % 2}" for i, text in enumerate(TOY_TEXTS))
+    )
     code, _, err = bertie(
         "finetune", compressed[0], "--train", tmp_path / "rows.csv", "-o", tmp_path / "run", "epochs=1"
     )
@@ -133,11 +127,9 @@ def test_layers_that_share_weights_are_calibrated_on_all_passes():
     sizes = {"hidden_size": 128, "embedding_size": 64, "num_attention_heads": 4, "intermediate_size": 256}
     model = families.build("albert-base-v2", vocab_size=300, num_hidden_layers=3, initializer_range=0.1, **sizes)
     rng = np.random.default_rng(0)
-    sequences = [rng.integers(5, 300, size=20).tolist() for _ in range(60)]
-    ids = np.concatenate(sequences[:20])
-    read = Ids(ids, np.zeros_like(ids), np.full(20, 20))
+    read, others = Ids.of(rng.integers(5, 300, size=(20, 20))), Ids.of(rng.integers(5, 300, size=(40, 20)))
     exact = TorchEngine(model).run(read, ["mean"])["mean"]
-    apply(model, quantize(model, sequences[20:]))
+    apply(model, quantize(model, others))
     assert "encoder.embeddings.projection.weight" in model.int8
     found = NativeEngine(model, "int8").run(read, ["mean"])["mean"]
     assert gate.cosines(found, exact).min() > 0.995  # squared relative errors of about 1 % a pass
@@ -163,6 +155,21 @@ def test_weights_that_avx2_adds_up_fit_in_16_bits():
     assert np.abs(fits.dequantized() - weight.dequantized()).max() <= 1
     calm = Int8Weight(values // 4, weight.scale, weight.group, weight.inv, weight.off)
     assert (calm.within(258).values == calm.values).all()
+
+
+def test_pairs_are_calibrated_as_pairs(folder, tmp_path, bertie, monkeypatch):
+    """A table of pairs becomes the sequences that the model reads: both texts, with both segments."""
+    pairs = list(zip(TOY_TEXTS[::2], TOY_TEXTS[1::2], strict=True))
+    (tmp_path / "pairs.csv").write_text("\n".join(["sentence1,sentence2", *map(",".join, pairs)]))
+    seen = []
+    monkeypatch.setattr(gate, "quantize", lambda model, texts: seen.append(texts) or quantize(model, texts))
+    bertie.good("compress", folder, "--texts", tmp_path / "pairs.csv", "--force", "-o", tmp_path / "int8")
+    tokenizer = load(folder).tokenizer
+    last = tokenizer.encode(pairs[-1])
+    first = seen[0].take(np.array([0]))
+    assert first.input_ids.tolist() == list(last.ids)
+    assert first.token_type_ids.tolist() == list(last.type_ids)
+    assert set(last.type_ids) == {0, 1}
 
 
 def test_gptq_beats_rounding_to_nearest():
@@ -214,7 +221,7 @@ def test_hostile_scales_are_one_error_and_never_a_crash(compressed, tmp_path):
             except DataError:
                 refused += 1
                 continue
-            assert np.isfinite(vectors(engine_of(model), model)).all(), name
+            assert np.isfinite(toy_vectors(model, engine_of(model))).all(), name
     assert refused > len(changes) * 5 // 2
 
 
@@ -238,5 +245,5 @@ def test_flipped_and_missing_bytes_are_one_error_and_never_a_crash(compressed, t
         except BertieError:
             refused += 1
             continue
-        vectors(engine_of(model), model)
+        toy_vectors(model, engine_of(model))
     assert refused >= 4

@@ -18,29 +18,19 @@ from bertie.infer.native.library import found_compiler
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.int4 import Int4Weight, groups
 from bertie.models.int8 import Int8Weight
-from toys import toy_model
-
-WORDS = [f"w{i}" for i in range(200)]
-TEXTS = [" ".join(WORDS[(i * 7 + j * 3) % len(WORDS)] for j in range(3 + i % 20)) for i in range(400)]
+from toys import TOY_TEXTS, TOY_WORDS, toy_model, toy_vectors
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     sizes = {"hidden_size": 128, "num_attention_heads": 4, "intermediate_size": 256, "initializer_range": 0.04}
-    return toy_model(tmp_path_factory.mktemp("float") / "model", WORDS, num_hidden_layers=2, **sizes)
+    return toy_model(tmp_path_factory.mktemp("float") / "model", TOY_WORDS, num_hidden_layers=2, **sizes)
 
 
 @pytest.fixture(scope="module")
 def small(folder, tmp_path_factory):
-    (texts := tmp_path_factory.mktemp("texts") / "texts.txt").write_text("\n".join(TEXTS))
+    (texts := tmp_path_factory.mktemp("texts") / "texts.txt").write_text("\n".join(TOY_TEXTS))
     return texts
-
-
-def vectors(model) -> np.ndarray:
-    sequences = [model.tokenizer.encode(text).ids for text in TEXTS[:40]]
-    ids = np.concatenate([np.array(ids) for ids in sequences])
-    read = Ids(ids, np.zeros_like(ids), np.array([len(ids) for ids in sequences]))
-    return TorchEngine(model).run(read, ["mean"])["mean"]
 
 
 def test_numbers_come_back_from_their_bytes():
@@ -97,7 +87,7 @@ def test_a_folder_of_four_bits_opens_everywhere(folder, small, tmp_path, bertie,
     arrays = load_file(out / "model.safetensors")
     assert sum(array.nbytes for array in arrays.values()) == held
     assert told["bytes"] == (out / "model.safetensors").stat().st_size
-    exact, found = vectors(before), vectors(model)
+    exact, found = (toy_vectors(one, TorchEngine(one)) for one in (before, model))
     assert gate.cosines(found, exact).min() > 0.97
     assert len(told["errors"]) == 8
     assert 0 < max(told["errors"].values()) < 0.15
@@ -119,9 +109,7 @@ def test_the_engine_without_torch_reads_it(folder, small, tmp_path, bertie):
     engine, model = opened(tmp_path / "int4", "fp32"), load(tmp_path / "int4")
     assert engine is not None
     assert engine.native.precision == "fp32"
-    ids = np.array(model.tokenizer.encode(TEXTS[5]).ids)
-    read = Ids(ids, np.zeros_like(ids), np.array([len(ids)]))
-    ours, theirs = (one.run(read, ["mean"])["mean"] for one in (engine, TorchEngine(model)))
+    ours, theirs = (toy_vectors(model, one) for one in (engine, TorchEngine(model)))
     assert np.allclose(ours, theirs, atol=1e-5)
 
 
@@ -129,10 +117,9 @@ def test_layers_that_share_their_weights():
     sizes = {"hidden_size": 64, "embedding_size": 32, "num_attention_heads": 2, "intermediate_size": 128}
     model = families.build("albert-base-v2", vocab_size=300, num_hidden_layers=3, initializer_range=0.1, **sizes).eval()
     rng = np.random.default_rng(0)
-    ids = rng.integers(5, 300, size=400)
-    read = Ids(ids, np.zeros_like(ids), np.full(20, 20))
+    read = Ids.of(rng.integers(5, 300, size=(20, 20)))
     exact = TorchEngine(model).run(read, ["mean"])["mean"]
-    found = quantize_weights(model, [row.tolist() for row in ids.reshape(20, 20)])
+    found = quantize_weights(model, read)
     assert len(found.errors) == 4
     assert gate.cosines(TorchEngine(model).run(read, ["mean"])["mean"], exact).min() > 0.9
 
@@ -167,5 +154,5 @@ def test_what_is_damaged_or_does_not_go_together_is_refused(folder, small, tmp_p
     assert (code, "quantized weights already" in " ".join(err.split())) == (2, True)
     odd = families.build("bert-tiny", vocab_size=30, hidden_size=33, num_attention_heads=3, intermediate_size=50)
     with pytest.raises(UsageError, match="even sizes"):
-        quantize_weights(odd, [[5, 6, 7]])
+        quantize_weights(odd, Ids.of([[5, 6, 7]]))
     assert not (tmp_path / "none").exists()

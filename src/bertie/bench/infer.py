@@ -18,7 +18,8 @@ import numpy as np
 from bertie import console
 from bertie.bench import harness
 from bertie.bench.infer_peers import PEERS, Vectors
-from bertie.bench.infer_runners import OURS, Opened, Texts, opened, packed, reading_of
+from bertie.bench.infer_runners import OURS, Opened, Texts, opened, reading_of
+from bertie.data.ids import Ids
 from bertie.errors import UsageError
 from bertie.hub.names import PACKAGED
 
@@ -167,7 +168,7 @@ def _exact(model: Path, texts: Texts, output: str) -> Vectors:
     from bertie.infer.batching import run
     from bertie.infer.torch_engine import TorchEngine
 
-    return run(TorchEngine(bertie.load(model)), packed(texts.ids), [output])[output]
+    return run(TorchEngine(bertie.load(model)), Ids.of(texts.ids), [output])[output]
 
 
 def _timed(run: Callable[[], Vectors], tokens: int) -> harness.Runner:

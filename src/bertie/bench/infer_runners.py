@@ -41,12 +41,6 @@ class Texts:
         return sum(map(len, self.ids))
 
 
-def packed(sequences: Sequence[Sequence[int]]) -> Ids:
-    """Token ids of each sequence -> all of them, without segments."""
-    ids = np.concatenate([np.asarray(one, np.int64) for one in sequences])
-    return Ids(ids, np.zeros_like(ids), np.array([len(one) for one in sequences]))
-
-
 @dataclass(frozen=True)
 class Reading:
     """What is computed of each text: an output of Bertie's engines, a key of POOLS. answers: rows (B, H) -> (B,)"""
@@ -87,7 +81,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
             from bertie.compress import gate
 
             found = bertie.load(model)
-            gate.quantized(found, calibration)
+            gate.quantized(found, gate.read(found, calibration))
             found.save_pretrained(work / "int8", packed=found.packed)
         model = work / "int8"
     engine: Engine | None = folder.opened(model, precision)  # type: ignore[arg-type]
@@ -100,7 +94,7 @@ def ours(precision: str, model: Path, work: Path, calibration: Sequence[str], th
         engine = NativeEngine(bertie.load(model), precision)  # type: ignore[arg-type]
 
     def encode(sequences: Sequence[Sequence[int]]) -> Vectors:
-        return run(engine, packed(sequences), [output])[output]
+        return run(engine, Ids.of(sequences), [output])[output]
 
     return encode
 

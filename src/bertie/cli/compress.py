@@ -18,7 +18,9 @@ from bertie.errors import DataError, UsageError
 if TYPE_CHECKING:
     from bertie.compress.gate import Fidelity
     from bertie.compress.recipe import Recipe
-    from bertie.data.tables import TableFormat
+    from bertie.data.ids import Ids
+    from bertie.data.tables import Example, TableFormat
+    from bertie.infer.predict import Predictor
     from bertie.models.model import Model
 
 UNITS = {"": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9}
@@ -112,7 +114,11 @@ def compress(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
         Path | None,
-        typer.Option("--texts", help="File of representative texts, one per line, for calibration and measurement."),
+        typer.Option(
+            "--texts",
+            help="Representative texts for calibration and measurement: one per line, or a table of texts or pairs. "
+            "Default: the texts of --train.",
+        ),
     ] = None,
     layers: Annotated[int | None, typer.Option("--layers", min=1, help="Number of layers to keep.")] = None,
     heads: Annotated[
@@ -200,10 +206,30 @@ class _Asked:
     overwrite: bool
     force: bool
 
-    def read_texts(self) -> list[str]:
+    def read_texts(self) -> list[tuple[str, ...]]:
+        """The texts of --texts: the lines of a text file, or the rows of a table."""
         from bertie.data.lines import texts_of
+        from bertie.data.rows import kind_of
+        from bertie.data.tables import collect, stream
 
-        return texts_of(self.texts) if self.texts else []
+        if self.texts is None:
+            return []
+        if kind_of(self.texts) == "lines":
+            return [(text,) for text in texts_of(self.texts)]
+        examples, skipped = collect(stream(self.texts, tables.unlabelled(self.texts, self.text)), str(self.texts))
+        if skipped.total:
+            console.warn(f"{self.texts}: {skipped}")
+        return [example.texts for example in examples]
+
+    def examples(self, predictor: "Predictor") -> "list[Example]":
+        """The examples of --train."""
+        from bertie.data.tables import collect
+
+        assert self.train is not None
+        examples, skipped = collect(predictor.task.rows(self.train, self.format()), str(self.train))
+        if skipped.total:
+            console.warn(f"{self.train}: {skipped}")
+        return examples
 
     def format(self) -> "TableFormat":
         from bertie.data.tables import TableFormat
@@ -218,13 +244,13 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 
     def write(folder: Path) -> dict[str, Any]:
         near = None
-        small = _opened(asked, float_=float_, texts=recipe.bits is not None or trim)
+        small = _opened(asked, float_=float_, texts=trim or (recipe.bits is not None and asked.train is None))
         if recipe.cuts or recipe.learned:
             small = _cut(asked, small, recipe)
         if trim:
-            small = _trimmed(small, asked.read_texts())
+            small = _trimmed(small, [text for one in asked.read_texts() for text in one])
         if recipe.bits is not None:
-            near = gate.quantized(small, asked.read_texts(), bits=recipe.bits, embeddings=recipe.embeddings)
+            near = gate.quantized(small, _calibration(asked, small), bits=recipe.bits, embeddings=recipe.embeddings)
             if not near.enough and not asked.force:
                 raise DataError(
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
@@ -253,7 +279,7 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
     if found.packed and not float_:
         raise UsageError(f"{asked.model} has quantized weights already. Write a float copy first: --float")
     if texts and asked.texts is None:
-        raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line.")
+        raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line, or a table of pairs.")
     if found.tokenizer is None:
         raise UsageError(
             f"{asked.model} has no tokenizer, so it cannot read texts. Copy the files of its tokenizer there."
@@ -265,7 +291,6 @@ def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
 def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
     from bertie.compress.learn import Lessons, made
     from bertie.compress.prune import prune
-    from bertie.data.tables import collect
     from bertie.infer.predict import Predictor
 
     if recipe.learned and (not recipe.cuts or asked.train is None):
@@ -276,13 +301,25 @@ def _cut(asked: _Asked, found: "Model", recipe: "Recipe") -> "Model":
         cuts: dict[str, Any] = dict(recipe.kept)
         return prune(found, **cuts)
     predictor = Predictor(found)
-    examples, skipped = collect(predictor.task.rows(asked.train, asked.format()), str(asked.train))
-    if skipped.total:
-        console.warn(f"{asked.train}: {skipped}")
+    examples = asked.examples(predictor)
     run = asked.output.with_name(f"{asked.output.name}-training")  # where a stopped training is resumed
     small = made(found, recipe, Lessons(predictor, examples, asked.read_texts(), asked.epochs), run)
     shutil.rmtree(run, ignore_errors=True)
     return small
+
+
+def _calibration(asked: _Asked, found: "Model") -> "Ids":
+    """The texts to calibrate weights on, as the model reads them."""
+    from bertie.compress import gate
+    from bertie.infer.predict import Predictor
+
+    if asked.texts is not None:
+        return gate.read(found, asked.read_texts())
+    predictor = Predictor(found)
+    examples = asked.examples(predictor)[: gate.MOST_READ]
+    return predictor.task.encode(
+        examples, predictor.tokenizer, max_length=predictor.max_length, too_long="truncate"
+    ).packed()
 
 
 def _trimmed(found: "Model", texts: list[str]) -> "Model":

@@ -75,7 +75,13 @@ def names(text: str) -> tuple[str, ...]:
 
 
 def unlabelled(
-    file: str, text: list[str] | None, columns: str, encoding: str, kind: str, *, keep: bool = False
+    file: Path | str,
+    text: Iterable[str] | None,
+    columns: str = "",
+    encoding: str = "utf-8",
+    kind: str = "",
+    *,
+    keep: bool = False,
 ) -> "TableFormat":
     """Returns the format of a file of unlabeled texts. keep: whether to read its other columns too."""
     from bertie.data.rows import kind_of

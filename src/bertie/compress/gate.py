@@ -15,15 +15,18 @@ import numpy as np
 from bertie.compress.quantize import TOKENS, apply, quantize
 from bertie.compress.weights_only import quantize_weights
 from bertie.data.ids import Ids
+from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.infer.batching import run
 from bertie.infer.choose import engine_of
 from bertie.infer.engine import Array
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
+from bertie.tasks.source import encode
 
 LEAST_TEXTS = 20  # for each of the two parts; a first percentile of fewer says nothing
 MOST_TEXTS = 1000  # measured
+MOST_READ = MOST_TEXTS + 4 * TOKENS  # more are never used
 WEIGHTS_FIRST_PERCENTILE, WEIGHTS_MEAN = 0.975, 0.985  # with weights of 4 bits
 FIRST_PERCENTILE, MEAN = 0.999, 0.9997  # STS-B's Spearman moves by 0.0002 at these (docs/log)
 NARROW_FIRST_PERCENTILE, NARROW_MEAN = 0.998, 0.9995  # with activations of 7 bits, where a processor has no more
@@ -74,24 +77,27 @@ class Fidelity:
         return {**asdict(self), "enough": self.enough}
 
 
-def quantized(model: Model, texts: Sequence[str], *, bits: int = 8, embeddings: int = 8) -> Fidelity:
+def read(model: Model, texts: Sequence[str | tuple[str, ...]]) -> Ids:
+    """Returns the token ids of texts or of pairs of texts, as many as `quantized` can use."""
+    assert model.tokenizer is not None
+    rows = [Example((one,) if isinstance(one, str) else one) for one in texts[:MOST_READ]]
+    return encode(rows, model.tokenizer, max_length=model.config.max_length).packed()
+
+
+def quantized(model: Model, texts: Ids, *, bits: int = 8, embeddings: int = 8) -> Fidelity:
     """Gives a model weights of 8 or 4 bits, calibrated on some of the texts, and measures it on the others.
 
-    embeddings: bits of the word embeddings beside weights of 4 bits. Raises DataError for too few texts.
+    texts: token ids, as the model reads them: a pair of texts is one sequence. embeddings: bits of the word embeddings
+    beside weights of 4 bits. Raises DataError for too few texts.
     """
-    assert model.tokenizer is not None
-    limit = model.config.max_length
-    sequences = [model.tokenizer.encode(text).ids[:limit] for text in texts[: MOST_TEXTS + 4 * TOKENS]]
-    calibration, tokens = list[Sequence[int]](), 0
-    while sequences and (tokens < TOKENS or len(calibration) < LEAST_TEXTS):
-        calibration.append(sequences.pop())
-        tokens += len(calibration[-1])
-    if len(sequences) < LEAST_TEXTS:
+    order = np.arange(len(texts))[::-1]
+    used = max(LEAST_TEXTS, int(np.searchsorted(np.cumsum(texts.lengths[order]), TOKENS)) + 1)
+    if len(texts) - used < LEAST_TEXTS:
         raise DataError(
             f"{len(texts):,} texts are too few. Calibration needs {LEAST_TEXTS} texts with {TOKENS:,} tokens, "
             f"and the measurement {LEAST_TEXTS} others. Add representative texts, one per line."
         )
-    measured = _ids(sequences[:MOST_TEXTS])
+    calibration, measured = texts.take(order[:used]), texts.take(np.arange(min(MOST_TEXTS, len(texts) - used)))
     before = _means(TorchEngine(model), measured)
     done = quantize(model, calibration) if bits == 8 else quantize_weights(model, calibration, embeddings=embeddings)
     apply(model, done)
@@ -118,11 +124,6 @@ def cosines(x: Array, y: Array) -> Array:
 def size(folder: Path) -> int:
     """Returns the bytes of a model folder's weights."""
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def _ids(sequences: Sequence[Sequence[int]]) -> Ids:
-    ids = np.concatenate([np.asarray(ids, np.int64) for ids in sequences])
-    return Ids(ids, np.zeros_like(ids), np.array([len(ids) for ids in sequences]))
 
 
 def _means(engine: Any, ids: Ids) -> Array:

@@ -41,19 +41,19 @@ class Lessons:
     Args:
         teacher: The original model, with its task and settings.
         examples: Labeled examples.
-        texts: Texts without labels.
+        texts: Texts, or pairs of texts, without labels.
         epochs: Epochs of training over both.
     """
 
     teacher: Predictor
     examples: Sequence[Example] = ()
-    texts: Sequence[str] = ()
+    texts: Sequence[tuple[str, ...]] = ()
     epochs: float = 3.0
 
     @property
     def all(self) -> list[Example]:
-        """The examples, and the texts where the task reads single texts."""
-        return [*self.examples, *([Example((text,)) for text in self.texts] if self.teacher.texts == 1 else [])]
+        """The examples, and the texts if the task reads as many at once."""
+        return [*self.examples, *(Example(one) for one in self.texts if len(one) == self.teacher.texts)]
 
     def train(
         self,

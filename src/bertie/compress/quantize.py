@@ -13,13 +13,14 @@ inputs of all their passes.
 T tokens · H hidden size · I intermediate size · N, K output and input features · G groups
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertie.data.ids import Ids
 from bertie.errors import UsageError
 from bertie.infer.native.library import open_library
 from bertie.infer.native_engine import unsupported
@@ -61,7 +62,7 @@ def rounding() -> Rounding:
     return Rounding(library.bertie_top(), library.bertie_most())
 
 
-def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
+def quantize(model: Model, texts: Ids) -> Quantized:
     """Returns the encoder's matrices and word embeddings in int8, calibrated on token ids of representative texts.
 
     Raises UsageError for a model that the native encoder does not support.
@@ -69,7 +70,7 @@ def quantize(model: Model, sequences: Sequence[Sequence[int]]) -> Quantized:
     if reason := unsupported(model):
         raise UsageError(f"This model cannot be quantized: {reason}. Only BERT-shaped encoders can.")
     with torch.inference_mode():
-        return _Calibration(model.encoder, sequences, rounding()).run()
+        return _Calibration(model.encoder, texts, rounding()).run()
 
 
 def apply(model: Model, found: Quantized) -> None:
@@ -86,10 +87,10 @@ def apply(model: Model, found: Quantized) -> None:
 class _Calibration:
     """Calibration texts in the encoder, in two streams: exact and quantized."""
 
-    def __init__(self, encoder: Encoder, sequences: Sequence[Sequence[int]], rounding: Rounding) -> None:
+    def __init__(self, encoder: Encoder, texts: Ids, rounding: Rounding) -> None:
         self.encoder, self.config, self.rounding = encoder, encoder.config, rounding
-        self.lengths = [len(ids) for ids in sequences]
-        self.ids = torch.tensor([i for ids in sequences for i in ids])
+        self.lengths: list[int] = texts.lengths.tolist()
+        self.ids, self.types = torch.from_numpy(texts.input_ids), torch.from_numpy(texts.token_type_ids)
         self.found = Quantized({}, {})
         self.names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
 
@@ -146,7 +147,7 @@ class _Calibration:
         assert embeddings.position is not None
         x = word[self.ids] + embeddings.position(positions)
         if embeddings.segment is not None:
-            x = x + embeddings.segment.weight[0]
+            x = x + embeddings.segment(self.types)
         return _linear(embeddings.norm, x)
 
     def _through(self, x: list[Tensor], linear: Callable[[nn.Module, list[Tensor], bool], list[Tensor]]) -> None:

@@ -11,13 +11,13 @@ rounded to the nearest number of 8 bits or of 4.
 T tokens · N, K output and input features · G groups
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from bertie.compress.quantize import Quantized, compensated, relative_error
+from bertie.data.ids import Ids
 from bertie.errors import UsageError
 from bertie.models.encoder import Encoder
 from bertie.models.int4 import LEVELS, Int4Weight, groups
@@ -31,7 +31,7 @@ AT_ONCE = 1 << 13  # rows
 WORD = "encoder.embeddings.word.weight"
 
 
-def quantize_weights(model: Model, sequences: Sequence[Sequence[int]], *, embeddings: int = 8) -> Quantized:
+def quantize_weights(model: Model, texts: Ids, *, embeddings: int = 8) -> Quantized:
     """Gives the matrices of a model's layers 4 bits, and its word embeddings 4 or 8. Returns them.
 
     Raises UsageError for a model that is not an encoder of layers with even sizes.
@@ -47,22 +47,22 @@ def quantize_weights(model: Model, sequences: Sequence[Sequence[int]], *, embedd
         rows: PackedWeight = nearest(word) if embeddings == 4 else Int8Weight.rows(word.numpy())
         word.copy_(torch.from_numpy(rows.dequantized()))
         found.weights[WORD] = rows
-        _layers(model, sequences, found)
+        _layers(model, texts, found)
     return found
 
 
-def _layers(model: Model, sequences: Sequence[Sequence[int]], found: Quantized) -> None:
+def _layers(model: Model, texts: Ids, found: Quantized) -> None:
     """Rounds the matrices of all layers in place, from the lowest to the highest."""
     encoder, calls = model.encoder, list[tuple[tuple[Any, ...], dict[str, Any]]]()
     names = {id(module): f"encoder.{name}" for name, module in encoder.named_modules()}
-    ids = torch.tensor([i for one in sequences for i in one])
+    ids, types = torch.from_numpy(texts.input_ids), torch.from_numpy(texts.token_type_ids)
 
     def keep(layer: nn.Module, reads: tuple[Any, ...], options: dict[str, Any]) -> None:
         calls.append((reads, options))
 
     layers = dict.fromkeys(encoder.in_order())
     handles = [layer.register_forward_pre_hook(keep, with_kwargs=True) for layer in layers]
-    encoder(ids, torch.zeros_like(ids), Packed.from_lengths(torch.tensor([len(one) for one in sequences])))
+    encoder(ids, types, Packed.from_lengths(torch.from_numpy(texts.lengths)))
     for handle in handles:
         handle.remove()
     hidden = calls[0][0][0]

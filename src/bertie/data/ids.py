@@ -3,7 +3,7 @@
 B sequences · T tokens of all of them · N requested positions
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,12 @@ class Ids:
     lengths: Int
     positions: Int = field(default_factory=lambda: NOWHERE)
     extra: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, sequences: Sequence[Sequence[int]]) -> "Ids":
+        """Returns sequences of one segment each, from their token ids."""
+        ids = np.concatenate([NOWHERE, *(np.asarray(one, np.int64) for one in sequences)])
+        return cls(ids, np.zeros_like(ids), np.array([len(one) for one in sequences], np.int64))
 
     def __len__(self) -> int:
         return len(self.lengths)

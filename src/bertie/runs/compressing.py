@@ -27,6 +27,7 @@ from bertie.compress import gate
 from bertie.compress.learn import Lessons, made
 from bertie.compress.measure import rate
 from bertie.compress.recipe import Recipe, recipes
+from bertie.data.ids import Ids
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import PairedDifference, paired_rows
@@ -71,11 +72,14 @@ class Limits:
 
 @dataclass(frozen=True)
 class Data:
-    """The data of a search: labeled examples to measure with, labeled examples to train on, texts without labels."""
+    """The data of a search: labeled examples to measure with, labeled examples to train on, texts without labels.
+
+    texts: single texts or pairs.
+    """
 
     dev: Path
     train: Path | None = None
-    texts: tuple[str, ...] = ()
+    texts: tuple[tuple[str, ...], ...] = ()
     format: TableFormat = field(default_factory=TableFormat)
 
 
@@ -137,9 +141,11 @@ class _Search:
         return examples
 
     @cached_property
-    def texts(self) -> Sequence[str]:
-        """The texts to calibrate int8 weights on."""
-        return self.data.texts or [text for example in self.train for text in example.texts]
+    def texts(self) -> Ids:
+        """The texts to calibrate quantized weights on, as the model reads them: those of the user, or the examples."""
+        if given := [one for one in self.data.texts if len(one) == self.predictor.texts]:
+            return gate.read(self.model, given)
+        return self.task.encode(self.train[: gate.MOST_READ], self.predictor.tokenizer, **self._reads()).packed()
 
     @cached_property
     def answers(self) -> list[Prediction | InvalidRow]:
@@ -168,7 +174,7 @@ class _Search:
             "model": fingerprint(self.folder),
             "dev": _digest(self.dev),
             "train": _digest(self.train),
-            "texts": xxhash.xxh3_64_hexdigest("\n".join(self.data.texts).encode()),
+            "texts": xxhash.xxh3_64_hexdigest("\n".join("\t".join(one) for one in self.data.texts).encode()),
             "epochs": self.epochs,
         }
         path = self.out / SETTINGS
