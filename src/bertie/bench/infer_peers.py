@@ -230,7 +230,7 @@ PEERS = {
     "CTranslate2 int8": Peer(("ctranslate2", "transformers"), ctranslate2_peer("int8")),
     "ONNX Runtime float32": Peer(ONNX, onnxruntime_peer(onnx_file)),
     "ONNX Runtime int8": Peer(ONNX, onnxruntime_peer(lambda m, w: quantized_onnx(m, w, "channel", **PER_CHANNEL))),
-    "ONNX Runtime int8, defaults": Peer(ONNX, onnxruntime_peer(lambda m, w: quantized_onnx(m, w, "default"))),
+    "ONNX Runtime int8 by default": Peer(ONNX, onnxruntime_peer(lambda m, w: quantized_onnx(m, w, "default"))),
     "OpenVINO float32": Peer(("openvino", *ONNX[1:]), openvino_peer("f32")),
     "OpenVINO bfloat16": Peer(("openvino", *ONNX[1:]), openvino_peer("bf16")),
     "OpenVINO int8 weights": Peer(("openvino", "nncf", *ONNX[1:]), openvino_peer("int8")),

@@ -43,14 +43,11 @@ class Int8Weight:
 
     @classmethod
     def rows(cls, weight: Floats) -> "Int8Weight":
-        """Quantizes a lookup table, such as word embeddings: each row to the nearest of its 255
-        values."""
-        scale = (np.abs(weight).max(1, keepdims=True) / 127).astype(np.float32)
-        scale[scale == 0] = 1
+        """Quantizes a lookup table, such as word embeddings: each row to the nearest of its 255 values."""
+        values, scale = nearest_rows(weight)
         features = weight.shape[1]
-        values = np.round(weight / scale).astype(np.int8)
         ones, zeros = np.ones(features, np.float32), np.zeros(features, np.float32)
-        return cls(values, scale.T.astype(np.float32), np.zeros(features, np.uint8), ones, zeros)
+        return cls(values, scale[None], np.zeros(features, np.uint8), ones, zeros)
 
     def dequantized(self) -> Floats:
         """Returns the matrix in float32."""
@@ -111,6 +108,13 @@ class Int8Weight:
         return cls(
             values, scale.astype(np.float32), group.astype(np.uint8), inv.astype(np.float32), off.astype(np.float32)
         )
+
+
+def nearest_rows(rows: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Returns int8 rows and their scales: the largest number of a row becomes 127. (N, K) -> (N, K), (N,)"""
+    scale = (np.abs(rows).max(1, initial=0) / np.float32(127)).astype(np.float32)
+    scale[scale == 0] = 1
+    return np.rint(rows / scale[:, None]).astype(np.int8), scale
 
 
 def added_together(group: NDArray[Any]) -> list[Int]:

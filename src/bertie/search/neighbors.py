@@ -17,8 +17,9 @@ import numpy as np
 
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash, sync_folder
+from bertie.models.int8 import nearest_rows
 from bertie.search.engine import Float, Ranking
-from bertie.search.vectors import VectorFile, nearest, quantized
+from bertie.search.vectors import VectorFile, nearest
 
 Vectors = Literal["auto", "exact", "approximate"]
 LARGE = 1_000_000  # vectors: below, every one is compared
@@ -70,7 +71,7 @@ def near(graph: Any, last: int, files: Sequence[VectorFile], vector: Float, top:
     """Returns (passage, score) of the nearest vectors: of the graph approximately, of the passages after `last`
     exactly. (H,)"""
     fresh = [file for file in files if len(file.ids) and file.ids[0] > last]
-    asked, _ = quantized(vector[None])
+    asked, _ = nearest_rows(vector[None])
     keys = np.sort(graph.search(asked[0], min(WIDER * top, len(graph))).keys.astype(np.int64))
     found = nearest(fresh, vector[None], top)[0]
     for file in files:

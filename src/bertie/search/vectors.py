@@ -19,19 +19,13 @@ from numpy.typing import NDArray
 
 from bertie.errors import DataError
 from bertie.files import atomic_write, file_hash
+from bertie.models.int8 import nearest_rows
 
 ROWS = 1 << 17
 BLOCK = 1 << 10  # rows computed at once: their float32 copy stays in the cache
 
 Float = NDArray[np.float32]
 Int = NDArray[np.int64]
-
-
-def quantized(vectors_NH: Float) -> tuple[NDArray[np.int8], Float]:
-    """Returns int8 rows and their scales (N,): the largest number of a row becomes 127."""
-    scale_N = np.abs(vectors_NH).max(-1, initial=0) / np.float32(127)
-    rows_NH = np.rint(vectors_NH / np.maximum(scale_N, 1e-12)[:, None]).astype(np.int8)
-    return rows_NH, scale_N.astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -75,7 +69,7 @@ def write(path: Path, ids: Sequence[int], vectors_NH: Float) -> str:
     """Writes a file of vectors, complete on disk when this returns. -> its hash"""
     from safetensors.numpy import save
 
-    rows_NH, scale_N = quantized(vectors_NH)
+    rows_NH, scale_N = nearest_rows(vectors_NH)
     with atomic_write(path) as file:
         file.write(save({"ids": np.array(ids, np.int64), "rows": rows_NH, "scale": scale_N}))
     return file_hash(path)
