@@ -11,6 +11,7 @@ from bertie.compress.recipe import Recipe, recipes
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Groups
 from bertie.runs import compressing
+from bertie.runs.compress_page import _front
 from bertie.runs.compressing import Limits, _beats
 from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
@@ -145,3 +146,5 @@ def test_limits_and_the_front():
     assert _beats(row(9, 2, 0.895), good, "f1")
     assert not _beats(row(9, 1.9, 0.895), good, "f1")
     assert not _beats(good, good, "f1")
+    points = {"a": (1.0, 0.9), "b": (3.0, 0.8), "c": (2.0, 0.7), "twin": (3.0, 0.8)}
+    assert _front(points) == ["a", "b", "twin"]  # no line goes down and up again

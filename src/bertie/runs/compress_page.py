@@ -27,27 +27,27 @@ def page(results: Mapping[str, Any]) -> Report:
             ]
         )
     named = [{**teacher, "name": "original model", "front": True, "kept": True}, *rows]
-    front = [row["name"] for row in named if row["front"]]
-    charts = {
-        "times as fast": [row["rate"]["faster"] for row in named],
-        "MB of weights": [row["bytes"] / 1e6 for row in named],
+    charts = {  # label -> the numbers, and whether more is better
+        "times as fast": ([row["rate"]["faster"] for row in named], True),
+        "MB of weights": ([row["bytes"] / 1e6 for row in named], False),
     }
     about = (
         "Each dot is a model, numbered as in the table. 0 is the original model. The line joins the models that no "
-        "other beats in size, speed and metric at once. The dashed line is the lowest allowed metric."
+        "other beats in both numbers of the chart (Pareto front). The dashed line is the lowest allowed metric. In the "
+        "table, front marks the models that no other beats in size, speed and metric at once."
     )
     report.section("What was tried", about).charts(
         (
             front_chart(
                 {row["name"]: (x, row[metric]) for x, row in zip(places, named, strict=True)},
-                front,
+                _front({row["name"]: (x if more else -x, row[metric]) for x, row in zip(places, named, strict=True)}),
                 x_label=label,
                 y_label=metric,
                 limit=teacher[metric] - limits["max_drop"],
             ),
             "",
         )
-        for label, places in charts.items()
+        for label, (places, more) in charts.items()
     )
     told = any(row["rate"]["joules"] is not None for row in named)
     report.table(
@@ -80,6 +80,15 @@ def page(results: Mapping[str, Any]) -> Report:
         ]
     )
     return report.footer(docs="docs/compress.md")
+
+
+def _front(points: Mapping[str, tuple[float, float]]) -> list[str]:
+    """Returns the names of the points that no other one reaches in both numbers."""
+    return [
+        name
+        for name, own in points.items()
+        if not any(x >= own[0] and y >= own[1] for x, y in {*points.values()} - {own})
+    ]
 
 
 def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> list[Any]:
