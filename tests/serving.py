@@ -203,6 +203,7 @@ class Live:
     async def _serve(self) -> None:
         from bertie.serve.server import bind
 
+        self.loop = asyncio.get_running_loop()
         self.fleet, self.application = build_server(self.options)
         self.fleet.worker = self.worker
         await self.fleet.start()

@@ -17,7 +17,7 @@ from bertie.serve.admission import Admission, Budget, Rate, Refused
 from bertie.serve.batcher import Batcher, Failed, Job, joined, split
 from bertie.serve.remote import BatchFailed, WorkerDied
 from bertie.serve.served import Call
-from serving import live, make_models, until
+from serving import LocalWorker, live, make_models, until
 
 pytest.importorskip("fastapi")
 ROWS = {"cls": "sequence", "hidden": "token", "mlm": "position"}
@@ -266,6 +266,61 @@ def test_budgets():
     assert admission.retry_after_s("m") == 60  # bounded
 
 
+def test_a_request_that_would_wait_too_long_is_refused():
+    """Of several models, one that is free lets requests in."""
+    admission = Admission(Budget("texts", 99), Budget("bytes", 99), max_wait_s=2)
+    for name in ("busy", "free"):
+        admission.add(name)
+    tokens = admission.tokens["busy"]
+    tokens.take(10_000, 1)
+    admission.check_room()  # nothing is known of its rate
+    admission.rates["busy"].add(1000, 0.25)
+    with pytest.raises(Refused, match=r"would wait 2\.5 s") as refused:
+        admission.check_wait("busy")
+    assert (refused.value.reason, refused.value.retry_after_s) == ("wait", 3)
+    admission.check_room()
+    tokens.give(4_000)
+    with admission.expect("busy", 3_000), pytest.raises(Refused):
+        admission.check_wait("busy")
+    admission.check_wait("busy")
+
+
+def test_the_rate_is_that_of_queued_batches():
+    rate = Rate()
+    rate.add(8, 0.002, queued=False)
+    assert rate.tokens_per_s == pytest.approx(4_000)
+    rate.add(1_000, 0.1, queued=True)
+    rate.add(8, 0.002, queued=False)
+    assert rate.tokens_per_s == pytest.approx(10_000)
+    rate.add(1_000, 0.2, queued=True)
+    assert rate.tokens_per_s == pytest.approx(9_000)
+
+
+def test_a_batch_tells_whether_others_wait():
+    told = []
+
+    async def go():
+        batcher = Batcher([Echo(delay_s=0.01)], max_tokens=8, report=lambda *batch: told.append(batch))
+        await batcher.run(some_ids([3]), ("cls",))
+        await batcher.run(some_ids([8] * 3), ("cls",))
+        await batcher.kill()
+
+    asyncio.run(go())
+    assert [(tokens, queued) for tokens, _, _, queued in told] == [(3, False), (8, True), (8, True), (8, False)]
+
+
+@pytest.mark.parametrize("most", [{"max_concurrent": 8}, {"max_wait_s": 0.0}])
+def test_a_busy_server_loads_its_models_again(folders, most):
+    with live({"m": folders["embed"]}, **most) as server:
+        admission = server.fleet.admission
+        admission.texts.used, admission.tokens["m"].used = 8, 100
+        admission.rates["m"].add(1, 1)
+        assert server.post("/embed", {"inputs": "a"}).status_code == 429
+        done = asyncio.run_coroutine_threadsafe(server.fleet.reload(), server.loop).result(30)
+        assert done == {"m": "done"}
+        assert server.post("/embed", {"inputs": "a"}).status_code == 429
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     return make_models(tmp_path_factory.mktemp("models"))
@@ -326,6 +381,43 @@ def test_a_server_whose_worker_has_gone_is_not_ready(folders):
         assert server.get("/healthz").status_code == 200
         worker.facts = facts
         assert server.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "body"),
+    [
+        ("sequence", "/predict", {"inputs": "ab"}),
+        ("multilabel", "/predict", {"inputs": "ab"}),
+        ("rank", "/rerank", {"query": "ab", "texts": ["c", "d"]}),
+        ("tagging", "/ner", {"inputs": "ab", "parameters": {"ignore_labels": [], "aggregation_strategy": "none"}}),
+        ("span", "/qa", {"inputs": {"question": "ab", "context": "cd ef"}}),
+        ("choice", "/choose", {"inputs": {"context": "ab", "choices": ["c", "d"]}}),
+        ("pretrained", "/fill_mask", {"inputs": "ab [MASK]"}),
+        ("pretrained", "/next_sentence", {"inputs": {"first": "ab", "second": "cd"}}),
+    ],
+)
+def test_extreme_logits_are_probabilities_all_the_same(folders, name, path, body):
+    """Logits of 10,000 and -10,000: no overflow, and every value of the answer is a number."""
+
+    class Extreme(LocalWorker):
+        async def run(self, ids, outputs):
+            arrays = await super().run(ids, outputs)
+            return {name: np.where(array > np.median(array), 1e4, -1e4).astype("f4") for name, array in arrays.items()}
+
+    with live({"m": folders[name]}, Extreme) as server:
+        found = server.ok(path, body)
+        scores = list(probabilities(found))
+        assert scores
+        assert all(0 <= value <= 1 for value in scores), found
+
+
+def probabilities(value, key=""):
+    """The scores and probabilities of an answer, wherever they are. Those of a span model's no answer are logits."""
+    if isinstance(value, (dict, list)):
+        for name, one in value.items() if isinstance(value, dict) else ((key, one) for one in value):
+            yield from probabilities(one, name)
+    elif key in ("score", "probability", "no_answer_probability", "yes"):
+        yield value
 
 
 def test_large_answers_are_counted(folders):

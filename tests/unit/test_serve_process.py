@@ -85,16 +85,17 @@ def test_a_life(folders, tmp_path):
 
 @pytest.mark.slow
 def test_ten_times_more_than_it_can_do(folders, tmp_path):
-    """Open loop for five seconds: what is admitted is answered, the rest is refused, and nothing remains."""
+    """Open loop for ten seconds: what is admitted is answered in bounded time, the rest refused, nothing remains."""
     from bertie.bench.load import closed_loop, open_loop, request_of
 
-    options = ("--threads", "1", "--max-concurrent", "256", "--no-access-log")
+    options = ("--threads", "1", "--max-wait-seconds", "0.5", "--no-access-log")
     with Process(tmp_path / "log", f"m={folders['embed']}", *options) as server:
         port = int(server.url.rpartition(":")[2])
         request = request_of("/embed", {"inputs": ["ab " * 40] * 32})
         capacity = asyncio.run(closed_loop(port, [request], 2.0))
-        found = asyncio.run(open_loop(port, [request], min(10 * capacity, 1500), 5.0, 0))
+        found = asyncio.run(open_loop(port, [request], min(10 * capacity, 1500), 10.0, 0))
         assert found.failed == 0
+        assert found.quantile(0) < 10, "the bound of a request's wait is 0.5 s; this one is for a busy machine"
         assert len(found.refused) > len(found.took) > 0
         until(lambda: "te_queue_size 0.0" in server.client.get("/metrics").text, 10)
 

@@ -39,8 +39,13 @@ class Measured:
 
     def quantile(self, share: float) -> float:
         """The time within which this share of the requests was answered; infinite when more of them failed."""
-        ranked = sorted(self.took) + [float("inf")] * (self.failed + len(self.refused))
-        return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else float("inf")
+        return quantile([*self.took, *[float("inf")] * (self.failed + len(self.refused))], share)
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Returns the value that this share of the values does not exceed; infinite for none."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * len(ranked)))] if ranked else float("inf")
 
 
 def texts(count: int, seed: int) -> list[str]:

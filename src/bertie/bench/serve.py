@@ -6,6 +6,7 @@ machine; its share of the processor is reported.
     requests/s   the highest rate, found by bisection, at which 99 of 100 requests are answered within 100 ms
     p50, p99     of the requests at half that rate
     one text     milliseconds of one text at a time, as a share of what Bertie's library takes for the same text
+    overload     Bertie at ten times the rate of a closed loop: times of the requests it refuses, and of the others
 
 All servers are started, each alone; one that is not measured is stopped (SIGSTOP), and the servers take turns.
 """
@@ -28,7 +29,7 @@ import psutil
 
 from bertie import console
 from bertie.bench import harness
-from bertie.bench.load import Measured, ask, closed_loop, open_loop, request_of, run, texts
+from bertie.bench.load import Measured, ask, closed_loop, open_loop, quantile, request_of, run, texts
 from bertie.errors import BertieError, UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ START_S = 180.0
 TEXTS = 500
 SEARCHED = 0.3, 1.3  # of the closed loop's rate: where the first round looks for the highest rate
 AGAIN = 0.75, 1.25  # of the round before: where the next ones look
+BERTIE = "bertie serve"
+OVERLOAD = 10.0
 CLASSIFY, EMBED = "/predict", "/embed"
 
 
@@ -48,7 +51,7 @@ class Setup:
     """What all servers do.
 
     seconds: of each load; rounds, steps: searches for the highest rate, loads in each. int8: folder of the same model
-    in int8; bf16: whether Bertie is measured in bfloat16 too.
+    in int8; bf16: whether Bertie is measured in bfloat16 too. overload_s: seconds of overload; 0: none.
     """
 
     model: str
@@ -60,6 +63,7 @@ class Setup:
     precision: str = "fp32"
     int8: str | None = None
     bf16: bool = False
+    overload_s: float = 0.0
     seed: int = 0
 
 
@@ -74,7 +78,10 @@ class Server:
 
 @dataclass(eq=False)
 class Running:
-    """A started server, and what was measured of it. rates: of each round; half: loads at half the rate."""
+    """A started server, and what was measured of it. rates: of each round; half: loads at half the rate.
+
+    flood: ten times the rate of the closed loop; only for Bertie, as other servers take every request.
+    """
 
     server: Server
     port: int
@@ -85,6 +92,7 @@ class Running:
     rates: list[float] = field(default_factory=list)
     half: list[Measured] = field(default_factory=list)
     alone_ms: list[float] = field(default_factory=list)
+    flood: Measured | None = None
 
     def family(self) -> list[psutil.Process]:
         """Its processes."""
@@ -125,9 +133,9 @@ def servers(setup: Setup) -> list[Server]:
         return [str(setup.infinity), "v2", "--model-id", setup.model, *options]
 
     peer = "transformers pipeline" if setup.path == CLASSIFY else "sentence-transformers"
-    found = [own("bertie serve", setup.model, setup.precision)]
-    found += [own("bertie serve, bf16", setup.model, "bf16")] if setup.bf16 else []
-    found += [own("bertie serve, int8", setup.int8, "fp32")] if setup.int8 else []
+    found = [own(BERTIE, setup.model, setup.precision)]
+    found += [own(f"{BERTIE}, bf16", setup.model, "bf16")] if setup.bf16 else []
+    found += [own(f"{BERTIE}, int8", setup.int8, "fp32")] if setup.int8 else []
     found.append(Server(f"FastAPI + {peer}", written, post(setup.path)))
     if setup.infinity:
         route = "/classify" if setup.path == CLASSIFY else "/embeddings"
@@ -193,6 +201,9 @@ def measure(setup: Setup) -> list[dict[str, Any]]:
         advance(len(running))
         for number in range(setup.rounds):
             search(setup, running, number, advance)
+        for one in running if setup.overload_s else ():
+            if one.server.name.startswith(BERTIE):
+                one.flood = load(setup, one, OVERLOAD * one.closed_per_s, 0, setup.overload_s)
         rows = [row(one, library_ms) for one in running]
     for found in rows:
         rate = found["requests_per_s"]
@@ -224,11 +235,11 @@ def search(setup: Setup, running: Sequence[Running], number: int, advance: conso
         advance(1)
 
 
-def load(setup: Setup, one: Running, rate: float, seed: int) -> Measured:
+def load(setup: Setup, one: Running, rate: float, seed: int, seconds: float = 0.0) -> Measured:
     """An open loop on one server, after a moment in which it wakes up."""
     with one.awake():
         run(closed_loop(one.port, one.requests, 0.2))
-        seconds = max(setup.seconds, FEWEST / rate)
+        seconds = seconds or max(setup.seconds, FEWEST / rate)
         return run(open_loop(one.port, one.requests, rate, seconds, setup.seed + seed))
 
 
@@ -251,8 +262,19 @@ def row(one: Running, library_ms: Sequence[float]) -> dict[str, Any]:
         "memory_bytes": sum(process.memory_full_info().uss for process in one.family()),
         "cold_start_s": round(one.cold_start_s, 2),
         "client_cpu_ms": round(1000 * spent, 3),
-        "client_late_p99_ms": round(1000 * sorted(late)[int(0.99 * len(late))], 3) if late else None,
+        "client_late_p99_ms": round(1000 * quantile(late, 0.99), 3) if late else None,
+        "overload": flooded(one.flood) if one.flood else None,
     }
+
+
+def flooded(found: Measured) -> dict[str, Any]:
+    """What became of the requests of an overload."""
+    times = {"answered": found.took, "refused": found.refused}
+    told: dict[str, Any] = {"requests_per_s": round(found.rate), "failed": found.failed}
+    for name, took in times.items():
+        shares = {f"p{100 * share:g}_ms": round(1000 * quantile(took, share), 2) for share in (0.5, 0.9, 0.99)}
+        told[name] = {"count": len(took), **shares, "slowest_ms": round(1000 * max(took), 2)} if took else {"count": 0}
+    return told
 
 
 def library(setup: Setup) -> "Predictor":

@@ -30,6 +30,9 @@ def serve(
         typer.Option("--int8", help="The same model in int8; adds a row.", callback=tables.resolved),
     ] = None,
     bf16: Annotated[bool, typer.Option("--bf16", help="Measure Bertie in bfloat16 too.")] = False,
+    overload: Annotated[
+        float, typer.Option("--overload", min=0.0, help="Seconds of ten times the load that Bertie can answer.")
+    ] = 0.0,
     precision: tables.Precision = "fp32",
     output: Output = None,
     json: Json = False,
@@ -62,6 +65,7 @@ def serve(
         precision,
         str(int8) if int8 else None,
         bf16,
+        overload,
     )
     lines = program.measure(setup)
     tell(lines, partial(_table, lines), output)
@@ -87,4 +91,10 @@ def _table(lines: list[dict[str, Any]]) -> "Table":
             f"{line['bertie_times']:.2f}" if line["bertie_times"] else "-",
         )
     table.caption = f"one text in the library: {lines[0]['library_ms']:.1f} ms"
+    for line in lines:
+        if found := line["overload"]:
+            table.caption += f"\n{line['server']} at {found['requests_per_s']:,} requests/s: {found['failed']} failed"
+            for name in ("answered", "refused"):
+                if found[name]["count"]:
+                    table.caption += f"; {found[name]['count']:,} {name}, p99 {found[name]['p99_ms']:,.0f} ms"
     return table

@@ -39,6 +39,10 @@ class LimitOptions:
     max_held_bytes: Annotated[
         int, typer.Option("--max-held-bytes", min=1, help="Maximum memory in bytes for requests and large responses.")
     ] = 256_000_000
+    max_wait_s: Annotated[
+        float,
+        typer.Option("--max-wait-seconds", min=0.0, help="Maximum seconds before a request's first batch (estimate)."),
+    ] = 2.0
     request_s: Annotated[
         float, typer.Option("--request-seconds", min=0.1, help="Time limit per request, in seconds.")
     ] = 60.0

@@ -1,10 +1,11 @@
-"""Admission control: bounded numbers of texts, tokens and bytes in progress. Further requests are refused at once.
+"""Admission control: bounded numbers of texts, tokens, bytes and seconds of waiting. Others are refused at once.
 
 A place is taken before work is done for it and given back when the answer has left, whatever became of it.
 """
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,33 +41,43 @@ class Budget:
 
 @dataclass
 class Rate:
-    """Tokens per second of a worker, as an exponential moving average, to estimate waiting times."""
+    """Tokens per second of a model, as an exponential moving average, to estimate waiting times.
+
+    queued: whether it is that of batches which others waited for; a batch of a few tokens says little about full ones.
+    """
 
     tokens_per_s: float = 0.0
+    queued: bool = False
 
-    def add(self, tokens: int, seconds: float) -> None:
-        """Counts one batch."""
+    def add(self, tokens: int, seconds: float, *, queued: bool = True) -> None:
+        """Counts one batch. Once a batch was queued, only such batches count."""
         now = tokens / max(seconds, 1e-6)
-        self.tokens_per_s = now if not self.tokens_per_s else 0.8 * self.tokens_per_s + 0.2 * now
+        if queued > self.queued or not self.tokens_per_s:
+            self.tokens_per_s, self.queued = now, queued
+        elif queued == self.queued:
+            self.tokens_per_s = 0.8 * self.tokens_per_s + 0.2 * now
 
     def wait_s(self, tokens: int) -> float:
-        """Returns the estimated seconds for some tokens; 1 before the first batch."""
-        return tokens / self.tokens_per_s if self.tokens_per_s else 1.0
+        """Returns the estimated seconds for some tokens; 0 before the first batch."""
+        return tokens / self.tokens_per_s if self.tokens_per_s else 0.0
 
 
 @dataclass
 class Admission:
     """The budgets of one server. texts and content are shared by all models, tokens are per model.
 
-    turn: held by the request whose text becomes tokens, or whose arrays become an answer, on the event loop. The loop
-    looks for new requests between two of them, so that a refusal waits for one and not for all.
+    expected: tokens of the texts that are admitted and not yet tokenized. max_wait_s: how long a request may wait for
+    its first batch. turn: held by the request whose text becomes tokens, or whose arrays become an answer, on the event
+    loop. The loop looks for new requests between two of them, so that a refusal waits for one and not for all.
     """
 
     texts: Budget
     content: Budget
     tokens: dict[str, Budget] = field(default_factory=dict)
+    expected: Counter[str] = field(default_factory=Counter)
     rates: dict[str, Rate] = field(default_factory=dict)
     max_tokens: int = 1 << 16
+    max_wait_s: float = math.inf
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add(self, model: str) -> None:
@@ -76,14 +87,34 @@ class Admission:
 
     def retry_after_s(self, model: str | None = None) -> float:
         """Returns the seconds after which to try again: the time that waiting tokens take, from 1 to 60."""
-        names = [model] if model else list(self.tokens)
-        waits = [self.rates[name].wait_s(self.tokens[name].used) for name in names]
+        waits = [self.wait_s(name) for name in ([model] if model else self.tokens)]
         return float(min(60, max(1, math.ceil(max(waits, default=1)))))
 
+    def wait_s(self, model: str) -> float:
+        """Returns the estimated seconds until a new request to a model gets its first batch."""
+        return self.rates[model].wait_s(self.tokens[model].used + self.expected[model])
+
     def check_room(self) -> None:
-        """Raises Refused if no further text can be admitted, before a request is read."""
+        """Raises Refused if no further text can be admitted to any model, before a request is read."""
         if self.texts.used >= self.texts.most:
             self.texts.take(1, self.retry_after_s())
+        self.check_wait(*self.tokens)
+
+    def check_wait(self, *models: str) -> None:
+        """Raises Refused if a new request would wait too long for each of these models."""
+        wait_s = min(map(self.wait_s, models), default=0.0)
+        if wait_s > self.max_wait_s:
+            message = f"The server is busy: a request would wait {wait_s:.1f} s. Try again later."
+            raise Refused("wait", message, float(min(60, math.ceil(wait_s))))
+
+    @contextmanager
+    def expect(self, model: str, tokens: int) -> Iterator[None]:
+        """Context in which texts of about so many tokens wait for the tokenizer."""
+        self.expected[model] += tokens
+        try:
+            yield
+        finally:
+            self.expected[model] -= tokens
 
     @contextmanager
     def hold(self, budget: Budget, amount: int, model: str | None = None) -> Iterator[None]:

@@ -77,13 +77,13 @@ class Job:
 
 
 Part = tuple[Job, Int]
-Report = Callable[[int, int, float], None]
+Report = Callable[[int, int, float, bool], None]
 
 
 class Batcher:
     """The queue of one model, and its workers.
 
-    report: told tokens, sequences and seconds of each batch.
+    report: told tokens, sequences and seconds of each batch, and whether others waited when it began.
     """
 
     def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: Report) -> None:
@@ -188,7 +188,7 @@ class Batcher:
         """Runs one batch and finishes its jobs."""
         jobs = [job for job, _ in parts]
         self.running += 1
-        started, process = time.perf_counter(), (worker, worker.starts)
+        started, process, queued = time.perf_counter(), (worker, worker.starts), bool(self.waiting)
         try:
             arrays = await worker.run(joined(parts), jobs[0].outputs)
             seconds = time.perf_counter() - started
@@ -206,7 +206,7 @@ class Batcher:
         else:
             tokens = sum(int(job.ids.lengths[numbers].sum()) for job, numbers in parts)
             self.rate.add(tokens, seconds)
-            self.report(tokens, len(parts), seconds)
+            self.report(tokens, len(parts), seconds, queued)
         finally:
             self.running -= 1
 

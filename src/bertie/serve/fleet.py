@@ -85,8 +85,9 @@ class Fleet:
             facts = [await worker.start() for worker in workers]
             self.admission.add(name)
 
-            def report(tokens: int, sequences: int, seconds: float) -> None:
-                self.admission.rates[name].add(tokens, seconds / sum(worker.lanes for worker in workers))
+            def report(tokens: int, sequences: int, seconds: float, queued: bool) -> None:
+                lanes = sum(worker.lanes for worker in workers)
+                self.admission.rates[name].add(tokens, seconds / lanes, queued=queued)
                 self.metrics.batch_size.observe(sequences)
                 self.metrics.batch_tokens.observe(tokens)
                 self.metrics.counts.add("bertie_tokens_total", name, amount=tokens)
@@ -100,7 +101,7 @@ class Fleet:
         served = Served(name, folder, batcher, workers[0].sha, generation)
         try:
             await asyncio.to_thread(lambda: served.predictor)  # so that requests continue while files are read
-            await check(served, self.admission)
+            await check(served)
         except BaseException:
             await batcher.kill()
             raise

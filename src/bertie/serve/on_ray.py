@@ -179,15 +179,15 @@ def deploy(options: Options, most: int | None) -> None:
     if most is not None:
         size = {"autoscaling_config": {**scaled, "upscale_delay_s": SCALE_S, "look_back_period_s": 3 * SCALE_S}}
     needed = {"CPU": threads, "GPU": int(options.worker.device.startswith("cuda"))}
-    free = ray.available_resources()
-    room = all(free.get(name, 0) >= count for name, count in needed.items())  # else an update would wait for ever
+    free = ray.available_resources()  # without capacity for one more replica, an update would wait for ever
+    has_capacity = all(free.get(name, 0) >= count for name, count in needed.items())
     replicas = serve.deployment(
         Replica,
         name="models",
         max_ongoing_requests=options.max_concurrent,
         max_queued_requests=options.max_concurrent,
         graceful_shutdown_timeout_s=options.drain_s,
-        max_surge_percent=SURGE if room else 0,
+        max_surge_percent=SURGE if has_capacity else 0,
         max_constructor_retry_count=STARTS,
         health_check_period_s=HEALTH_S,
         ray_actor_options={"num_cpus": needed["CPU"], "num_gpus": needed["GPU"]},

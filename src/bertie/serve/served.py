@@ -38,6 +38,7 @@ Segments = Callable[[], Sequence[Sequence[Sequence[int]]]]
 """For each example its one or two texts as token ids."""
 INLINE_CHARACTERS = 2_000  # texts that are cut into tokens sooner than a thread would begin to
 INLINE_TOKENS = 2_000  # answers that are decoded sooner
+TOKEN_CHARACTERS = 4  # of English, to estimate the tokens of texts that wait for the tokenizer
 POOL = ThreadPoolExecutor(2, "bertie-text")
 VECTORS = "vectors"  # what every encoder can answer with
 
@@ -174,6 +175,7 @@ class Call:
 
     def take(self, texts: int) -> None:
         """Admits a number of texts, or raises Refused."""
+        self.admission.check_wait(self.model.name)
         self.texts += texts
         self.held.enter_context(self.admission.hold(self.admission.texts, texts, self.model.name))
 
@@ -207,7 +209,8 @@ class Call:
         """Admits the examples and returns their token ids. segments: makes the ids of their texts."""
         self.take(len(examples))
         self.characters += sum(len(text) for example in examples for text in example.texts)
-        return await self.encode(examples, task, segments)
+        with self.admission.expect(self.model.name, self.characters // TOKEN_CHARACTERS):
+            return await self.encode(examples, task, segments)
 
     async def logits(self, encoded: Encoded, task: Task) -> Array:
         """Returns the arrays that a task decodes, for all sequences in order."""

@@ -54,6 +54,7 @@ class Options:
     max_queued_tokens: int = 65_536
     max_body_bytes: int = 2_000_000
     max_held_bytes: int = 256_000_000
+    max_wait_s: float = 2.0
     request_s: float = 60.0
     drain_s: float = 30.0
     replicas: int = 1
@@ -103,6 +104,7 @@ def build(options: Options) -> tuple[Fleet, Application]:
         Budget("texts", options.max_concurrent),
         Budget("bytes", options.max_held_bytes),
         max_tokens=options.max_queued_tokens,
+        max_wait_s=options.max_wait_s,
     )
     fleet = Fleet(
         options.models,
