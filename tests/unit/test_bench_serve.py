@@ -25,6 +25,24 @@ def test_what_became_of_an_overload():
     assert (found["requests_per_s"], found["failed"]) == (500, 2)
 
 
+def test_a_rate_is_one_that_was_measured(monkeypatch):
+    """Servers that answer in time up to 10, up to 70 and up to no requests per second, of 100 in a closed loop."""
+    from bertie.bench import serve
+
+    def load(setup, one, rate, seed):
+        return Measured(rate, took=[0.01 if rate <= one.port else 1.0])
+
+    monkeypatch.setattr(serve, "load", load)
+    running = [serve.Running(None, most, None, 0.0, (), closed_per_s=100.0) for most in (10, 70, 0)]
+    for number in range(3):
+        serve.search(serve.Setup("m", "/predict", steps=6), running, number, lambda *_, **__: None)
+    slow, fast, never = running
+    assert 8 < slow.rates[-1] <= 10
+    assert 65 < fast.rates[-1] <= 70
+    assert never.rates == [0.0] * 3
+    assert all(len(one.half) == 3 for one in running)
+
+
 @pytest.mark.slow
 def test_two_servers_in_turn(tmp_path):
     pytest.importorskip("transformers")

@@ -218,20 +218,24 @@ def measure(setup: Setup) -> list[dict[str, Any]]:
 
 
 def search(setup: Setup, running: Sequence[Running], number: int, advance: console.Advance) -> None:
-    """One round: the servers take turns at each step of their searches."""
-    bounds = {one: (one.rates[-1], AGAIN) if one.rates else (one.closed_per_s, SEARCHED) for one in running}
-    between = {one: (share[0] * rate, share[1] * rate) for one, (rate, share) in bounds.items()}
+    """One round: the servers take turns at each step of their searches. A rate that no load has met is 0."""
+    between: dict[Running, tuple[float, float]] = {}
+    met = dict.fromkeys(running, 0.0)
+    for one in running:
+        rate, (low, high) = (one.rates[-1], AGAIN) if one.rates and one.rates[-1] else (one.closed_per_s, SEARCHED)
+        between[one] = low * rate, high * rate
     for step in range(setup.steps):
         for one in running:
             low, high = between[one]
             rate = (low + high) / 2
             found = load(setup, one, rate, 100 * number + step)
             good = found.quantile(0.99) <= LIMIT_S
-            between[one] = (rate, high) if good else (low, rate)
+            met[one] = rate if good else met[one]
+            between[one] = (rate, high) if good else (met[one], rate)
             advance(1, last=f"{one.server.name} {rate:,.0f}/s: p99 {found.quantile(0.99) * 1000:,.0f} ms")
     for one in running:
-        one.rates.append(between[one][0])
-        one.half.append(load(setup, one, max(1.0, one.rates[-1] / 2), 100 * number + 99))
+        one.rates.append(met[one])
+        one.half.append(load(setup, one, (met[one] or between[one][1]) / 2, 100 * number + 99))
         advance(1)
 
 
