@@ -271,29 +271,30 @@ def test_a_request_that_would_wait_too_long_is_refused():
     admission = Admission(Budget("texts", 99), Budget("bytes", 99), max_wait_s=2)
     for name in ("busy", "free"):
         admission.add(name)
-    tokens = admission.tokens["busy"]
-    tokens.take(10_000, 1)
-    admission.check_room()  # nothing is known of its rate
-    admission.rates["busy"].add(1000, 0.25)
-    with pytest.raises(Refused, match=r"would wait 2\.5 s") as refused:
+    with admission.put_ahead("busy", 6_000):
+        with admission.put_ahead("busy", 4_000):
+            admission.check_room()  # nothing is known of its rate
+            admission.rates["busy"].add(1000, 0.25)
+            with pytest.raises(Refused, match=r"would wait 2\.5 s") as refused:
+                admission.check_wait("busy")
+            assert (refused.value.reason, refused.value.retry_after_s) == ("wait", 3)
+            admission.check_room()
         admission.check_wait("busy")
-    assert (refused.value.reason, refused.value.retry_after_s) == ("wait", 3)
-    admission.check_room()
-    tokens.give(4_000)
-    with admission.expect("busy", 3_000), pytest.raises(Refused):
-        admission.check_wait("busy")
-    admission.check_wait("busy")
 
 
-def test_the_rate_is_that_of_queued_batches():
-    rate = Rate()
-    rate.add(8, 0.002, queued=False)
-    assert rate.tokens_per_s == pytest.approx(4_000)
-    rate.add(1_000, 0.1, queued=True)
-    rate.add(8, 0.002, queued=False)
-    assert rate.tokens_per_s == pytest.approx(10_000)
-    rate.add(1_000, 0.2, queued=True)
-    assert rate.tokens_per_s == pytest.approx(9_000)
+def test_a_long_request_keeps_nobody_out(folders):
+    """It takes 3 seconds, and the others are let in: each batch of it comes after theirs."""
+    with live({"m": folders["embed"]}, max_wait_s=0.5, max_batch_tokens=128) as server:
+        (worker,) = server.fleet.models["m"].batcher.workers
+        worker.delay_s = 0.3
+        long = threading.Thread(target=server.post, args=("/embed", {"inputs": ["a b c d " * 10] * 32}))
+        long.start()
+        until(lambda: server.fleet.admission.rates["m"].tokens_per_s)
+        assert server.fleet.admission.tokens["m"].used > 1000
+        assert [server.post("/embed", {"inputs": "a"}).status_code for _ in range(3)] == [200] * 3
+        assert long.is_alive()
+        long.join()
+        until(lambda: server.fleet.admission.ahead["m"] == 0)
 
 
 def test_a_batch_tells_whether_others_wait():
@@ -313,7 +314,7 @@ def test_a_batch_tells_whether_others_wait():
 def test_a_busy_server_loads_its_models_again(folders, most):
     with live({"m": folders["embed"]}, **most) as server:
         admission = server.fleet.admission
-        admission.texts.used, admission.tokens["m"].used = 8, 100
+        admission.texts.used, admission.ahead["m"] = 8, 100
         admission.rates["m"].add(1, 1)
         assert server.post("/embed", {"inputs": "a"}).status_code == 429
         done = asyncio.run_coroutine_threadsafe(server.fleet.reload(), server.loop).result(30)

@@ -41,21 +41,14 @@ class Budget:
 
 @dataclass
 class Rate:
-    """Tokens per second of a model, as an exponential moving average, to estimate waiting times.
-
-    queued: whether it is that of batches which others waited for; a batch of a few tokens says little about full ones.
-    """
+    """Tokens per second of a model, as an exponential moving average, to estimate waiting times."""
 
     tokens_per_s: float = 0.0
-    queued: bool = False
 
-    def add(self, tokens: int, seconds: float, *, queued: bool = True) -> None:
-        """Counts one batch. Once a batch was queued, only such batches count."""
+    def add(self, tokens: int, seconds: float) -> None:
+        """Counts one batch."""
         now = tokens / max(seconds, 1e-6)
-        if queued > self.queued or not self.tokens_per_s:
-            self.tokens_per_s, self.queued = now, queued
-        elif queued == self.queued:
-            self.tokens_per_s = 0.8 * self.tokens_per_s + 0.2 * now
+        self.tokens_per_s = now if not self.tokens_per_s else 0.8 * self.tokens_per_s + 0.2 * now
 
     def wait_s(self, tokens: int) -> float:
         """Returns the estimated seconds for some tokens; 0 before the first batch."""
@@ -66,15 +59,15 @@ class Rate:
 class Admission:
     """The budgets of one server. texts and content are shared by all models, tokens are per model.
 
-    expected: tokens of the texts that are admitted and not yet tokenized. max_wait_s: how long a request may wait for
-    its first batch. turn: held by the request whose text becomes tokens, or whose arrays become an answer, on the event
+    ahead: tokens that are computed before those of a new request. max_wait_s: how long a request may wait for its first
+    batch. turn: held by the request whose text becomes tokens, or whose arrays become an answer, on the event
     loop. The loop looks for new requests between two of them, so that a refusal waits for one and not for all.
     """
 
     texts: Budget
     content: Budget
     tokens: dict[str, Budget] = field(default_factory=dict)
-    expected: Counter[str] = field(default_factory=Counter)
+    ahead: Counter[str] = field(default_factory=Counter)
     rates: dict[str, Rate] = field(default_factory=dict)
     max_tokens: int = 1 << 16
     max_wait_s: float = math.inf
@@ -87,12 +80,13 @@ class Admission:
 
     def retry_after_s(self, model: str | None = None) -> float:
         """Returns the seconds after which to try again: the time that waiting tokens take, from 1 to 60."""
-        waits = [self.wait_s(name) for name in ([model] if model else self.tokens)]
+        names = [model] if model else list(self.tokens)
+        waits = [self.rates[name].wait_s(self.tokens[name].used) for name in names]
         return float(min(60, max(1, math.ceil(max(waits, default=1)))))
 
     def wait_s(self, model: str) -> float:
         """Returns the estimated seconds until a new request to a model gets its first batch."""
-        return self.rates[model].wait_s(self.tokens[model].used + self.expected[model])
+        return self.rates[model].wait_s(self.ahead[model])
 
     def check_room(self) -> None:
         """Raises Refused if no further text can be admitted to any model, before a request is read."""
@@ -108,13 +102,13 @@ class Admission:
             raise Refused("wait", message, float(min(60, math.ceil(wait_s))))
 
     @contextmanager
-    def expect(self, model: str, tokens: int) -> Iterator[None]:
-        """Context in which texts of about so many tokens wait for the tokenizer."""
-        self.expected[model] += tokens
+    def put_ahead(self, model: str, tokens: int) -> Iterator[None]:
+        """Context of a request that computes some tokens before those of later requests."""
+        self.ahead[model] += tokens
         try:
             yield
         finally:
-            self.expected[model] -= tokens
+            self.ahead[model] -= tokens
 
     @contextmanager
     def hold(self, budget: Budget, amount: int, model: str | None = None) -> Iterator[None]:

@@ -86,8 +86,8 @@ class Fleet:
             self.admission.add(name)
 
             def report(tokens: int, sequences: int, seconds: float, queued: bool) -> None:
-                lanes = sum(worker.lanes for worker in workers)
-                self.admission.rates[name].add(tokens, seconds / lanes, queued=queued)
+                if queued:
+                    self.admission.rates[name].add(tokens, seconds / sum(worker.lanes for worker in workers))
                 self.metrics.batch_size.observe(sequences)
                 self.metrics.batch_tokens.observe(tokens)
                 self.metrics.counts.add("bertie_tokens_total", name, amount=tokens)

@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -208,9 +208,15 @@ class Call:
     async def begin(self, examples: Sequence[Example], task: Task, segments: Segments | None = None) -> Encoded:
         """Admits the examples and returns their token ids. segments: makes the ids of their texts."""
         self.take(len(examples))
-        self.characters += sum(len(text) for example in examples for text in example.texts)
-        with self.admission.expect(self.model.name, self.characters // TOKEN_CHARACTERS):
+        lengths = [sum(map(len, example.texts)) for example in examples]
+        self.characters += sum(lengths)
+        with self.first_batch(sum(lengths) // TOKEN_CHARACTERS, max(lengths, default=0) // TOKEN_CHARACTERS):
             return await self.encode(examples, task, segments)
+
+    def first_batch(self, tokens: int, longest: int) -> AbstractContextManager[None]:
+        """Returns the context of a request in progress. Later requests wait for its first batch, not for all of it."""
+        model = self.model
+        return self.admission.put_ahead(model.name, min(tokens, max(longest, model.batcher.budget)))
 
     async def logits(self, encoded: Encoded, task: Task) -> Array:
         """Returns the arrays that a task decodes, for all sequences in order."""
@@ -265,13 +271,14 @@ class Call:
                 f"The request has {tokens:,} tokens; the server takes {budget.most:,} at once. Send it in parts.",
                 reason="tokens",
             )
-        with self.admission.hold(budget, tokens, name):
+        longest = int(ids.lengths.max(initial=0))
+        with self.admission.hold(budget, tokens, name), self.first_batch(tokens, longest):
             try:
                 found, job = await self.model.batcher.run(ids, outputs)
             except Failed as error:
                 raise Refusal("Backend", str(error)) from None
         self.tokens += tokens
-        self.longest = max(self.longest, int(ids.lengths.max(initial=0)))
+        self.longest = max(self.longest, longest)
         self.queue_s += job.waited_s
         self.inference_s += job.ran_s
         return found
