@@ -21,7 +21,8 @@ with warnings.catch_warnings():  # of pydantic, about Ray's own models
     from ray.exceptions import ActorDiedError
     from ray.serve.exceptions import BackPressureError
 
-from bertie.serve.on_ray import Front
+from bertie.errors import BertieError
+from bertie.serve.on_ray import Front, starting
 
 
 class Replicas:
@@ -69,6 +70,12 @@ def test_a_request_that_ends_every_replica_is_given_up():
     response = ask(replicas)
     assert (response.status_code, response.json()["error_type"]) == (503, "Unhealthy")
     assert len(replicas.asked) == 3
+
+
+def test_a_cluster_that_does_not_answer_is_one_clear_error():
+    for error in (ConnectionError("Failed to connect.\nNo cluster at 10.0.0.1:6379."), ActorDiedError()):
+        with pytest.raises(BertieError, match=r"Ray could not start: .*RAY_ADDRESS"), starting():
+            raise error
 
 
 def test_what_is_refused_before_a_replica_is_asked():

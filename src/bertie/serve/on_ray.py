@@ -11,7 +11,8 @@ import logging
 import os
 import queue
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -143,11 +144,13 @@ def serve_on_ray(options: Options, most: int | None, *, on_ready: Callable[[str]
     paths = {name: path.resolve() for name, path in options.models.items()}
     options = replace(options, models=paths, indexes={name: path.resolve() for name, path in options.indexes.items()})
     local = {} if os.environ.get("RAY_ADDRESS") else {"address": "local"}
-    ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **local)
+    with starting():
+        ray.init(include_dashboard=False, log_to_driver=False, logging_level="error", **local)
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     signals = queue.SimpleQueue[int]()
     try:
-        serve.start(proxy_location="EveryNode", http_options={"host": options.host, "port": port})
+        with starting():
+            serve.start(proxy_location="EveryNode", http_options={"host": options.host, "port": port})
         deploy(options, most)
         open_front(options)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -165,6 +168,19 @@ def serve_on_ray(options: Options, most: int | None, *, on_ready: Callable[[str]
         for name in (FRONT, MODELS):  # a cluster may have other applications
             serve.delete(name)
         ray.shutdown()
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Context in which Ray's errors become one BertieError."""
+    from ray.exceptions import RayError
+
+    try:
+        yield
+    except (ConnectionError, RayError) as error:
+        reason = str(error).strip().splitlines()[-1].strip()
+        hint = "Check that the cluster at RAY_ADDRESS runs and that its machines are not busy, then try again."
+        raise BertieError(f"Ray could not start: {reason} {hint}") from None
 
 
 def deploy(options: Options, most: int | None) -> None:
