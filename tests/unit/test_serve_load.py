@@ -297,17 +297,19 @@ def test_a_long_request_keeps_nobody_out(folders):
         until(lambda: server.fleet.admission.ahead["m"] == 0)
 
 
-def test_a_batch_tells_whether_others_wait():
+def test_a_batch_is_full_when_others_wait_and_it_has_half_its_budget():
     told = []
 
     async def go():
         batcher = Batcher([Echo(delay_s=0.01)], max_tokens=8, report=lambda *batch: told.append(batch))
         await batcher.run(some_ids([3]), ("cls",))
         await batcher.run(some_ids([8] * 3), ("cls",))
+        await asyncio.gather(batcher.run(some_ids([3]), ("cls",)), batcher.run(some_ids([3]), ("hidden",)))
         await batcher.kill()
 
     asyncio.run(go())
-    assert [(tokens, queued) for tokens, _, _, queued in told] == [(3, False), (8, True), (8, True), (8, False)]
+    assert [tokens for tokens, *_ in told] == [3, 8, 8, 8, 3, 3]
+    assert [full for *_, full in told] == [False, True, True, False, False, False]
 
 
 @pytest.mark.parametrize("most", [{"max_concurrent": 8}, {"max_wait_s": 0.0}])

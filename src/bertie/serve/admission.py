@@ -59,9 +59,10 @@ class Rate:
 class Admission:
     """The budgets of one server. texts and content are shared by all models, tokens are per model.
 
-    ahead: tokens that are computed before those of a new request. max_wait_s: how long a request may wait for its first
-    batch. turn: held by the request whose text becomes tokens, or whose arrays become an answer, on the event
-    loop. The loop looks for new requests between two of them, so that a refusal waits for one and not for all.
+    ahead: tokens that are computed before those of a new request. rates: of full batches. max_wait_s: how long a
+    request may wait for its first batch. turn: held by the request whose text becomes tokens, or whose arrays become an
+    answer, on the event loop. The loop looks for new requests between two of them, so that a refusal waits for one and
+    not for all.
     """
 
     texts: Budget

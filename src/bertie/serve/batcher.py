@@ -7,6 +7,7 @@ BATCH_S, so that those who come meanwhile do not wait long.
 """
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +84,8 @@ Report = Callable[[int, int, float, bool], None]
 class Batcher:
     """The queue of one model, and its workers.
 
-    report: told tokens, sequences and seconds of each batch, and whether others waited when it began.
+    report: told tokens, sequences and seconds of each batch, and whether it was full: others waited when it began, and
+    it had at least half of its budget.
     """
 
     def __init__(self, workers: Sequence[Worker], *, max_tokens: int, report: Report) -> None:
@@ -188,7 +190,8 @@ class Batcher:
         """Runs one batch and finishes its jobs."""
         jobs = [job for job, _ in parts]
         self.running += 1
-        started, process, queued = time.perf_counter(), (worker, worker.starts), bool(self.waiting)
+        started, process = time.perf_counter(), (worker, worker.starts)
+        full_from = self.budget / 2 if self.waiting else math.inf
         try:
             arrays = await worker.run(joined(parts), jobs[0].outputs)
             seconds = time.perf_counter() - started
@@ -206,7 +209,7 @@ class Batcher:
         else:
             tokens = sum(int(job.ids.lengths[numbers].sum()) for job, numbers in parts)
             self.rate.add(tokens, seconds)
-            self.report(tokens, len(parts), seconds, queued)
+            self.report(tokens, len(parts), seconds, tokens >= full_from)
         finally:
             self.running -= 1
 

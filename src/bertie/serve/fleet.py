@@ -85,8 +85,8 @@ class Fleet:
             facts = [await worker.start() for worker in workers]
             self.admission.add(name)
 
-            def report(tokens: int, sequences: int, seconds: float, queued: bool) -> None:
-                if queued:
+            def report(tokens: int, sequences: int, seconds: float, full: bool) -> None:
+                if full:
                     self.admission.rates[name].add(tokens, seconds / sum(worker.lanes for worker in workers))
                 self.metrics.batch_size.observe(sequences)
                 self.metrics.batch_tokens.observe(tokens)
