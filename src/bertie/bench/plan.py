@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bertie.errors import BertieError
 from bertie.files import user_cache
 from bertie.runs import finetune, pretrain
 from bertie.runs.config import COMMANDS, FinetuneConfig, kind_of
+from bertie.train import log
 
 CLOCKS = {"wall": ("seconds", time.monotonic), "cpu": ("cpu_s", time.process_time)}
 
@@ -38,7 +39,10 @@ def measure(files: Sequence[Path], *, trial: float, clock: str = "wall") -> Iter
         with tempfile.TemporaryDirectory(prefix="bertie-bench-") as work:
             asked = json.dumps({"file": str(file), "trial": trial, "clock": clock})
             forecast = _run(Path(work), "bertie.bench.plan", asked)
-            results = _run(Path(work), "bertie", command, "-c", str(file), "--json", "-o", str(Path(work) / "run"))
+            run = Path(work) / "run"
+            seeds = ["--seeds", "1"] if command == "finetune" else []  # a small published set has several
+            results = _run(Path(work), "bertie", command, "-c", str(file), *seeds, "--json", "-o", str(run))
+            parts = _parts(log.read(run))
         usage = results["usage"]
         yield {
             "bench": "plan",
@@ -48,12 +52,19 @@ def measure(files: Sequence[Path], *, trial: float, clock: str = "wall") -> Iter
             "clock": clock,
             "forecast": forecast,
             "usage": usage,
+            "parts": {**parts, "rest": usage["seconds"] - sum(parts.values())},
             "measured_s": usage[CLOCKS[clock][0]],
             "seconds_apart": round(forecast["seconds"] / usage[CLOCKS[clock][0]] - 1, 4),
             "memory_apart": round(forecast["peak_bytes"] / usage["peak_bytes"] - 1, 4),
             "formula_apart": round(forecast["computed_bytes"] / usage["peak_bytes"] - 1, 4),
             "machine": machine(),
         }
+
+
+def _parts(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the seconds of the steps and of the evaluations of a run during training, from its metrics."""
+    steps = sum(line["tokens"] / line["tokens_per_s"] for line in lines if line["kind"] == "train")
+    return {"steps": steps, "evaluation": sum(line["took_s"] for line in lines if line["kind"] == "valid")}
 
 
 def _run(work: Path, module: str, *arguments: str) -> dict[str, Any]:

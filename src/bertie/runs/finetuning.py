@@ -121,7 +121,7 @@ class Run:
             config=config,
             identity=self.identity,
             evaluate=self._evaluate,
-            save_model=self._save_settled,
+            save_model=self.save_settled,
             resume=resume,
             allow_change=None,
             on_step=self._stepped,
@@ -138,7 +138,8 @@ class Run:
         self.model.compute_dtype = dtype
         self.model.train(was_training)
 
-    def _save_settled(self, folder: Path) -> None:
+    def save_settled(self, folder: Path) -> None:
+        """Writes the model's folder, with the weights that the loss does not train."""
         self._settle()
         self._save(folder)
 
@@ -227,9 +228,21 @@ class Run:
             encoded = self.dev.part(start, stop)
             yield self.examples.dev[start:stop], encoded, self.predictor.logits(encoded)
 
-    def _answers(self, scores: Scores, findings: Findings | None = None) -> Iterator[tuple[Example, Prediction]]:
-        """Yields the dev examples with their predictions, and counts them."""
-        for examples, encoded, logits in self._dev_logits():
+    def answer_first(self, most: int) -> None:
+        """Answers the first dev examples as `_finish` does, for a trial of the time."""
+        for _ in self._answers(self.task.scores(), Findings(self.task, self.examples.metrics[0]), most):
+            pass
+
+    def reload(self, folder: Path) -> None:
+        """Takes the weights of a model folder."""
+        saved, _ = families.load(folder)
+        self.model.load_state_dict(saved.state_dict())
+
+    def _answers(
+        self, scores: Scores, findings: Findings | None = None, most: int | None = None
+    ) -> Iterator[tuple[Example, Prediction]]:
+        """Yields the (first) dev examples with their predictions, and counts them."""
+        for examples, encoded, logits in self._dev_logits(most):
             answers = self.task.decode(logits, encoded, examples)
             self.task.count(scores, examples, answers)
             if findings is not None:
@@ -286,8 +299,7 @@ class Run:
         if config.select == "best":
             with new_folder(self.run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
                 shutil.copytree(self.run / BEST, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
-        saved, _ = families.load(self.run / MODEL)
-        self.model.load_state_dict(saved.state_dict())
+        self.reload(self.run / MODEL)
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
         untuned, before = self.task, self.task.scores()

@@ -70,10 +70,11 @@ def at_start(work: Work) -> RunForecast | None:
 def _from_trial(work: Work, found: Trial) -> RunForecast:
     pairs = list(zip(work.phases, found.phases, strict=True))
     parts = {
+        "start": found.start_s + sum(one.first_s for one in found.phases),
         "steps": sum(phase.steps * one.step_s for phase, one in pairs),
-        "evaluation": sum(phase.looks * one.look_s for phase, one in pairs) + work.final * found.final_s,
+        "evaluation": sum(phase.looks * one.look_s for phase, one in pairs) + work.finals * found.final_s,
         "checkpoints": work.saves * found.save_s,
-        "first steps": sum(one.first_s for one in found.phases),
+        "model files": work.written * found.write_s + found.read_s,
     }
     seconds = sum(parts.values())
     rest = seconds - parts["steps"]

@@ -102,7 +102,6 @@ def _go(
 ) -> dict[str, Any]:
     """Trains, evaluates and saves the model."""
     config, run = ready.config, folder.path
-    meter = usage.meter(config.train.device)
     model = ready.model()
     planned = ready.plan(model)
     forecast = at_start(pretraining_work(ready, model))
@@ -127,6 +126,7 @@ def _go(
             drawn_s = time.monotonic()
         return ready.validate(model, held)
 
+    meter = usage.meter(config.train.device)
     result = fit(
         model,
         ready.objective,

@@ -1,6 +1,6 @@
-"""A trial of a run: real steps for some seconds, an evaluation and a checkpoint, on this machine.
+"""A trial of a run: what it does first, real steps for some seconds, an evaluation, a checkpoint and the model's files.
 
-    seconds of a run = steps x mean step + evaluations x one evaluation + checkpoints x one checkpoint
+    seconds of a run = start + steps x mean step + evaluations x one evaluation + checkpoints x one checkpoint + files
 
 Each phase is tried. Where a step takes too long to be tried several times, a smaller batch is tried: the update counts
 once and the rest in proportion. Trials are stored in the user's cache by machine and settings.
@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ FEWEST = 8  # steps that a trial should have; a batch that is too slow for so ma
 MOST = 200  # steps of a phase: more do not tell more
 LOOK = 0.15  # of the time of a trial: for evaluations
 GUESSED = 0.25  # of the machine's matrix rate: to guess the time of a step before one has run
-LATER = 100e6  # bytes: what a process takes after the steps of a trial, for charts and batches of other shapes
 TRIALS = "trials.json"
 
 
@@ -50,8 +50,9 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True)
 class PhaseWork:
-    """A phase of a run, for its trial. micro: sequences per forward pass; tokens, flops: of a step of `sequences`;
-    shape: for the formula of the memory; most: tokens of the largest micro-batch.
+    """A phase of a run, for its trial. micro: sequences per forward pass; flops: of a step of `sequences`; tokens: of a
+    mean step, None where only a trial shows it; shape: for the formula of the memory; most: tokens of the largest
+    micro-batch.
 
     source: the batches for a number of sequences. look: evaluates for some seconds -> the seconds of an entire
     evaluation, by a clock; looks: evaluations of the run.
@@ -60,7 +61,7 @@ class PhaseWork:
     steps: int
     sequences: int
     micro: int
-    tokens: float
+    tokens: float | None
     flops: float
     shape: JobPhase
     most: float
@@ -71,9 +72,12 @@ class PhaseWork:
 
 @dataclass(frozen=True)
 class Work:
-    """A run, for its trial. settings: what the speed depends on; final: evaluations at the end, in float32.
+    """A run, for its trial. settings: what the speed depends on.
 
-    own_bytes: memory of the process besides the model and its training; 0 on a GPU, whose tensors alone count.
+    own_bytes: memory of the process besides the model and its training; 0 on a GPU, whose tensors alone count. write:
+    writes the model's files to a new folder; written: how often; read: reads them again at the end. begin: what a run
+    does before its first step. final: as `PhaseWork.look`, of an evaluation at the end, in float32; finals: how many
+    there are.
     """
 
     model: Model
@@ -85,7 +89,12 @@ class Work:
     saves: int
     settings: Mapping[str, Any]
     own_bytes: int
-    final: float = 0.0
+    write: Callable[[Path], object]
+    written: int = 1
+    read: Callable[[Path], object] | None = None
+    begin: Callable[[], object] | None = None
+    final: Callable[[float, Clock], float] | None = None
+    finals: int = 0
 
     @property
     def computed_bytes(self) -> int:
@@ -110,10 +119,14 @@ class PhaseTrial:
 
 @dataclass(frozen=True)
 class Trial:
-    """What a trial measured. watts: mean power; method: how it is known. final_s: of an evaluation in float32."""
+    """What a trial measured. save_s: of a checkpoint; write_s, read_s: of the model's files; final_s: of an evaluation
+    at the end. watts: mean power; method: how it is known."""
 
     phases: tuple[PhaseTrial, ...]
+    start_s: float
     save_s: float
+    write_s: float
+    read_s: float
     final_s: float
     peak_bytes: int
     watts: float | None
@@ -161,10 +174,12 @@ def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic)
     console.say(f"Trying the run for about {seconds:.0f} s (Ctrl-C: no forecast) ...")
     try:
         console.verbosity.level = -1
+        start_s = _timed(work.begin, clock) if work.begin else 0.0
         for phase in work.phases:
             found.append(_phase(work, phase, seconds / len(work.phases), clock))
         save_s = _save(work.model, clock)
-        final_s = work.phases[-1].look(LOOK * seconds, clock) if work.final else 0.0
+        write_s, read_s = _files(work, clock)
+        final_s = work.final(LOOK * seconds, clock) if work.final and work.finals else 0.0
     except (Stopped, KeyboardInterrupt):
         return None
     finally:
@@ -178,9 +193,9 @@ def measure(work: Work, seconds: float = TRIAL_S, clock: Clock = time.monotonic)
     )
     watts = None if used.kwh is None else used.kwh * meter.JOULES / used.seconds
     made = f"{datetime.now(UTC):%Y-%m-%d}"
-    later = 0 if work.own_bytes == 0 else LATER  # own_bytes is 0 on a GPU
-    peak = round(used.peak_bytes + missing + later)
-    trial = Trial(tuple(found), save_s, final_s, peak, watts, used.method, round(used.seconds, 1), made)
+    peak = round(used.peak_bytes + missing)
+    tried_s = round(used.seconds, 1)
+    trial = Trial(tuple(found), start_s, save_s, write_s, read_s, final_s, peak, watts, used.method, tried_s, made)
     _store(_key(work), trial)
     return trial
 
@@ -192,8 +207,10 @@ def _phase(work: Work, phase: PhaseWork, seconds: float, clock: Clock) -> PhaseT
     micro = min(phase.micro, sequences)
     times, tokens, most = _steps(work, phase, sequences, micro, seconds, clock)
     warm = min(WARM, len(times) - 1)
-    step_s = sum(times[warm:]) / sum(tokens[warm:]) * phase.tokens * sequences / phase.sequences
+    step_s = sum(times[warm:]) / len(times[warm:])
     first_s = max(0.0, sum(times[:warm]) - warm * step_s)
+    if phase.tokens is not None:
+        step_s *= phase.tokens * sequences / phase.sequences / (sum(tokens[warm:]) / len(tokens[warm:]))
     ratios = np.array(times[warm:]) / (sum(times[warm:]) / len(times[warm:]))
     if sequences < phase.sequences:
         update_s = _update(work, clock)
@@ -271,6 +288,20 @@ def _save(model: Model, clock: Clock) -> float:
         began = clock()
         checkpoint.save(Path(folder), 1, model=weights, optimizer=moments, state={})
         return clock() - began
+
+
+def _files(work: Work, clock: Clock) -> tuple[float, float]:
+    """Returns the seconds of writing the model's files, and of reading them."""
+    with tempfile.TemporaryDirectory(prefix="bertie-trial-") as folder:
+        model = Path(folder) / "model"
+        write_s = _timed(partial(work.write, model), clock)
+        return write_s, _timed(partial(work.read, model), clock) if work.read else 0.0
+
+
+def _timed(do: Callable[[], object], clock: Clock) -> float:
+    began = clock()
+    do()
+    return clock() - began
 
 
 def _key(work: Work) -> str:

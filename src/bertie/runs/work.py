@@ -1,5 +1,6 @@
 """What a trial needs of a run: its phases, how often it is evaluated and saved, and what its speed depends on."""
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -18,6 +19,7 @@ from bertie.plan.job import BACKWARD, Job, JobPhase
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetuning import FIRST_LOOK, Run
 from bertie.runs.forecast import forecast_of
+from bertie.runs.guesses import look
 from bertie.runs.phases import Phase
 from bertie.runs.pretraining import PreparedRun
 from bertie.runs.trial import Clock, PhaseWork, Work
@@ -42,7 +44,6 @@ LOADED = 300e6  # bytes: what a process loads when it trains: the optimizer, ker
 STEADY = 0.9  # share of --minutes that goes into steps; validation, checkpoints and the start take the rest
 TRIED = 0.05  # share of --minutes that a trial takes
 STEPS_SEEN = 500  # for the largest batch of a fine-tuning run
-ANSWERS = 2  # evaluations of dev after the last step: before and after values are tuned on it
 
 
 def pretraining_work(ready: PreparedRun, model: Model) -> Work:
@@ -58,7 +59,7 @@ def pretraining_work(ready: PreparedRun, model: Model) -> Work:
                 phase.steps,
                 phase.batch_size,
                 micro,
-                facts.tokens,
+                None,
                 facts.flops,
                 shape,
                 shape.length * micro,
@@ -72,7 +73,11 @@ def pretraining_work(ready: PreparedRun, model: Model) -> Work:
     )
     settings = {"model": repr(model.config), **_told(ready.identity)}
     job, own = _job(model, [phase.shape for phase in found], config.train)
-    return Work(model, job, ready.objective, config.train, config.optim, found, saves, settings, own)
+
+    def write(folder: Path) -> None:
+        ready.save(model, folder.parent)
+
+    return Work(model, job, ready.objective, config.train, config.optim, found, saves, settings, own, write)
 
 
 def finetuning_work(run: Run) -> Work:
@@ -105,14 +110,30 @@ def finetuning_work(run: Run) -> Work:
         shape,
         most,
         source,
-        partial(_look, run),
+        partial(_evaluate, run, run.measure),
         looks,
     )
     data = {"data": run.source.fingerprint, "dev": len(run.dev), "model": repr(model.config)}
     job, own = _job(model, [shape], train)
     settings = {**_told(flatten(config.model_dump(mode="json"))), **data}
     saves = _times(train.save_every, 0, train.steps)
-    return Work(model, job, run.task, train, config.optim, [phase], saves, settings, own, ANSWERS)
+    return Work(
+        model,
+        job,
+        run.task,
+        train,
+        config.optim,
+        [phase],
+        saves,
+        settings,
+        own,
+        run.save_settled,
+        written=1 + looks * (config.select == "best"),
+        begin=partial(run.measure, FIRST_LOOK),
+        read=run.reload,
+        final=partial(_final, run),
+        finals=2 if run.task.tunes else 1,
+    )
 
 
 def _job(model: Model, phases: Iterable[JobPhase], train: TrainConfig) -> tuple[Job, int]:
@@ -139,11 +160,15 @@ def _source(ready: PreparedRun, phase: Phase, sequences: int) -> Source:
 
 
 def _validate(ready: PreparedRun, model: Model, step: int, seconds: float, clock: Clock) -> float:
-    """Measures some validation batches of the phase that ends with `step` -> the seconds of all."""
+    """Measures some validation batches of the phase that ends with `step` -> the seconds of all, and of the rest of a
+    validation."""
+    start, done, was_training = clock(), 0, model.training
     held = ready.data.validation(step)
     batches = [batch for part in held.values() for batch in part]
-    done, began, was_training = 0, clock(), model.training
     model.eval()
+    with tempfile.TemporaryDirectory(prefix="bertie-trial-") as folder:
+        look(model, batches[0], ready.tokenizer, step=step, run=Path(folder))
+    began = clock()
     for batch in batches:
         measure(model, ready.objective, [batch])
         done += batch.tokens
@@ -151,7 +176,7 @@ def _validate(ready: PreparedRun, model: Model, step: int, seconds: float, clock
             break
     model.train(was_training)
     rounds = 2 if len(held) > 1 else 1  # of all, and of each corpus
-    return rounds * (clock() - began) * sum(batch.tokens for batch in batches) / max(1, done)
+    return began - start + rounds * (clock() - began) * sum(batch.tokens for batch in batches) / max(1, done)
 
 
 def _largest(run: Run, micro: int) -> float:
@@ -163,16 +188,23 @@ def _largest(run: Run, micro: int) -> float:
     return float(most)
 
 
-def _look(run: Run, seconds: float, clock: Clock) -> float:
+def _final(run: Run, seconds: float, clock: Clock) -> float:
+    """Answers some dev examples in float32, as at the end of the run -> the seconds of all."""
+    run.model.compute_dtype = None
+    run.model.eval()
+    return _evaluate(run, run.answer_first, seconds, clock)
+
+
+def _evaluate(run: Run, measure: Callable[[int], object], seconds: float, clock: Clock) -> float:
     """Evaluates some dev examples -> the seconds of all."""
     tokens = np.cumsum(run.dev.tokens)
-    run.measure(FIRST_LOOK)  # it makes kernels
+    measure(FIRST_LOOK)  # it makes kernels
     count, took = 4 * FIRST_LOOK, 0.0
     while True:
         count = min(count, len(run.dev))
         began = clock()
         with torch.no_grad():
-            run.measure(count)
+            measure(count)
         took = clock() - began
         if count == len(run.dev) or took > seconds / 4:
             return float(took * tokens[-1] / tokens[count - 1])

@@ -96,6 +96,11 @@ class Answerer(ABC):
         """Returns the files of answers by id: suffix of the file name -> key of `Prediction.as_json`."""
         return {"": self.csv_columns[0]}
 
+    @property
+    def tunes(self) -> bool:
+        """Whether `tune_on_dev` reads the answers."""
+        return False
+
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """Returns the same task with settings tuned on dev examples (a threshold), after training.
 

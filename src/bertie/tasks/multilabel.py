@@ -142,9 +142,14 @@ class MultiLabelTask(Task):
         """Returns a counter of true and predicted sets."""
         return LabelSets(self.labels)
 
+    @property
+    def tunes(self) -> bool:
+        """Whether no threshold was set."""
+        return self.threshold is None and not self.thresholds
+
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """Returns the task with the best thresholds on these examples, unless one was set."""
-        if self.threshold is not None or self.thresholds:
+        if not self.tunes:
             return self
         kept = Reservoir[tuple[NDArray[np.float32], NDArray[np.bool_]]](KEPT // len(self.labels))
         for one, answer in answers:

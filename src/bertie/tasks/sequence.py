@@ -141,9 +141,14 @@ class SequenceTask(Task):
         right = (answer.label == example.label for example, answer in zip(examples, predictions, strict=True))
         scores.calibration.add((answer.probability or 0.0 for answer in predictions), right)
 
+    @property
+    def tunes(self) -> bool:
+        """Whether the probabilities are calibrated, which many labels are not."""
+        return self.calibrate and len(self.labels) <= SHOWN
+
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """Returns the task with the temperature that fits these examples, if calibrate is set."""
-        if not self.calibrate or len(self.labels) > SHOWN:
+        if not self.tunes:
             return self
         number = {label: i for i, label in enumerate(self.labels)}
         known = Reservoir[tuple[NDArray[np.float32], int]](KEPT // len(self.labels))

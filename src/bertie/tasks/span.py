@@ -308,6 +308,11 @@ class SpanTask(Task):
         assert isinstance(scores, AnswerScores)
         scores.groups += [hash(self.group(example)) for example in examples]
 
+    @property
+    def tunes(self) -> bool:
+        """Whether questions may be unanswerable."""
+        return self.threshold is not None
+
     def tune_on_dev(self, answers: Iterable[tuple[Example, Prediction]]) -> Self:
         """Returns the task with the threshold for the best dev F1, where questions may be unanswerable."""
         if self.threshold is None:
