@@ -176,8 +176,8 @@ def test_what_a_model_cannot_have_is_named(
     ("text", "words"),
     [
         ("sent_more,sent_less,stereo_antistereo\na,b,stereo\n", "no column 'bias_type'"),
-        ("sent_more,sent_less,stereo_antistereo,bias_type\n", "no usable row"),
-        ('sent_more,sent_less,stereo_antistereo,bias_type\na,"b,stereo,x\n', "no usable row"),
+        ("sent_more,sent_less,stereo_antistereo,bias_type\n", "no usable example"),
+        ('sent_more,sent_less,stereo_antistereo,bias_type\na,"b,stereo,x\n', "no usable example"),
         ("sent_more,sent_less,stereo_antistereo,bias_type\na,b,maybe,x\n", "neither stereo nor antistereo"),
     ],
 )

@@ -147,15 +147,27 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandL
         "  attributes: {tall: [baker, child], short: [farmer, letter]}\n",
         "utf-8",
     )
-    out = tmp_path / "out"
-    said = bertie.good("debias", folder, texts, "--pairs", own, "--data", own, "-o", out, "--json")
+    out, page, tuned = tmp_path / "out", tmp_path / "page.html", tmp_path / "reading.yaml"
+    rows = [f"{text}\t{'reads' in text}" for text in TEXTS]
+    (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]), "utf-8")
+    tuned.write_text(f"train_file: {tmp_path / 'rows.tsv'}\nmax_length: 16\nepochs: 0.2\n", "utf-8")
+    asked = ("--pairs", own, "--data", own, "--finetune", tuned, "--seeds", "2", "--page", page)
+    said = bertie.good("debias", folder, texts, *asked, "-o", out, "--json")
     found = json.loads(said)
     assert {one["place"] for one in found["removed"]} == {"masked-LM head", "pooler"}
     assert found["pseudo_perplexity"]["after"] > 1
     gap = next(one for one in found["figures"] if one["name"] == "size: gap")
     assert gap["difference"]["value"] == pytest.approx(gap["after"]["value"] - gap["before"]["value"])
     assert gap["difference"]["low"] <= gap["difference"]["value"] <= gap["difference"]["high"]
-    assert "## Removed concept" in (out / "README.md").read_text("utf-8")
+    (price,) = found["fine_tuned"]
+    assert (price["set"], price["metric"], price["seeds"]) == ("reading", "accuracy", 2)
+    assert price["difference"]["value"] == pytest.approx(price["after"] - price["before"])
+    assert price["difference"]["low"] <= price["difference"]["value"] <= price["difference"]["high"]
+    card = (out / "README.md").read_text("utf-8")
+    for wanted in ("## Removed concept", "size: gap", "pseudo-perplexity per word", "reading, accuracy, 2 seeds"):
+        assert wanted in card
+        assert wanted in page.read_text("utf-8") or wanted.startswith("##")
+    bertie.good("verify", out)
     assert package.load(out).tokenizer is not None
     code, _, err = bertie("debias", folder, texts, "--pairs", own, "-o", out)
     assert (code, "--overwrite" in err) == (2, True)

@@ -1,28 +1,35 @@
 """A model folder without a concept, with the audits before and after and what the change cost."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from bertie import checksums
 from bertie.audit.base import Subject
 from bertie.audit.figures import Scored, differences
 from bertie.audit.flips import BUILT_IN, read_lists
-from bertie.audit.remedy import Removed, remove, write_dense
+from bertie.audit.price import fine_tuned
+from bertie.audit.remedy import remove, write_dense
+from bertie.audit.remedy_page import card
 from bertie.audit.run import Asked, audit
 from bertie.audit.sets import SETS
 from bertie.errors import UsageError, nearest
+from bertie.files import write_bytes
 from bertie.folders import check, new_folder
 from bertie.infer.choose import engine_of
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files
 from bertie.models.model import Model
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import read_examples
 from bertie.runs.models import model_folder
 from bertie.runs.use import opened
 from bertie.text.swaps import Swaps
 
 LIST = "gender words"
+SEEDS = 3  # of each fine-tuned set: the fewest that give an interval of use
 PRICED = 200  # texts of the pseudo-perplexity
 
 
@@ -43,15 +50,20 @@ def debias(
     how: str = "leace",
     swaps: Swaps,
     asked: Asked | None = None,
+    tuned: Mapping[str, FinetuneConfig] | None = None,
+    seeds: int = SEEDS,
     overwrite: bool = False,
     device: str | None = None,
 ) -> dict[str, Any]:
     """Writes a model without the concept of the pairs, and returns what was removed, both audits and the price.
 
-    Raises UsageError for a model without a part that can be changed, DataError for too few texts.
+    tuned: fine-tuning runs by name, which are run from both models with some seeds. Raises UsageError for a model
+    without a part that can be changed, DataError for too few texts.
     """
     folder, asked = model_folder(model), asked or Asked(controls=False)
     check(out, MODEL_FOLDER, overwrite=overwrite, new=True)
+    for config in (tuned or {}).values():
+        read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = opened(folder, device)
     assert isinstance(loaded, Model)
     check_trainable(loaded, folder)
@@ -66,16 +78,20 @@ def debias(
         for place, erasure in maps:
             if place.weights is None:
                 write_dense(made, erasure)
-        card = made / "README.md"
-        card.write_text(card.read_text("utf-8") + _card(how, removed), "utf-8")
     kept: list[dict[str, Scored]] = [{}, {}]
     audits = [audit(one, asked, device=device, keep=into) for one, into in zip((folder, out), kept, strict=True)]
-    return {
+    found = {
+        "model": str(model),
         "how": how,
         "removed": [asdict(one) for one in removed],
         "pseudo_perplexity": {"before": before, "after": _price(loaded, texts)},
+        "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
         "figures": _both(*audits, *kept),
     }
+    path = out / "README.md"
+    write_bytes(path, (path.read_text("utf-8").rstrip() + "\n" + card(found)).encode())
+    checksums.update(out, path.name)
+    return found
 
 
 def _price(model: Model, texts: Sequence[str]) -> float | None:
@@ -108,18 +124,3 @@ def _both(
                     }
                 )
     return found
-
-
-def _card(how: str, removed: Sequence[Removed]) -> str:
-    lines = [f"\n## Removed concept\n\nMade by `bertie debias --how {how}`. The encoder is unchanged.\n"]
-    lines += [f"- {sentence(one)}" for one in removed]
-    return "\n".join(lines) + "\n\nA lower figure of an audit does not show that the model is fair.\n"
-
-
-def sentence(one: Removed) -> str:
-    """Returns what was removed in one sentence."""
-    return (
-        f"{one.place}: {one.rank} directions removed. A linear classifier found the concept in "
-        f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
-        f"(majority {one.majority:.1%})."
-    )

@@ -1,6 +1,6 @@
 """Reading of published and own files: rows of tables with the columns they must have, and lists in YAML."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertie.data.lines import InvalidRow
 from bertie.data.rows import Fields, TableFormat, records
-from bertie.data.tables import SkipReport
+from bertie.data.tables import SkipReport, collect
 from bertie.errors import DataError
 
 T = TypeVar("T")
@@ -27,25 +27,23 @@ def table(
 
     Raises DataError when a column is missing, or no row can be used.
     """
-    found, skipped, checked = list[T](), SkipReport(), False
+    return collect(_rows(path, columns, make, kind), str(path))
+
+
+def _rows(
+    path: Path, columns: Sequence[str], make: Callable[[Fields, int], T | InvalidRow], kind: str
+) -> Iterator[T | InvalidRow]:
+    checked = False
     for line, fields in records(path, TableFormat(kind=kind)):
-        skipped.rows += 1
         if isinstance(fields, InvalidRow):
-            skipped.add(fields)
+            yield fields
             continue
         if not checked and (missing := [name for name in columns if name not in fields]):
             have = ", ".join(map(repr, fields))
             raise DataError(f"{path} has no column {', '.join(map(repr, missing))}. It has {have}.")
         checked = True
         empty = next((name for name in columns if not str(fields.get(name) or "").strip()), None)
-        row = make(fields, line) if empty is None else InvalidRow(line, f"no {empty}")
-        if isinstance(row, InvalidRow):
-            skipped.add(row)
-        else:
-            found.append(row)
-    if not found:
-        raise DataError(f"{path} contains no usable row. {skipped if skipped.rows else 'It has no rows.'}")
-    return found, skipped
+        yield make(fields, line) if empty is None else InvalidRow(line, f"no {empty}")
 
 
 def validated(kind: type[T], raw: Any, path: Path) -> list[T]:

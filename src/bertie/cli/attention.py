@@ -8,7 +8,6 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
-from bertie.errors import UsageError
 
 KINDS = (".html", ".npz")
 WIDTH = 24  # characters of the longest bar
@@ -16,8 +15,8 @@ WIDTH = 24  # characters of the longest bar
 
 @app.command()
 def attention(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")],
+    model: tables.ModelFolder,
+    texts: tables.OneOrTwoTexts,
     head: Annotated[
         str, typer.Option("--head", help="LAYER.HEAD to show with words. Default: the strongest links between words.")
     ] = "",
@@ -58,8 +57,7 @@ def attention(
     from bertie.explain.attention_page import TextAttention, kinds, page
     from bertie.files import check_new_file, write_bytes
 
-    if len(texts) > 2:
-        raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
+    tables.check_one_or_two(texts)
     if output is not None:
         tables.kind_of_output(output, KINDS)
         check_new_file(output, overwrite=overwrite)

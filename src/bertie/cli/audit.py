@@ -25,7 +25,7 @@ class MachineOptions:
 @app.command()
 @grouped
 def audit(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="File or folder of published or own sets; can be repeated.")
     ] = None,

@@ -110,7 +110,7 @@ TRAINING = TrainingOptions()
 @grouped
 def compress(
     ctx: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     texts: Annotated[
         Path | None,

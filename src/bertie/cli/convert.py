@@ -13,7 +13,7 @@ from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, asked, emit
 @app.command()
 def convert(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    folder: tables.ModelFolder,
     out: Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")],
     precision: Annotated[str, typer.Option(help="float32, float16 or bfloat16.")] = "float32",
     shard_size: Annotated[

@@ -23,7 +23,7 @@ PairsList = Annotated[str, typer.Option("--list", help="Name of the list of pair
 
 @app.command()
 def debias(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     texts: TextsFile,
     output: Annotated[Path, typer.Option("--output", "-o", help="Model folder to write.")],
     how: Annotated[str, typer.Option("--how", help="leace, inlp or sentence (SentenceDebias).")] = "leace",
@@ -32,6 +32,14 @@ def debias(
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="Sets to audit before and after; default: built-in ones.")
     ] = None,
+    finetune: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--finetune", help="YAML file of a fine-tuning run: its dev score is part of the price. Repeatable."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds of each --finetune.")] = 3,
+    page: Annotated[Path | None, typer.Option("--page", help="Page to write: FILE.html.")] = None,
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
@@ -54,40 +62,51 @@ def debias(
       bertie debias models/bert sentences.txt -o models/bert-leace
 
       bertie debias models/bert sentences.txt --how sentence --data stereoset/ -o models/bert-sentence --json
+
+      bertie debias models/bert sentences.txt --finetune sst2.yaml --page leace.html -o models/bert-leace
     """
     from rich.table import Table
 
+    from bertie import settings
     from bertie.audit.debias import debias as removed_from
-    from bertie.audit.debias import pairs_of, sentence
-    from bertie.audit.figures import Control
-    from bertie.audit.page import number
-    from bertie.audit.page import told as shown
+    from bertie.audit.debias import pairs_of
     from bertie.audit.remedy import Removed
+    from bertie.audit.remedy_page import COLUMNS, audit_rows, price_rows, sentence
+    from bertie.audit.remedy_page import page as remedy_page
     from bertie.audit.run import Asked
     from bertie.data.tables import SkipReport
+    from bertie.runs.config import FinetuneConfig
 
-    swaps = pairs_of(pairs, list_)
-    skipped = SkipReport()
+    swaps, skipped = pairs_of(pairs, list_), SkipReport()
+    tuned = {path.stem: settings.load(FinetuneConfig, path, model=str(model)) for path in finetune or ()}
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
-    asked = Asked(tuple(data or ()), controls=False, seed=seed)
-    found = removed_from(model, read, output, how=how, swaps=swaps, asked=asked, overwrite=overwrite, device=device)
+    found = removed_from(
+        model,
+        read,
+        output,
+        how=how,
+        swaps=swaps,
+        asked=Asked(tuple(data or ()), controls=False, seed=seed),
+        tuned=tuned,
+        seeds=seeds,
+        overwrite=overwrite,
+        device=device,
+    )
+    if page is not None:
+        remedy_page(found).save(page)
     if console.verbosity.json:
         emit(found)
         return
     for one in found["removed"]:
         console.show(sentence(Removed(**one)))
-    table = Table("set", "figure", box=None)
-    for name in ("before", "after", "difference"):
+    table = Table("set", COLUMNS[0], box=None)
+    for name in COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    price = found["pseudo_perplexity"]
-    if price["before"] is not None:
-        table.add_row("", "pseudo-perplexity per word", f"{price['before']:.4g}", f"{price['after']:.4g}", "")
-    for one in found["figures"]:
-        if not one["detail"]:
-            cells = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
-            table.add_row(one["set"], one["name"], *cells, shown(Control(**one["difference"]), one["unit"]))
+    for title, rows in [("price", price_rows(found)), *audit_rows(found, detail=False)]:
+        for row in rows:
+            table.add_row(title, *row)
     console.show(table)
     console.say(f"Model: {output}. A lower figure does not show that the model is fair.")
 

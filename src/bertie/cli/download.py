@@ -59,7 +59,7 @@ def download(
 
 @app.command()
 def upload(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     name: Annotated[str, typer.Argument(help="Name on the Hub: organization/model.")],
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
     message: Annotated[str, typer.Option("--message", "-m", help="Message of the commit.")] = "",

@@ -1,7 +1,6 @@
 """`bertie explain`: which words a prediction rests on."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,15 +8,14 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
-from bertie.errors import UsageError
 
 WIDTH = 24  # characters of the longest bar
 
 
 @app.command()
 def explain(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
-    texts: Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")],
+    model: tables.ModelFolder,
+    texts: tables.OneOrTwoTexts,
     methods: Annotated[
         str, typer.Option("--methods", help="Methods, comma-separated: ig, gradient, occlusion.")
     ] = "ig",
@@ -30,7 +28,7 @@ def explain(
     max_length: Annotated[
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
+    output: tables.PageFile = None,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -58,8 +56,7 @@ def explain(
     from bertie.explain.targets import question_of
     from bertie.files import check_new_file
 
-    if len(texts) > 2:
-        raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
+    tables.check_one_or_two(texts)
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     chosen = [attributions.method(name) for name in tables.names(methods)]  # before the model is opened

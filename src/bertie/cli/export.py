@@ -17,7 +17,7 @@ TARGETS = ("onnx",)
 @app.command()
 def export(
     ctx: typer.Context,
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     to: Annotated[str, typer.Option("--to", help="Target format: onnx.")] = "onnx",
     int8: Annotated[bool, typer.Option("--int8", help="Add a graph with 8-bit weights.")] = False,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Changed = tuple["Model", dict[str, Any]]  # and what else the command prints under --json
 SIZES = ("parameters", "layers", "hidden_size", "vocab_size", "max_length")
-Folder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)]
+Folder = tables.ModelFolder
 Out = Annotated[Path, typer.Option("-o", "--output", help="Folder to write.")]
 vocabulary = typer.Typer(help="Extend or trim the vocabulary of a model.", no_args_is_help=True)
 app.add_typer(vocabulary, name="vocabulary")

@@ -21,7 +21,7 @@ LENGTH = 512  # tokens of a text, at most
 
 @app.command()
 def heads(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     texts: Annotated[
         Path | None, typer.Option("--texts", help="Texts, one per line: what each head attends to on average.")
     ] = None,
@@ -42,7 +42,7 @@ def heads(
     text: tables.TextColumns = None,
     label: tables.LabelColumn = "",
     max_length: tables.MaxLength = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
+    output: tables.PageFile = None,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,

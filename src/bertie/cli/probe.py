@@ -12,7 +12,7 @@ from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 
 @app.command()
 def probe(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     train: Annotated[
         list[str], typer.Option("--train", help="File to train probes on: .conllu, .conll, .txt ... Repeatable.")
     ],

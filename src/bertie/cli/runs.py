@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 from bertie.errors import DataError
 
@@ -92,7 +93,7 @@ def export_checkpoint(
 @app.command()
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, finished or in progress.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
+    output: tables.PageFile = None,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,

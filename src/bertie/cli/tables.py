@@ -69,6 +69,17 @@ def resolved(model: Path | str | None) -> Path | str | None:
     return None if model is None else type(model)(model_folder(model))
 
 
+ModelFolder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=resolved)]
+PageFile = Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")]
+OneOrTwoTexts = Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")]
+
+
+def check_one_or_two(texts: Sequence[str]) -> None:
+    """Raises UsageError unless there are one or two texts."""
+    if len(texts) > 2:
+        raise UsageError(f"{len(texts)} texts are given; pass one text, or two for a pair. Quote each of them.")
+
+
 def names(text: str) -> tuple[str, ...]:
     """ "a, b" -> ("a", "b")."""
     return tuple(name.strip() for name in text.split(",") if name.strip())

@@ -1,6 +1,5 @@
 """`bertie words`: a word in several texts."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +11,7 @@ from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
 
 @app.command()
 def words(
-    model: Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=tables.resolved)],
+    model: tables.ModelFolder,
     texts: Annotated[
         list[str], typer.Argument(metavar="TEXT TEXT...", help="Texts, in which *the word* may be marked.")
     ],
@@ -25,7 +24,7 @@ def words(
     pooling: Annotated[
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
     ] = "mean",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")] = None,
+    output: tables.PageFile = None,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,

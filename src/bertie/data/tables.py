@@ -10,7 +10,7 @@ columns, another encoding, a truncated parquet file) is one DataError.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertie.data.lines import InvalidRow
 from bertie.data.rows import RECOGNISED, Fields, TableFormat, records, source_of
@@ -34,6 +34,8 @@ __all__ = [
     "read",
     "stream",
 ]
+
+T = TypeVar("T")
 
 # The column names data sets use, the longest match first: a file with question and sentence holds pairs.
 PAIRS = (
@@ -123,9 +125,9 @@ def read(path: Path, format: TableFormat = RECOGNISED) -> tuple[list[Example], S
     return collect(stream(path, format), str(path))
 
 
-def collect(rows: Iterable[Example | InvalidRow], where: str) -> tuple[list[Example], SkipReport]:
+def collect(rows: Iterable[T | InvalidRow], where: str) -> tuple[list[T], SkipReport]:
     """Separates examples from skipped rows. Raises DataError, naming `where`, without examples."""
-    skipped, examples = SkipReport(), []
+    skipped, examples = SkipReport(), list[T]()
     for row in rows:
         skipped.rows += 1
         if isinstance(row, InvalidRow):

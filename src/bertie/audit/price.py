@@ -1,0 +1,41 @@
+"""What the removal of a concept costs in tasks: the same fine-tuning of the model before and after it, seed by seed."""
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertie.files import read_json
+from bertie.runs.against import NAMES, finetune_against
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.folder import RESULTS
+
+QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
+
+
+def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *, seeds: int) -> list[dict[str, Any]]:
+    """Returns the dev metric of each set, fine-tuned from both folders, and the difference paired by seed.
+
+    The interval of the difference is None for one seed. Raises what `finetune` raises.
+    """
+    rows = []
+    for name, config in sets.items():
+        quick = config.model_copy(update={**QUICK, "model": str(before)})
+        with tempfile.TemporaryDirectory(prefix="bertie-price-") as folder:
+            runs = Path(folder) / "runs"
+            found = finetune_against(quick, str(after), runs, seeds)["runs"]
+            metric = read_json(runs / NAMES[0] / RESULTS)["metrics"][0]
+        first, second = (one["figures"][metric]["mean"] for one in found)
+        apart = found[1]["minus_first"].get(metric) or {"low": None, "high": None}
+        difference = {"value": second - first, "low": apart["low"], "high": apart["high"]}
+        rows.append(
+            {
+                "set": name,
+                "metric": metric,
+                "before": first,
+                "after": second,
+                "difference": difference,
+                "seeds": seeds,
+            }
+        )
+    return rows

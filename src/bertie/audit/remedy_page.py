@@ -1,0 +1,91 @@
+"""What a remedy changed: the rows of its table, its page, and its section in the model's card."""
+
+from collections.abc import Mapping
+from itertools import groupby
+from typing import Any
+
+from bertie.audit.figures import Control
+from bertie.audit.page import number, told
+from bertie.audit.remedy import Removed
+from bertie.report.page import Report
+
+COLUMNS = ("figure", "before", "after", "difference (95% interval)")
+READING = (
+    "A lower figure of an audit does not show that the model is fair. Remedies often lower a figure because the model "
+    "becomes worse at language, so compare the price too (Meade et al. 2022). Differences are paired by item; those of "
+    "fine-tuned sets by seed. The encoder is unchanged, and fine-tuning can bring the concept back."
+)
+FREE = "The model has no masked-LM head, so it has no pseudo-perplexity."
+
+
+def sentence(one: Removed) -> str:
+    """Returns what was removed in one sentence."""
+    return (
+        f"{one.place}: {one.rank} directions removed. A linear classifier found the concept in "
+        f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
+        f"(majority {one.majority:.1%})."
+    )
+
+
+def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the price of a remedy as rows of COLUMNS."""
+    rows, language = list[list[str]](), found["pseudo_perplexity"]
+    if language["before"] is not None:
+        rows.append(
+            [
+                "pseudo-perplexity per word",
+                *(f"{language[name]:.4g}" for name in ("before", "after")),
+                _change(language),
+            ]
+        )
+    for one in found["fine_tuned"]:
+        name = f"{one['set']}, {one['metric']}, {one['seeds']} seed{'s' * (one['seeds'] > 1)}"
+        rows.append([name, f"{one['before']:.3f}", f"{one['after']:.3f}", _apart(one["difference"])])
+    return rows
+
+
+def audit_rows(found: Mapping[str, Any], *, detail: bool) -> list[tuple[str, list[list[str]]]]:
+    """Returns the title of each set, and its figures as rows of COLUMNS. detail: whether those of parts are wanted."""
+    chosen = [one for one in found["figures"] if detail or not one["detail"]]
+    return [(title, [_audit_row(one) for one in group]) for title, group in groupby(chosen, lambda one: one["set"])]
+
+
+def page(found: Mapping[str, Any]) -> Report:
+    """Returns the page of a remedy."""
+    report = Report("Removal of a concept", f"{found['model']}, {found['how']}")
+    report.section("How to read this page", READING)
+    report.section("What was removed", "\n\n".join(sentence(Removed(**one)) for one in found["removed"]))
+    report.section("Price", "" if price_rows(found) else FREE)
+    if rows := price_rows(found):
+        report.table(COLUMNS, rows, stack=True)
+    for title, rows in audit_rows(found, detail=True):
+        report.section(title).table(COLUMNS, rows, stack=True)
+    return report.footer(docs="docs/audit.md")
+
+
+def card(found: Mapping[str, Any]) -> str:
+    """Returns the section of the model's card."""
+    lines = ["", "## Removed concept", "", f"Made by `bertie debias --how {found['how']}`. {READING}", ""]
+    lines += [f"- {sentence(Removed(**one))}" for one in found["removed"]]
+    for title, rows in [("Price", price_rows(found)), *audit_rows(found, detail=False)]:
+        lines += ["", f"**{title}**", ""]
+        lines += [_markdown(COLUMNS), _markdown(["---"] * len(COLUMNS)), *map(_markdown, rows)] if rows else [FREE]
+    return "\n".join(lines) + "\n"
+
+
+def _audit_row(one: Mapping[str, Any]) -> list[str]:
+    values = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
+    return [one["name"], *values, told(Control(**one["difference"]), one["unit"])]
+
+
+def _change(pair: Mapping[str, float]) -> str:
+    return f"{pair['after'] / pair['before'] - 1:+.1%}"
+
+
+def _apart(difference: Mapping[str, float | None]) -> str:
+    value, low, high = (difference[name] for name in ("value", "low", "high"))
+    return f"{value:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low is not None and high is not None else "")
+
+
+def _markdown(cells: Any) -> str:
+    return f"| {' | '.join(cells)} |"
