@@ -136,6 +136,13 @@ def test_too_few_texts_and_unknown_ways_are_refused(tmp_path: Path) -> None:
         remove(model, subject, TEXTS, SIZES, "leac")
 
 
+def rows_of(folder: Path) -> Path:
+    """A table of texts, labeled by their verb."""
+    rows = [f"{text}\t{'reads' in text}" for text in TEXTS]
+    (folder / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]), "utf-8")
+    return folder / "rows.tsv"
+
+
 def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandLine, tmp_path: Path) -> None:
     folder, texts = pretrained(tmp_path / "m"), tmp_path / "texts.txt"
     texts.write_text("\n".join(TEXTS), "utf-8")
@@ -148,9 +155,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandL
         "utf-8",
     )
     out, page, tuned = tmp_path / "out", tmp_path / "page.html", tmp_path / "reading.yaml"
-    rows = [f"{text}\t{'reads' in text}" for text in TEXTS]
-    (tmp_path / "rows.tsv").write_text("\n".join(["text\tlabel", *rows]), "utf-8")
-    tuned.write_text(f"train_file: {tmp_path / 'rows.tsv'}\nmax_length: 16\nepochs: 0.2\n", "utf-8")
+    tuned.write_text(f"train_file: {rows_of(tmp_path)}\nmax_length: 16\nepochs: 0.2\n", "utf-8")
     asked = ("--pairs", own, "--data", own, "--finetune", tuned, "--seeds", "2", "--page", page)
     said = bertie.good("debias", folder, texts, *asked, "-o", out, "--json")
     found = json.loads(said)
@@ -190,6 +195,10 @@ def test_sentence_vectors_get_a_dense_module(bertie: CommandLine, tmp_path: Path
         "  B: {d: [day, child]}\n",
         "utf-8",
     )
+    tuned = tmp_path / "tuned.yaml"
+    tuned.write_text(f"train_file: {rows_of(tmp_path)}\n", "utf-8")
+    code, _, err = bertie("debias", folder, texts, "--pairs", own, "--finetune", tuned, "-o", out)
+    assert (code, "bertie evaluate" in err, out.exists()) == (2, True, False)
     found = json.loads(bertie.good("debias", folder, texts, "--pairs", own, "--data", own, "-o", out, "--json"))
     assert [one["place"] for one in found["removed"]] == ["sentence vectors"]
     ours = package.embed(out, TEXTS[:4])

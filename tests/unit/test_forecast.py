@@ -10,12 +10,14 @@ from test_pretrain import home, settings, thread
 
 from bertie.errors import Stopped
 from bertie.runs import trial
+from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
 from bertie.runs.finetune import plan as finetune_plan
+from bertie.runs.finetuning import Run, with_steps
 from bertie.runs.forecast import forecast_of
 from bertie.runs.pretrain import plan, pretrain
 from bertie.runs.pretraining import PreparedRun
-from bertie.runs.work import pretraining_work
+from bertie.runs.work import finetuning_work, pretraining_work
 from bertie.train import checkpoint, log
 
 assert home
@@ -137,3 +139,29 @@ def test_fine_tuning_has_a_forecast(model: Any, train: Any, tmp_path: Path, bert
     code, _, err = bertie("finetune", str(model), "--train", str(train), "--dry-run", "--trial", "-1")
     assert code == 2
     assert "--trial" in err
+
+
+@pytest.mark.parametrize("calibrate", [False, True])
+def test_the_dev_set_is_read_again_at_the_end_as_often_as_the_trial_counts(
+    model: Any, train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calibrate: bool
+) -> None:
+    config = finetune_settings(model, train).model_copy(
+        update={"task_options": {"calibrate": calibrate}, "select": "best", "label_check": "none"}
+    )
+    read, written, answers, save = list[int](), list[Path](), Run._answers, Run._save
+
+    def counted(run: Run, *given: Any) -> Any:
+        read.append(1)
+        yield from answers(run, *given)
+
+    def saved(run: Run, folder: Path, *given: Any) -> None:
+        written.append(folder)
+        save(run, folder, *given)
+
+    monkeypatch.setattr(Run, "_answers", counted)
+    monkeypatch.setattr(Run, "_save", saved)
+    finetune(config, tmp_path / "run")
+    examples = read_examples(config)
+    work = finetuning_work(Run(with_steps(config, len(examples.train)), tmp_path, examples))
+    assert work.finals == len(read) == 1 + calibrate
+    assert work.written >= len(written) - calibrate  # not every evaluation is the best one

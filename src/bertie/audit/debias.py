@@ -11,7 +11,7 @@ from bertie.audit.base import Subject
 from bertie.audit.figures import Scored, differences
 from bertie.audit.flips import BUILT_IN, read_lists
 from bertie.audit.price import fine_tuned
-from bertie.audit.remedy import remove, write_dense
+from bertie.audit.remedy import places, remove, write_dense
 from bertie.audit.remedy_page import card
 from bertie.audit.run import Asked, audit
 from bertie.audit.sets import SETS
@@ -69,6 +69,11 @@ def debias(
     check_trainable(loaded, folder)
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
+    if tuned and all(place.weights is None for place in places(loaded)):
+        raise UsageError(
+            "Only the vectors of sentences change, in an added module. Fine-tuning starts from the encoder, which does "
+            "not change, so its scores would be the same. Omit --finetune, and compare the vectors: bertie evaluate."
+        )
     before = _price(loaded, texts)
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
     removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
