@@ -24,7 +24,7 @@ def page(found: Mapping[str, Any], model: str) -> Report:
         ]
     )
     report.section("The texts")
-    report.table(["text", ""], [[number, _marked(one)] for number, one in enumerate(contexts, 1)])
+    report.table(["number", "text"], [[number, _marked(one)] for number, one in enumerate(contexts, 1)])
     report.section(
         "Similarity by layer",
         "The cosine of the vectors of the word in two texts. Layer 0 is the output of the embeddings. The dashed line "

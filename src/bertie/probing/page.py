@@ -69,6 +69,7 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
                 for row in rows
             ],
             f"Baseline ({one['baseline']['name']}): {one['baseline'][metric]:.3f}. Gain: model minus random weights.",
+            stack=True,
         )
 
 
