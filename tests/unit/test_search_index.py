@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from bertie.errors import DataError, UsageError
+from bertie.models.int8 import nearest_rows
 from bertie.search import models
 from bertie.search.check import check
 from bertie.search.index import IndexConfig, index, remove
@@ -23,7 +24,7 @@ from bertie.search.postings import BLOCK
 from bertie.search.searcher import Depth, Searcher, by_ranks, by_scores
 from bertie.search.store import ASKED, Store
 from bertie.search.terms import Terms
-from bertie.search.vectors import VectorFile, nearest, quantized, write
+from bertie.search.vectors import VectorFile, nearest, write
 
 TEXTS = {
     "rivers.txt": "The Nile is a river.\n\nThe Rhine flows through Basel and Cologne.",
@@ -311,7 +312,7 @@ def test_vectors_are_searched_exactly(tmp_path: Path) -> None:
         write(tmp_path / f"{part}", range(part * 10_000, part * 10_000 + 10_000), vectors_NH[part * 10_000 :][:10_000])
     files = [VectorFile.open(tmp_path / "0"), VectorFile.open(tmp_path / "1")]
     questions_QH = vectors_NH[[5, 15_000]]
-    rows_NH, scale_N = quantized(vectors_NH)
+    rows_NH, scale_N = nearest_rows(vectors_NH)
     assert np.abs(rows_NH * scale_N[:, None] - vectors_NH).max() <= scale_N.max() / 2 * 1.001
     scores_QN = questions_QH @ (rows_NH * scale_N[:, None]).T
     for found, scores_N in zip(nearest(files, questions_QH, 10), scores_QN, strict=True):
