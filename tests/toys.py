@@ -1,6 +1,7 @@
 """Toys for the tests of tasks: a model folder of one small layer whose vocabulary is given, and the command line."""
 
 import io
+import string
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -14,6 +15,7 @@ from bertie.data.ids import Ids
 from bertie.infer.engine import Array, Engine
 from bertie.models.config import EncoderConfig
 from bertie.models.model import Model
+from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -36,6 +38,32 @@ def toy_model(folder: Path, pieces: Iterable[str], **config: Any) -> Path:
     families.save(
         families.build(EncoderConfig(vocab_size=tokenizer.vocab_size, **sizes | config)), folder, tokenizer=tokenizer
     )
+    return folder
+
+
+def toy_writer(folder: Path, family: str = "t5") -> Path:
+    """A model folder of one layer that generates text, with the letters as vocabulary, without dropout."""
+    letters = [*string.ascii_lowercase, *("##" + letter for letter in string.ascii_lowercase)]
+    toy_model(folder, letters)
+    tokenizer = Tokenizer.load(folder)
+    own: dict[str, dict[str, Any]] = {
+        "t5": {"num_decoder_layers": 1, "attention_head_size": 16},
+        "gpt2": {"max_position_embeddings": 48, "embedding_dropout": 0.0, "initializer_range": 0.2},
+    }
+    shape = families.VARIANTS[family].base.replace(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=64,
+        pad_token_id=0,
+        eos_token_id=tokenizer.sep_id,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        **own[family],
+    )
+    model = families.build(shape, heads=Text2TextTask().heads, variant=family, seed=1)
+    families.save(model, folder, tokenizer=tokenizer)
     return folder
 
 

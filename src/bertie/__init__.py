@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.finetune import finetune
     from bertie.runs.pretrain import pretrain
-    from bertie.runs.use import embed, fill_mask, perplexity, predict, probe, rank, score, similarity, words
+    from bertie.runs.use import embed, fill_mask, perplexity, predict, probe, rank, score, similarity, words, write
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -39,6 +39,7 @@ _HOMES = {
     "score": "bertie.runs.use",
     "similarity": "bertie.runs.use",
     "words": "bertie.runs.use",
+    "write": "bertie.runs.use",
 }
 __all__ = [
     "Encoder",
@@ -61,6 +62,7 @@ __all__ = [
     "score",
     "similarity",
     "words",
+    "write",
 ]
 
 

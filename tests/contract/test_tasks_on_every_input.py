@@ -15,7 +15,7 @@ from bertie.cli.finetune import what_next
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.tasks import TASKS
 from bertie.text.tokenizer import Tokenizer
-from toys import CommandLine, toy_model
+from toys import CommandLine, toy_model, toy_writer
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 LABELS = {"sequence": ("no", "yes"), "multilabel": ("x", "y"), "rank": ("0", "1"), "relation": ("no_relation", "of")}
@@ -33,8 +33,9 @@ ROWS = {
 def models(tmp_path_factory) -> Path:
     """A model for every task, of random weights."""
     home = tmp_path_factory.mktemp("models")
-    start = toy_model(home / "start", LETTERS)
+    starts = {"text2text": toy_writer(home / "writer")}
     for name in NAMES:
+        start = starts.get(name) or toy_model(home / "start", LETTERS)
         task = TASKS[name].make(LABELS.get(name, ()), {})
         tokenizer = Tokenizer.load(start)
         model, _ = families.load(start, heads=task.heads, seed=0)

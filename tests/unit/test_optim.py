@@ -118,7 +118,22 @@ def muon(x, grads, decay):
     return x.float()
 
 
-FORMULAS = {"adamw": adamw, "bert_adam": bert_adam, "lamb": lamb, "muon": muon}
+def adafactor(x, grads, decay):
+    """Shazeer and Stern 2018, algorithms 4 and 5, with relative steps; torch clamps the mean, not each square."""
+    rows, columns, matrix = torch.zeros(()), torch.zeros(()), x.ndim > 1
+    for t, g in enumerate(grads, 1):
+        beta, squares = 1 - t**-0.8, g * g
+        step = max(1e-3, float(x.square().mean().sqrt())) * min(LR, t**-0.5)
+        rows = beta * rows + (1 - beta) * (squares.mean(-1, keepdim=True) if matrix else squares)
+        columns = beta * columns + (1 - beta) * squares.mean(-2, keepdim=True) if matrix else torch.ones(1)
+        v = rows * columns / rows.mean() if matrix else rows
+        u = g / v.sqrt()
+        u = u / max(1.0, float(u.square().mean().sqrt()))
+        x = x * (1 - LR * decay) - step * u
+    return x
+
+
+FORMULAS = {"adamw": adamw, "bert_adam": bert_adam, "lamb": lamb, "muon": muon, "adafactor": adafactor}
 
 
 # Five rounds make a small singular value, and so its rounding, up to 3.4445**5 = 485 times as large; an update is LR
@@ -167,7 +182,7 @@ def test_it_does_what_the_formula_says(name, monkeypatch):
     expected = [formula(part, [g.chunk(3)[i] for g, _ in grads], 0.1) for i, part in enumerate(weight.chunk(3))]
     torch.testing.assert_close(layer.weight.detach(), torch.cat(expected), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(layer.bias.detach(), formula(bias, [g for _, g in grads], 0.0))
-    if name in ("lamb", "muon"):
+    if name in ("lamb", "muon", "adafactor"):
         whole = formula(weight, [g for g, _ in grads], 0.1)
         assert (layer.weight.detach() - whole).abs().max() > 0.01, "the three matrices were taken for one"
 
@@ -220,8 +235,9 @@ def test_state_travels_by_name_and_frozen_parameters_have_none(name):
     layer.weight.grad = torch.randn(3, 5)
     updates.step(0.1)
     state = updates.state()
-    adams = {"weight/exp_avg", "weight/exp_avg_sq", "weight/step"}
-    assert set(state) == ({"weight/momentum_buffer"} if name == "muon" else adams)
+    usual = ("exp_avg", "exp_avg_sq", "step")
+    kept = {"muon": ("momentum_buffer",), "adafactor": ("row_var", "col_var", "step")}.get(name, usual)
+    assert set(state) == {f"weight/{what}" for what in kept}
 
     other = nn.Linear(5, 3)
     other.load_state_dict(layer.state_dict())
@@ -233,7 +249,7 @@ def test_state_travels_by_name_and_frozen_parameters_have_none(name):
     assert torch.equal(layer.weight, other.weight)
 
 
-@pytest.mark.parametrize("name", ["lamb", "muon"])
+@pytest.mark.parametrize("name", ["lamb", "muon", "adafactor"])
 def test_what_needs_whole_matrices_is_refused_when_they_are_cut(name):
     layer = nn.Linear(5, 3)
     layer.weight.placements = ()  # as a tensor has that lies in parts on several ranks

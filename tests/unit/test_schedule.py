@@ -31,13 +31,21 @@ def test_cosine_is_half_way_in_the_middle():
     assert found[4] == pytest.approx((1 - math.cos(math.pi * 5 / 9)) / 2)
 
 
+def test_inverse_square_root_is_that_of_t5_after_warmup():
+    """Raffel et al. 2020, 3.1.2: 1 / sqrt(max(n, k)) with k = 10,000."""
+    optim = OptimConfig(lr=0.01, warmup=10_000, decay="inverse_sqrt")
+    for step in (10_000, 40_000, 524_288):
+        assert lr_at(step, 524_288, optim) == pytest.approx(step**-0.5)
+    assert rates(9, warmup=0, decay="inverse_sqrt") == pytest.approx([step**-0.5 for step in range(1, 10)])
+
+
 def test_warmup_is_a_number_of_steps_or_a_share_of_them():
     assert warmup_steps(0.1, 1000) == 100
     assert warmup_steps(10_000, 1_000_000) == 10_000  # the paper's
     assert warmup_steps(1, 50) == 1
 
 
-@pytest.mark.parametrize("decay", ["linear", "constant", "cosine"])
+@pytest.mark.parametrize("decay", ["linear", "constant", "cosine", "inverse_sqrt"])
 @pytest.mark.parametrize("warmup", [0, 0.3, 5, 50])
 def test_no_step_has_a_rate_of_zero_or_above_the_peak(decay, warmup):
     assert all(0 < rate <= 1 for rate in rates(10, warmup=warmup, decay=decay))

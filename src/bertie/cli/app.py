@@ -30,7 +30,7 @@ ORDER = (
         "finetune",
         "tune",
     ),
-    *("evaluate", "predict", "embed", "serve", "submission"),
+    *("evaluate", "predict", "write", "embed", "serve", "submission"),
     *("index", "search", "negatives"),
     *("fill-mask", "next-sentence", "perplexity", "explain", "attention", "heads"),
     *("probe", "words", "audit", "debias", "counterfactual", "trace", "info", "families"),

@@ -48,6 +48,7 @@ from bertie.cli import (  # noqa: F401 (imported for what they register)
     trace,
     tune,
     words,
+    write,
 )
 from bertie.cli.app import app
 from bertie.errors import BertieError, Stopped

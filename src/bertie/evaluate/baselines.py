@@ -5,6 +5,7 @@
     characters    the same of 1 to 4 characters
     overlap       the number of common words of two texts
     tag           the most frequent tag of each word
+    copy          the text itself, for tasks that write a text
 
 A task lists those that suit it (`Answerer.baselines`). The work is bounded: large training sets are sampled, and long
 texts are truncated.
@@ -216,6 +217,10 @@ def _tag(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answer
     return [Prediction(tuple(known.get(word, usual) for word in _words(example, task))) for example in dev]
 
 
+def _copy(task: Task, train: Sequence[Example], dev: Sequence[Example]) -> Answers | None:
+    return [Prediction(" ".join(example.texts)) for example in dev]
+
+
 def _words(example: Example, task: TaggingTask) -> list[str]:
     return [example.texts[0][start:end] for start, end in words_of(example, task.unit)]
 
@@ -235,5 +240,6 @@ BASELINES: dict[str, tuple[str, Baseline]] = {
     "ridge_words": ("word tf-idf + ridge regression", _tfidf("words")),
     "ridge_characters": ("character tf-idf + ridge regression", _tfidf("characters")),
     "tag": ("the most frequent tag of each word", _tag),
+    "copy": ("a copy of the text", _copy),
 }
 """Name -> in words, and the function that predicts the dev examples (None: not possible)."""

@@ -180,10 +180,16 @@ T5 = Variant(
         )
     },
     fixed={},
-    recipe={  # paper, 3.1.2 and 3.1.4; Adafactor there, at 1 / sqrt(max(step, 10,000))
+    recipe={  # paper, 3.1.2 and 3.1.4: 1 / sqrt(max(step, 10,000)), here with a linear warm-up
         "objectives": {"mlm": None, "nsp": None, "span": {}},
         "max_length": 512,
-        "optim": {"lr": 1e-2, "warmup": 10_000},
+        "optim": {
+            "name": "adafactor",
+            "lr": 1e-2,
+            "warmup": 10_000,
+            "decay": "inverse_sqrt",
+            "weight_decay": 0.0,
+        },
         "train": {"steps": 2**19, "batch_size": 128},
     },
     stds=_stds,

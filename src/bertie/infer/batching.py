@@ -42,7 +42,7 @@ def run(engine: Engine, ids: Ids, outputs: Sequence[str], *, max_tokens: int | N
     The memory is that of the requested arrays and of one batch. Without sequences, the arrays are empty, with width 0.
     """
     found: dict[str, Array] = {name: np.zeros((0, 0), np.float32) for name in outputs}
-    rows = {name: engine.facts.outputs[name] for name in outputs}
+    rows = {name: engine.facts.rows_of(name) for name in outputs}
     whole = {"token": len(ids.input_ids), "sequence": len(ids), "position": len(ids.positions)}
     for sequences in batches(ids.lengths, max_tokens=max_tokens or engine.facts.batch_tokens):
         arrays = engine.run(ids.take(sequences), outputs)

@@ -8,7 +8,7 @@ whose greedy and beam search give the same tokens.
 B prompts · N beams per prompt · R = B N rows · V vocabulary · L tokens
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -16,41 +16,16 @@ from torch import Generator, Tensor
 
 from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
+from bertie.models.generation import GenerationConfig
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
-from bertie.models.seq2seq import Seq2Seq
+from bertie.models.seq2seq import NEXT_TOKEN, Seq2Seq, writes
 from bertie.nn.cache import Cache
 from bertie.nn.layout import Padded
 
+__all__ = ["GenerationConfig", "generate", "stream"]
+
 LOWEST = -1e9  # of a score, as good as never; scores below would make -inf - -inf
-
-
-@dataclass(frozen=True, kw_only=True)
-class GenerationConfig:
-    """The options of generation. Raises UsageError for values out of range."""
-
-    max_new_tokens: int = 20
-    num_beams: int = 1
-    do_sample: bool = False  # draw from the distribution; with one beam
-    temperature: float = 1.0
-    top_k: int | None = None  # draw among the k likeliest
-    top_p: float | None = None  # draw among the likeliest that together have this probability
-    length_penalty: float = 1.0  # a beam's score is the sum of its log-probabilities over its length to this power
-    early_stopping: bool = False  # stop at num_beams finished texts, whether or not an open one might beat them
-
-    def __post_init__(self) -> None:
-        if self.max_new_tokens < 1 or self.num_beams < 1:
-            raise UsageError("max_new_tokens and num_beams must be 1 or more.")
-        if self.do_sample and self.num_beams > 1:
-            raise UsageError("do_sample needs num_beams=1: it draws one text per prompt.")
-        if not self.temperature > 0:
-            raise UsageError(
-                f"temperature is {self.temperature}; it must be above 0. For greedy decoding, pass do_sample=False."
-            )
-        if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"top_k is {self.top_k}; it must be 1 or more.")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"top_p is {self.top_p}; it must be above 0 and at most 1.")
 
 
 @torch.inference_mode()
@@ -69,21 +44,48 @@ def generate(
     """
     writing = writing or GenerationConfig()
     mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-    reader = _Reader(model, input_ids, mask.bool(), writing.num_beams)
+    reader = _Reader(model, input_ids, mask.bool(), writing)
     if writing.num_beams == 1:
-        return _one_by_one(reader, writing, generator)
+        return torch.stack([*_one_by_one(reader, writing, generator)], 1)
     return _beams(reader, writing)
+
+
+@torch.inference_mode()
+def stream(
+    model: Model, input_ids: Tensor, writing: GenerationConfig | None = None, *, generator: Generator | None = None
+) -> Iterator[int]:
+    """Yields the tokens of one text as they are generated, without the end token. input_ids (S,).
+
+    With several beams, the text is known only at the end, so its tokens come at once. Raises UsageError as `generate`.
+    """
+    writing, end = writing or GenerationConfig(), model.config.eos_token_id
+    mask = torch.ones_like(input_ids[None], dtype=torch.bool)
+    reader = _Reader(model, input_ids[None], mask, writing)
+    steps = (
+        iter(_beams(reader, writing).unbind(1)) if writing.num_beams > 1 else _one_by_one(reader, writing, generator)
+    )
+    for tokens_R in steps:
+        if (token := int(tokens_R[0])) == end:
+            return
+        yield token
 
 
 class _Reader:
     """Adds tokens to the cache and returns next-token logits, for both kinds of model."""
 
-    def __init__(self, model: Model, input_ids: Tensor, mask: Tensor, num_beams: int) -> None:
-        head = dict(model.heads).get("lm")
-        if not isinstance(head, VocabularyHead) or not (isinstance(model, Seq2Seq) or model.config.causal):
+    def __init__(self, model: Model, input_ids: Tensor, mask: Tensor, writing: GenerationConfig) -> None:
+        num_beams, most = writing.num_beams, writing.max_new_tokens
+        if not writes(model):
             raise UsageError(
                 "This model cannot generate text. It needs the head 'lm', and causal attention or a decoder, "
                 "as GPT-2 and T5 have."
+            )
+        head = model.heads[NEXT_TOKEN]
+        assert isinstance(head, VocabularyHead)
+        if not isinstance(model, Seq2Seq) and (longest := input_ids.shape[1] + most - 1) > model.config.max_length:
+            raise UsageError(
+                f"The text and its continuation may have {longest:,} tokens, and the model has "
+                f"{model.config.max_length:,} positions. Lower max_new_tokens, or pass a shorter text."
             )
         self.model, self.head, self.cache = model, head, Cache()
         self.rows, self.beams = len(input_ids), num_beams
@@ -110,18 +112,18 @@ class _Reader:
         return self.head.logits(layout.last(output.last_hidden_state), self.model.word_embeddings).float()
 
 
-def _one_by_one(reader: _Reader, writing: GenerationConfig, generator: Generator | None) -> Tensor:
+def _one_by_one(reader: _Reader, writing: GenerationConfig, generator: Generator | None) -> Iterator[Tensor]:
+    """Yields the next token of every row (R,), until all have ended."""
     config, logits_RV = reader.model.config, reader.first
     ended_R = torch.zeros(reader.rows, dtype=torch.bool, device=logits_RV.device)
-    written = list[Tensor]()
-    while True:
+    for number in range(1, writing.max_new_tokens + 1):
         tokens_R = _draw(logits_RV, writing, generator) if writing.do_sample else logits_RV.argmax(-1)
         tokens_R = tokens_R.masked_fill(ended_R, config.pad_token_id)
-        written.append(tokens_R)
+        yield tokens_R
         if config.eos_token_id is not None:
             ended_R = ended_R | (tokens_R == config.eos_token_id)
-        if len(written) == writing.max_new_tokens or bool(ended_R.all()):
-            return torch.stack(written, 1)
+        if number == writing.max_new_tokens or bool(ended_R.all()):
+            return
         logits_RV = reader.next(tokens_R)
 
 

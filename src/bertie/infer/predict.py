@@ -85,7 +85,8 @@ class Predictor:
                 "(tokenizer.json or vocab.txt) into its folder, and open the folder with bertie.load."
             )
         self.tokenizer, facts = tokenizer, self.engine.facts
-        self._task = task_of(facts, tokenizer)
+        found = task_of(facts, tokenizer)
+        self._task = None if found is None else found.with_tokenizer(tokenizer)
         trained = training_facts(tokenizer)
         positions = facts.max_length
         if max_length is not None and not 3 < max_length <= positions:

@@ -7,8 +7,10 @@ import torch
 
 from bertie.data.collate import batch_of
 from bertie.infer.engine import Array, Facts, Ids
+from bertie.infer.generate import generate
 from bertie.models.biaffine import LAST
 from bertie.models.facts import POOLED, facts_of, layer_of
+from bertie.models.generation import GenerationConfig, writing_of
 from bertie.models.heads import VocabularyHead
 from bertie.models.heads.parse import with_last_pieces
 from bertie.models.pooling import pool
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from bertie.data.batch import Batch
     from bertie.models.encoder import EncoderOutput
     from bertie.models.model import Model
+
+CACHED = 1 << 15  # tokens whose keys and values are held while texts are generated
 
 
 class TorchEngine:
@@ -38,8 +42,13 @@ class TorchEngine:
         try:
             with torch.inference_mode():
                 batch = batch_of(ids).to(model.device)
+                writing = {name: found for name in outputs if (found := writing_of(name)) is not None}
+                written = {name: self._written(batch, found).cpu().numpy() for name, found in writing.items()}
+                if len(writing) == len(outputs):
+                    return written
                 output = self._encode(batch, ids, outputs)
-                return {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in outputs}
+                others = [name for name in outputs if name not in writing]
+                return written | {name: self._array(name, output, batch, ids).float().cpu().numpy() for name in others}
         finally:
             if was_training:
                 model.train()
@@ -47,6 +56,20 @@ class TorchEngine:
     def _encode(self, batch: "Batch", ids: Ids, outputs: Sequence[str]) -> "EncoderOutput":
         layers = any(layer_of(name) is not None for name in outputs)
         return self.model.encode(batch, output_hidden_states=True) if layers else self.model.encode(batch)
+
+    def _written(self, batch: "Batch", writing: GenerationConfig) -> torch.Tensor:
+        """Returns the generated tokens (B, max_new_tokens) float32, -1 from the end of each text on."""
+        layout, most = batch.layout, writing.max_new_tokens
+        ids_BS, mask_BS = layout.rectangle(batch.input_ids), layout.mask()
+        found_BL = torch.full((len(ids_BS), most), -1.0, device=ids_BS.device)
+        at_once = max(1, CACHED // (writing.num_beams * (ids_BS.shape[1] + most)))
+        for start in range(0, len(ids_BS), at_once):
+            part = slice(start, start + at_once)
+            tokens_BL = generate(self.model, ids_BS[part], mask_BS[part], writing)
+            found_BL[part, : tokens_BL.shape[1]] = tokens_BL.float()
+            if (end := self.model.config.eos_token_id) is not None:
+                found_BL[part].masked_fill_((found_BL[part] == end).cumsum(1) > 0, -1)
+        return found_BL
 
     def _array(self, name: str, output: "EncoderOutput", batch: "Batch", ids: Ids) -> torch.Tensor:
         if name in POOLED:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from bertie.models.generation import WRITTEN
 from bertie.models.head_config import Rows
 from bertie.models.sentence import MODES, SentenceModules
 
@@ -39,7 +40,8 @@ class Facts:
     rows: the unit of a row of a head's logits, by default a sequence. of_encoder: the other arrays, with the unit of
     their rows. max_length: maximum number of tokens. device, precision: where and how it is computed. batch_tokens: how
     many tokens one call should have. sentence: the modules and settings of `sentence-transformers`. layers: those
-    whose hidden states can be asked for, as `layer_output` names them; 0 where only the last is known.
+    whose hidden states can be asked for, as `layer_output` names them; 0 where only the last is known. writes: whether
+    it generates text, which is asked for as models/generation.py names it.
     """
 
     max_length: int
@@ -54,6 +56,7 @@ class Facts:
     batch_tokens: int = BATCH_TOKENS
     sentence: SentenceModules = field(default_factory=SentenceModules)
     layers: int = 0
+    writes: bool = False
 
     @cached_property
     def outputs(self) -> dict[str, Rows]:
@@ -61,6 +64,10 @@ class Facts:
         logits."""
         layers: dict[str, Rows] = {layer_output(n): "token" for n in range(self.layers + 1)} if self.layers else {}
         return {**self.of_encoder, **layers, **{name: self.rows.get(name, "sequence") for name in self.heads}}
+
+    def rows_of(self, output: str) -> Rows:
+        """Returns the unit of the rows of an output. Raises KeyError for an output that the model does not have."""
+        return "sequence" if self.writes and output.startswith(WRITTEN) else self.outputs[output]
 
     def label_names(self, head: str) -> tuple[str, ...]:
         """Returns the labels of a head, or the default names of the Hugging Face format."""
@@ -70,6 +77,7 @@ class Facts:
 def facts_of(model: "Model") -> Facts:
     """Returns the facts of a torch model."""
     from bertie.models.encoder import Encoder
+    from bertie.models.seq2seq import writes
 
     weights = next(model.parameters())
 
@@ -88,4 +96,5 @@ def facts_of(model: "Model") -> Facts:
         {name: getattr(head, "rows", "sequence") for name, head in model.heads.items()},
         sentence=model.sentence,
         layers=model.config.num_hidden_layers if type(model.encoder) is Encoder else 0,
+        writes=writes(model),
     )

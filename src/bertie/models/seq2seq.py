@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from bertie.errors import UsageError
 from bertie.models.encoder import EncoderOutput
-from bertie.models.heads import Decoder
+from bertie.models.heads import Decoder, VocabularyHead
 from bertie.models.model import Inputs, Model
-from bertie.nn.layout import Padded
+from bertie.nn.layout import Packed, Padded
 
-DECODER = "decoder"
+DECODER, NEXT_TOKEN = "decoder", "lm"
 
 
 class Seq2Seq(Model):
@@ -39,6 +39,12 @@ class Seq2Seq(Model):
         """Runs the decoder on its earlier output. `flags` are those of `Decoder.forward`."""
         output: EncoderOutput = self.heads[DECODER](memory, self.word_embeddings, input_ids, **flags)
         return output
+
+    def teach(self, memory: EncoderOutput, targets_Q: Tensor, layout: Packed) -> EncoderOutput:
+        """Runs the decoder on the tokens before each target (teacher forcing). targets_Q: packed, as `layout` says."""
+        start = self.config.decoder_start_token_id
+        read_Q = targets_Q.roll(1).index_fill(0, layout.cu_seqlens[:-1].long(), start)
+        return self.decode(memory, read_Q, layout=layout)
 
     def forward(
         self,
@@ -84,6 +90,12 @@ def assembled(encoder: nn.Module, heads: Mapping[str, nn.Module], **options: Any
     `Model`."""
     kind = Seq2Seq if any(isinstance(head, Decoder) for head in heads.values()) else Model
     return kind(encoder, heads, **options)
+
+
+def writes(model: Model) -> bool:
+    """Whether a model generates text: it has a next-token head, and a decoder or causal attention."""
+    head = dict(model.heads).get(NEXT_TOKEN)
+    return isinstance(head, VocabularyHead) and (isinstance(model, Seq2Seq) or model.config.causal)
 
 
 def shift_right(labels: Tensor, start: int) -> Tensor:

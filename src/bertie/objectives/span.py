@@ -122,9 +122,8 @@ class SpanCorruption(Objective):
         """Returns the cross-entropy of the decoder output, each token given the tokens before it."""
         targets_Q = batch.labels["span_targets"]
         layout = Packed.from_lengths(batch.host.labels["span_lengths"]).to(targets_Q.device)
-        read_Q = targets_Q.roll(1).index_fill(0, layout.cu_seqlens[:-1].long(), model.config.decoder_start_token_id)
         assert isinstance(model, Seq2Seq)
-        decoded = model.decode(output, read_Q, layout=layout)
+        decoded = model.teach(output, targets_Q, layout)
         head = model.heads["lm"]
         assert isinstance(head, VocabularyHead)
         total, correct = head.loss(decoded.last_hidden_state, model.word_embeddings, targets_Q)

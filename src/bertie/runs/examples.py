@@ -73,7 +73,7 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     notes += task.notes(train, dev)
-    return Examples(task, train, dev, dataset.metrics if dataset else kind.metrics, texts, notes)
+    return Examples(task, train, dev, dataset.metrics if dataset else task.metrics, texts, notes)
 
 
 def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import xxhash
 
@@ -72,11 +71,13 @@ class Run:
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
         self.model, self.fresh = start_model(config, self.start, self.task)
+        assert self.model.tokenizer is not None
+        self.task = self.task.with_tokenizer(self.model.tokenizer)
         self._set_facts()
         if told := only_here(own_settings(self.model)):
             self.notes.append(told)
         self.config = config = with_rate(config, self.model, self.notes)
-        self.warnings = odd(config, self.model, examples.train)
+        self.warnings = odd(config, self.model, examples.train if self.task.labels else ())
         self.predictor = Predictor(self.model)
         self.train = self._encode(examples.train, "training")
         self.dev = self._encode(examples.dev, "dev")
@@ -212,8 +213,8 @@ class Run:
         self.model.eval()
         scores, totals, counts = self.task.scores(), dict[str, float](), Counter[str]()
         for examples, encoded, logits in self._dev_logits(most):
-            batch = encoded.batch(np.arange(len(encoded.lengths)), self.task.targets(examples, encoded))
-            for name, part in self.task.losses(torch.from_numpy(logits), batch).items():
+            targets = self.task.targets(examples, encoded)
+            for name, part in self.task.dev_losses(self.model, encoded, targets, torch.from_numpy(logits)).items():
                 totals[name] = totals.get(name, 0.0) + float(part.total)
                 counts[name] += part.count
             self.task.count(scores, examples, self.task.decode(logits, encoded, examples))

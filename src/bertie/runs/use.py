@@ -292,6 +292,41 @@ def fill_mask(
     return Predictor(opened(model, device, precision), **options).fill_mask(text, top=top)
 
 
+def write(
+    model: "Model | str | Path",
+    texts: Sequence[str],
+    *,
+    seed: int = 0,
+    max_length: int | None = None,
+    device: str | None = None,
+    precision: str | None = None,
+    **options: Any,
+) -> list[str]:
+    """Generates a text for each text.
+
+    Args:
+        model: A model that generates text (T5, GPT-2 ...), or its folder.
+        texts: The texts. A fine-tuned model reads them in the template of its training.
+        seed: Seed of random draws, with do_sample.
+        max_length: Maximum number of tokens of a text. Default: as in training.
+        device: cpu, cuda, cuda:1, mps or auto.
+        precision: fp32, bf16 or auto.
+        **options: max_new_tokens, num_beams, length_penalty, early_stopping, do_sample, temperature, top_k and top_p,
+            as `transformers` names them. Default: as trained.
+
+    Returns:
+        The generated texts.
+
+    Raises:
+        UsageError: The model generates no text.
+    """
+    from bertie.infer.write import pieces, writer
+
+    found = opened(model, device, precision)
+    predictor, writing = writer(found, max_length=max_length, **options)
+    return ["".join(pieces(found, predictor, text, writing, seed=seed)) for text in texts]
+
+
 def perplexity(
     model: "Model | str | Path",
     texts: Iterable[str],

@@ -135,10 +135,8 @@ class Batcher:
 
         When the caller is cancelled, its sequences leave the queue.
         """
-        rows = self.facts.outputs
-        job = Job(
-            ids, tuple(outputs), {name: rows[name] for name in outputs}, asyncio.get_running_loop().create_future()
-        )
+        rows = {name: self.facts.rows_of(name) for name in outputs}
+        job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future())
         job.left, job.pending = len(ids), list(range(len(ids)))
         self.waiting.append(job)
         self._arrived.set()

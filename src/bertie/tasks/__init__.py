@@ -18,6 +18,7 @@ from bertie.tasks.relation import RelationTask
 from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
+from bertie.tasks.text2text import Text2TextTask
 
 if TYPE_CHECKING:
     from bertie.text.tokenizer import Tokenizer
@@ -38,6 +39,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("parse", ParseTask),
         ("embed", EmbedTask),
         ("few-shot", FewShotTask),
+        ("text2text", Text2TextTask),
     ],
 )
 """Tasks by name. A model folder without a task has the first task whose head it has."""

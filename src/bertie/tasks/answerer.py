@@ -74,6 +74,10 @@ class Answerer(ABC):
         """The same where `decode` reads several arrays, joined along their last dimension."""
         return (self.output,)
 
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Returns the task for a model's tokenizer, for a task that reads or writes tokens outside of `encode`."""
+        return self
+
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
     ) -> Encoded:

@@ -77,6 +77,12 @@ class Learner(ABC):
     def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
         """Returns the losses as sums and counts. `fit` divides once, at the end of a step."""
 
+    def dev_losses(self, model: "Model", encoded: Encoded, targets: Targets, logits: "Tensor") -> "LossReport":
+        """Returns the losses of dev examples. logits: the array that the engine computed for them."""
+        import numpy as np
+
+        return self.losses(logits, encoded.batch(np.arange(len(encoded.lengths)), targets))
+
     def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
         """Returns the losses for the encoder's output, as `fit` needs them."""
         return self.losses(self.logits(model, output).float(), batch)

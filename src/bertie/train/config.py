@@ -16,10 +16,10 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 class OptimConfig(Config):
     """The optimizer and its learning-rate schedule."""
 
-    name: Literal["adamw", "bert_adam", "lamb", "muon"] = "adamw"
-    """Optimizer: adamw, bert_adam (without bias correction), lamb (for very large batches), or muon (Muon for matrices,
-    AdamW for the rest). Source: Loshchilov and Hutter 2019; google-research/bert, optimization.py; You et al. 2019;
-    Jordan et al. 2024."""
+    name: Literal["adamw", "bert_adam", "lamb", "muon", "adafactor"] = "adamw"
+    """Optimizer: adamw, bert_adam (without bias correction), lamb (for very large batches), muon (Muon for matrices,
+    AdamW for the rest), or adafactor (T5's, whose steps are relative to the size of a weight). Source: Loshchilov and
+    Hutter 2019; google-research/bert, optimization.py; You et al. 2019; Jordan et al. 2024; Shazeer and Stern 2018."""
     lr: float = Field(1e-4, gt=0)
     """Peak learning rate. Source: pre-training Devlin et al. 2018, A.2; fine-tuning A.3."""
     betas: tuple[Rate, Rate] = (0.9, 0.999)
@@ -40,8 +40,9 @@ class OptimConfig(Config):
     warmup: float = Field(0.01, ge=0)
     """Steps of linear warm-up, or below 1 their share of all steps. Source: Devlin et al. 2018, A.2: 10,000 of
     1,000,000."""
-    decay: Literal["linear", "constant", "cosine"] = "linear"
-    """Learning-rate schedule after warm-up: linear or cosine to zero, or constant. Source: Devlin et al. 2018, A.2."""
+    decay: Literal["linear", "constant", "cosine", "inverse_sqrt"] = "linear"
+    """Learning-rate schedule after warm-up: linear or cosine to zero, constant, or the inverse square root of the step.
+    Source: Devlin et al. 2018, A.2; Raffel et al. 2020, 3.1.2 (the last)."""
 
 
 class TrainConfig(Config):

@@ -94,8 +94,7 @@ class OptimizerGroup:
         for key, tensor in state.items():
             name, _, what = key.rpartition("/")
             part = by_name.get(name)
-            shape = None if part is None else (part.owner if is_cut(part.owner) else part.tensor).shape
-            if part is None or (tensor.ndim and tensor.shape != shape):
+            if part is None or not _fits(tensor, part.owner if is_cut(part.owner) else part.tensor):
                 raise DataError(
                     f"{where} contains {key} {tuple(tensor.shape)}, which belongs to no parameter of this model."
                 )
@@ -103,6 +102,12 @@ class OptimizerGroup:
             own_part = part_of(tensor, part.owner) if tensor.ndim else tensor
             # a copy: the loaded tensor may be a view of the file
             owners[ours].state[ours][what] = torch.empty_like(own_part, device=ours.device).copy_(own_part)
+
+
+def _fits(state: Tensor, parameter: Tensor) -> bool:
+    """Whether a state is a number, or has the shape of the parameter or of its rows or columns (Adafactor)."""
+    sizes = zip(state.shape, parameter.shape, strict=False)
+    return not state.ndim or (state.ndim == parameter.ndim and all(a in (1, b) for a, b in sizes))
 
 
 def param_slices(model: nn.Module, *, apart: bool = False) -> Iterator[ParamSlice]:
@@ -173,6 +178,16 @@ def muon(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.
     return [Muon(groups, lr=config.lr, momentum=config.momentum, dtype=dtype), *rest]
 
 
+def adafactor(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[torch.optim.Optimizer]:
+    """torch's Adafactor: a step is relative to the root mean square of a parameter, and second moments are factored.
+
+    The state of a matrix is one number per row and column. lr is relative, and at most 1 / sqrt(step). Shazeer and
+    Stern 2018, algorithm 4 and 5.
+    """
+    groups = _groups(param_slices, config)
+    return [torch.optim.Adafactor(groups, lr=config.lr)] if groups else []
+
+
 def _groups(param_slices: Iterable[ParamSlice], config: OptimConfig) -> list[dict[str, Any]]:
     """Returns the parameter groups with and without weight decay; with config.layer_decay, separately for each layer.
 
@@ -234,5 +249,6 @@ OPTIMIZERS: Registry[OptimizerSpec] = Registry(
         ("bert_adam", OptimizerSpec(bert_adam)),
         ("lamb", OptimizerSpec(lamb, apart=True)),
         ("muon", OptimizerSpec(muon, apart=True)),
+        ("adafactor", OptimizerSpec(adafactor, apart=True)),
     ],
 )

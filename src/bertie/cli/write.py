@@ -1,0 +1,105 @@
+"""`bertie write`: text that a model generates for a text."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertie import console
+from bertie.cli import tables
+from bertie.cli.app import app, emit
+from bertie.cli.options import grouped
+
+
+@app.command()
+@grouped
+def write(
+    model: Annotated[
+        Path,
+        typer.Argument(help="Folder of a model that generates text: T5, GPT-2 ...", callback=tables.resolved),
+    ],
+    text: Annotated[str, typer.Argument(help="Text to continue or to transform; - reads lines of stdin.")] = "-",
+    max_new_tokens: Annotated[
+        int | None, typer.Option("--max-new-tokens", min=1, help="Maximum number of tokens. Default: as trained.")
+    ] = None,
+    beams: Annotated[
+        int | None, typer.Option("--beams", min=1, help="Number of beams. Default: as trained; 1 is greedy.")
+    ] = None,
+    length_penalty: Annotated[
+        float | None,
+        typer.Option("--length-penalty", help="With beams: above 0 prefers long texts, below 0 short ones."),
+    ] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw each token at random.")] = False,
+    temperature: Annotated[
+        float | None, typer.Option("--temperature", help="With --sample: below 1 prefers probable tokens.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option("--top-k", help="With --sample: draw among the k likeliest.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option("--top-p", help="With --sample: draw among the likeliest of this probability.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of --sample.")] = 0,
+    max_length: tables.MaxLength = None,
+    precision: tables.Precision = "fp32",
+    device: tables.Device = "auto",
+) -> None:
+    """Generate text from a text.
+
+    The text is printed while it is generated. A fine-tuned model reads the text in the template of its training. From
+    standard input, each line gives one line.
+
+    [bold]Examples[/]
+
+      bertie write runs/summaries/model "The report of the committee says ..."
+
+      bertie write runs/tiny-gpt/model "Once upon a time" --sample --top-p 0.9 --seed 3
+
+      bertie write runs/spacing/model --beams 4 < lines.txt
+    """
+    from bertie.data.lines import InvalidRow, decoded
+    from bertie.errors import DataError, UsageError
+    from bertie.infer.write import pieces, writer
+
+    given: dict[str, Any] = {
+        "max_new_tokens": max_new_tokens,
+        "num_beams": beams,
+        "length_penalty": length_penalty,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+    }
+    options = {name: value for name, value in given.items() if value is not None}
+    if sample:
+        options = {"num_beams": 1, **options, "do_sample": True}
+    elif extra := [f"--{name.replace('_', '-')}" for name in ("temperature", "top_k", "top_p") if name in options]:
+        raise UsageError(f"{extra[0]} has no effect without --sample. Pass --sample too.")
+    found = tables.loaded(model, precision, device)
+    predictor, writing = writer(found, max_length=max_length, **options)
+
+    def answer(one: str, number: int = 1) -> None:
+        parts = pieces(found, predictor, one, writing, seed=seed)
+        if console.verbosity.json:
+            emit({"line": number, "text": "".join(parts)})
+            return
+        for part in parts:
+            sys.stdout.write(part)
+            sys.stdout.flush()
+        sys.stdout.write("\n")
+
+    if text != "-":
+        if not text.strip():
+            raise DataError("The text is empty.")
+        answer(text)
+        return
+    left_out = number = 0
+    for number, line in decoded(sys.stdin.buffer, "utf-8", "standard input"):
+        if isinstance(line, InvalidRow) or not line.strip():
+            left_out += 1
+            if console.verbosity.json:
+                emit({"line": number, "error": line.reason if isinstance(line, InvalidRow) else "empty text"})
+            else:
+                sys.stdout.write("\n")  # so that lines of output are lines of input
+            continue
+        answer(line, number)
+    if left_out:
+        console.warn(f"{left_out:,} of {number:,} lines skipped")

@@ -1,0 +1,56 @@
+"""Generated text in pieces, as it is generated: for `bertie write` and its Python function."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from bertie.data.tables import Example
+from bertie.errors import UsageError
+from bertie.infer.predict import Predictor
+from bertie.models.generation import GenerationConfig
+from bertie.tasks.text2text import Text2TextTask
+
+if TYPE_CHECKING:
+    from bertie.models.model import Model
+
+
+def writer(model: "Model", *, max_length: int | None = None, **options: Any) -> tuple[Predictor, GenerationConfig]:
+    """Returns the predictor of a model that generates text, and its settings. options: of `GenerationConfig`.
+
+    Raises UsageError for another model.
+    """
+    found = Predictor(model, max_length=max_length)
+    task = found.task_or_none
+    if not isinstance(task, Text2TextTask):
+        raise UsageError(
+            "This model generates no text. `bertie write` needs a model with a next-token head, such as GPT-2 or T5."
+        )
+    return found, replace(task.writing, **options)
+
+
+def pieces(
+    model: "Model", predictor: Predictor, text: str, writing: GenerationConfig, *, seed: int = 0
+) -> Iterator[str]:
+    """Yields the generated text, word by word. text: of one example; the task's template is applied. seed: of draws."""
+    import torch
+
+    from bertie.infer.generate import stream
+
+    tokenizer = predictor.tokenizer
+    encoded = predictor.task.encode(
+        [Example((text,))], tokenizer, max_length=predictor.max_length, too_long=predictor.too_long
+    )
+    if predictor.too_long == "error" and len(encoded.too_long):
+        raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
+    ids = torch.from_numpy(encoded.packed().input_ids).to(model.device)
+    generator = torch.Generator(model.device).manual_seed(seed)
+    tokens, written = list[int](), ""
+    for token in stream(model, ids, writing, generator=generator):
+        tokens.append(token)
+        found = tokenizer.decode(tokens)
+        ready = found[: found.rfind(" ") + 1].rstrip()  # the last word may go on, or take a mark of punctuation
+        if len(ready) > len(written) and ready.startswith(written):
+            yield ready[len(written) :]
+            written = ready
+    rest = tokenizer.decode(tokens)
+    yield rest[len(written) :] if rest.startswith(written) else ""

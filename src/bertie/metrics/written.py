@@ -1,0 +1,142 @@
+"""Scores of generated texts: exact match, BLEU and chrF (sacrebleu), ROUGE (rouge-score).
+
+All are functions of sums over examples, so that their intervals resample counts. BLEU and chrF are from 0 to 100.
+Papineni et al. 2002; Popović 2015; Lin 2004.
+
+N examples · K counts
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from bertie.errors import UsageError
+from bertie.metrics.base import Float, MetricsOf
+from bertie.metrics.resample import intervals
+from bertie.registry import Registry
+
+Counts = Callable[[str, str], Sequence[float]]
+Value = Callable[[Float, Float], Float]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A row of the table of measures.
+
+    make: its name -> the counts (K,) of an answer and its target; and the value, from the sums of counts (..., K) and
+    the number of examples (...). package: the module that it needs.
+    """
+
+    make: Callable[[str], tuple[Counts, Value]]
+    package: str = ""
+
+
+def _mean(sums: Float, examples: Float) -> Float:
+    found: Float = sums[..., 0] / np.maximum(examples, 1)
+    return found
+
+
+def _exact(name: str) -> tuple[Counts, Value]:
+    return (lambda given, true: [float(given.split() == true.split())]), _mean
+
+
+def _sacrebleu(name: str) -> tuple[Counts, Value]:
+    """The library's own counts of a sentence, which it sums over a corpus; for its bootstrap too."""
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    metric: Any = BLEU() if name == "bleu" else CHRF()
+
+    def counts(given: str, true: str) -> Sequence[float]:
+        found: Sequence[float] = metric._extract_corpus_statistics([given], [[true]])[0]
+        return found
+
+    def value(sums: Float, examples: Float) -> Float:
+        return np.apply_along_axis(lambda row: metric._compute_score_from_stats(row.tolist()).score, -1, sums)
+
+    return counts, value
+
+
+def _rouge(name: str) -> tuple[Counts, Value]:
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer([name])
+    return (lambda given, true: [scorer.score(true, given)[name].fmeasure]), _mean
+
+
+MEASURES: Registry[Measure] = Registry(
+    "measure",
+    [
+        ("exact_match", Measure(_exact)),
+        ("chrf", Measure(_sacrebleu, "sacrebleu")),
+        ("bleu", Measure(_sacrebleu, "sacrebleu")),
+        ("rouge1", Measure(_rouge, "rouge_score")),
+        ("rouge2", Measure(_rouge, "rouge_score")),
+        ("rougeL", Measure(_rouge, "rouge_score")),
+    ],
+)
+
+
+def available(name: str) -> bool:
+    """Whether the library of a measure is installed."""
+    package = MEASURES[name].package
+    return not package or find_spec(package) is not None
+
+
+@dataclass
+class WrittenScores:
+    """Counter of target texts and answers. metrics: names of measures, the main one first.
+
+    Raises UsageError for a measure whose library is not installed.
+    """
+
+    metrics: tuple[str, ...]
+    seen: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    """The first two different targets, and answers."""
+
+    def __post_init__(self) -> None:
+        for name in self.metrics:
+            if not available(name):
+                raise UsageError(f"The metric {name} needs a library: pip install 'bertie[text2text]'.")
+        self._made = {name: MEASURES[name].make(name) for name in self.metrics}
+        self._rows: dict[str, list[Sequence[float]]] = {name: [] for name in self.metrics}
+
+    @property
+    def total(self) -> int:
+        """The number of examples."""
+        return len(self._rows[self.metrics[0]])
+
+    def add(self, truth: Iterable[str], predicted: Iterable[str]) -> None:
+        """Counts more examples."""
+        for true, given in zip(truth, predicted, strict=True):
+            for name, (counts, _) in self._made.items():
+                self._rows[name].append(counts(given, true))
+            for known, text in zip(self.seen, (true, given), strict=True):
+                if len(known) < 2:
+                    known.add(text)
+
+    def compute(self) -> Mapping[str, float]:
+        """Returns every metric."""
+        counts, metrics_of = self.units()
+        return {name: float(value) for name, value in metrics_of(counts.sum(0)).items()}
+
+    def report(self) -> dict[str, Any]:
+        """Returns every metric with its interval, and the only answer where there is one for different targets."""
+        found: dict[str, Any] = {"examples": self.total, **self.compute(), "interval_95": intervals(*self.units())}
+        truth, given = self.seen
+        found["all_given"] = next(iter(given)) if len(given) == 1 < len(truth) else None
+        return found
+
+    def units(self) -> tuple[Float, MetricsOf]:
+        """Returns the number 1 and the counts of each measure (N, 1 + K), and the metrics of their sums."""
+        parts = [np.array(self._rows[name], np.float64).reshape(self.total, -1) for name in self.metrics]
+        ends = np.cumsum([1, *(part.shape[1] for part in parts)])
+
+        def metrics_of(sums: Float) -> dict[str, Float]:
+            columns = zip(self.metrics, ends[:-1], ends[1:], strict=True)
+            return {name: self._made[name][1](sums[..., a:b], sums[..., 0]) for name, a, b in columns}
+
+        return np.concatenate([np.ones((self.total, 1)), *parts], 1), metrics_of

@@ -1,0 +1,266 @@
+"""Text to text: the model generates the target text, for any pair of texts. Raffel et al. 2020, 2.4.
+
+    encoder-decoder   encoder: source </s>        decoder: target </s>, each token from those before it
+    causal model      source target </s>          the loss counts the target
+
+The loss is teacher forcing on packed batches. The engine generates answers token by token.
+
+E examples · B sequences of a batch · Q tokens of all targets of a batch · L maximum number of tokens of an answer
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from bertie.data.ids import ranges, token_budget
+from bertie.data.tables import Columns, Example, TableFormat, find_columns
+from bertie.errors import UsageError
+from bertie.metrics.written import MEASURES, WrittenScores, available
+from bertie.models.config import EncoderConfig
+from bertie.models.facts import BATCH_TOKENS, Facts
+from bertie.models.generation import GenerationConfig, written_output
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.base import Task
+from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertie.data.batch import Batch
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.loss import LossReport
+    from bertie.models.model import Model
+
+SOURCE, TARGET = "source", "target"  # column names that are recognized
+
+
+@dataclass(frozen=True)
+class Text2TextTask(Task):
+    """`Example.label` is the target text.
+
+    Attributes:
+        template: The text that the model reads, with {} for each text of an example: "summarize: {}". Not set: the
+            texts, with a space between two.
+        max_target_length: Maximum number of tokens of a target and of an answer, including the end.
+        label_smoothing: Share of a target's probability that all tokens have in equal parts, in training only.
+        num_beams: Beams of the search; 1 takes the most probable token each time.
+        length_penalty: A beam's score is its log-probability divided by its length to this power.
+        metric: The main metric.
+    """
+
+    template: str = ""
+    max_target_length: int = 128
+    label_smoothing: float = 0.0
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    metric: Literal["exact_match", "bleu", "chrf", "rouge1", "rouge2", "rougeL"] = "exact_match"
+
+    head = "lm"
+    baselines: ClassVar[tuple[str, ...]] = ("majority", "copy")
+    csv_columns = ("label",)
+    _tokenizer: ClassVar[Tokenizer | None] = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise UsageError(f"label_smoothing is {self.label_smoothing}; it must be at least 0 and below 1.")
+        if self.max_target_length < 2:
+            raise UsageError(f"max_target_length is {self.max_target_length}; it must be 2 or more.")
+        _ = self.writing
+
+    @property
+    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The main metric, and the others whose libraries are installed."""
+        return (self.metric, *(name for name in MEASURES if name != self.metric and available(name)))
+
+    @property
+    def writing(self) -> GenerationConfig:
+        """The settings of generation."""
+        return GenerationConfig(
+            max_new_tokens=self.max_target_length, num_beams=self.num_beams, length_penalty=self.length_penalty
+        )
+
+    @property
+    def output(self) -> str:
+        """The generated tokens."""
+        return written_output(self.writing)
+
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Returns the task with the tokenizer of targets and answers."""
+        found = copy.copy(self)
+        object.__setattr__(found, "_tokenizer", tokenizer)
+        return found
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of targets and answers."""
+        assert self._tokenizer is not None, "a task that learns or answers has its model's tokenizer"
+        return self._tokenizer
+
+    # Reading
+
+    @classmethod
+    def columns(cls, names: Sequence[str], format: TableFormat, where: str) -> Columns:
+        """Returns the columns of the source and of the target; `source` and `target` are recognized too."""
+        if SOURCE in names and not format.text:
+            format = replace(format, text=(SOURCE,))
+        if TARGET in names and not format.label:
+            format = replace(format, label=TARGET)
+        return find_columns(names, format, where)
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """Returns one sequence per example. Raises UsageError for windows: a text has one answer."""
+        if too_long == "window":
+            raise UsageError("Text to text does not support windows. Choose too_long=truncate or too_long=error.")
+        texts = [Example((self.source(example.texts),)) for example in examples]
+        return encode(texts, tokenizer, max_length=max_length, too_long=too_long)
+
+    def source(self, texts: Sequence[str]) -> str:
+        """Returns the text that the model reads. Raises UsageError for another number of texts than {} in template."""
+        if not self.template:
+            return " ".join(texts)
+        parts = self.template.split("{}")
+        if len(parts) != len(texts) + 1:
+            raise UsageError(
+                f"template needs one {{}} for each text: {self.template!r} has {len(parts) - 1}, and the examples "
+                f"have {len(texts)}."
+            )
+        return parts[0] + "".join(text + part for text, part in zip(texts, parts[1:], strict=True))
+
+    # Learning
+
+    def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
+        """Returns the next-token head, with a decoder where the family has one.
+
+        Raises UsageError for a model that generates no text.
+        """
+        from bertie.models.heads import HEADS
+        from bertie.models.seq2seq import DECODER
+
+        decodes = config.num_decoder_layers is not None
+        if not (decodes or config.causal) or config.eos_token_id is None:
+            raise UsageError(
+                "Text to text needs a model that generates text and ends it: one with a decoder (t5-small), or a "
+                "causal one with an end token (gpt2)."
+            )
+        decoder = {DECODER: HEADS[DECODER](config)} if decodes else {}
+        return {**decoder, self.head: HEADS[self.head](config)}
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """Returns "target" (W, longest) int32, whose first "target_length" (W,) int64 tokens are real, the last one the
+        end."""
+        tokenizer = self.tokenizer
+        ends = (tokenizer.special_id("eos"), tokenizer.special_id("sep"))
+        end = next((i for i in ends if i is not None), None)
+        if end is None:
+            raise UsageError("The tokenizer has no token that ends a text (eos or sep).")
+        texts = ["" if example.label is None else str(example.label) for example in examples]
+        rows = [[*ids[: self.max_target_length - 1], end] for ids in tokenizer.ids(texts)]
+        length_E = np.array([len(row) for row in rows], np.int64)
+        target_EQ = np.zeros((len(rows), length_E.max(initial=0)), np.int32)
+        target_EQ[np.arange(target_EQ.shape[1]) < length_E[:, None]] = np.concatenate([np.zeros(0, np.int32), *rows])
+        return Targets(sequence={"target": target_EQ, "target_length": length_E})
+
+    def counts(self, batch: "Batch") -> dict[str, int]:
+        """Returns the number of target tokens."""
+        return {"target": int(batch.labels["target_length"].sum())}
+
+    def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
+        """Runs the encoder on the sources, or a causal model on sources with their targets."""
+        from bertie.models.seq2seq import Seq2Seq
+
+        return model.encode(batch if isinstance(model, Seq2Seq) else _continued(batch, model.config.max_length))
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+        """Returns the cross-entropy of the targets, each token given the source and the tokens before it."""
+        import torch
+
+        from bertie.models.heads import VocabularyHead
+        from bertie.models.loss import LossTerm
+        from bertie.models.seq2seq import Seq2Seq
+        from bertie.nn.layout import Packed
+
+        target_Q, length_B = _flat_targets(batch.host), batch.host.labels["target_length"]
+        target_Q, device = target_Q.to(model.device), model.device
+        if isinstance(model, Seq2Seq):
+            hidden_QH = model.teach(output, target_Q, Packed.from_lengths(length_B).to(device)).last_hidden_state
+        else:  # a target begins after the last token of its source
+            starts_B = np.asarray(output.layout.mask().cpu().sum(1)).cumsum() - length_B.numpy()
+            at_Q = torch.from_numpy(ranges(starts_B, starts_B + length_B.numpy()))
+            hidden_QH = output.last_hidden_state[at_Q.to(device)]
+        head = model.heads[self.head]
+        assert isinstance(head, VocabularyHead)
+        smoothing = self.label_smoothing if model.training else 0.0
+        total, correct = head.loss(hidden_QH, model.word_embeddings, target_Q, smoothing=smoothing)
+        return {"target": LossTerm(total, len(target_Q), correct)}
+
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+        """Returns nothing: generated tokens have no loss. `dev_losses` computes that of the targets."""
+        return {}
+
+    def dev_losses(self, model: "Model", encoded: Encoded, targets: Targets, logits: "Tensor") -> "LossReport":
+        """Returns the losses of dev examples by teacher forcing, in batches of similar length."""
+        import torch
+
+        from bertie.models.loss import LossTerm
+
+        lengths = encoded.lengths + targets.sequence["target_length"]
+        total, count = torch.zeros((), device=model.device), 0
+        with torch.inference_mode():
+            for sequences in token_budget(lengths, max_tokens=BATCH_TOKENS):
+                batch = encoded.batch(sequences, targets).to(model.device)
+                part = self.loss(model, self.forward(model, batch), batch)["target"]
+                total, count = total + part.total, count + part.count
+        return {"target": LossTerm(total, count)}
+
+    # Answering
+
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns the generated texts. logits (E, L): tokens, -1 after the end"""
+        return [Prediction(self.tokenizer.decode(row[row >= 0].astype(np.int64).tolist())) for row in logits]
+
+    def scores(self) -> WrittenScores:
+        """Returns a counter of target texts and answers."""
+        return WrittenScores(self.metrics)
+
+    @classmethod
+    def of_model(cls, facts: Facts, settings: Any) -> Self | None:
+        """Returns the task of a model that generates text."""
+        return cls.make((), settings) if facts.writes else None
+
+
+def _flat_targets(batch: "Batch") -> "Tensor":
+    """Returns the targets of a batch, concatenated. -> (Q,) int64"""
+    import torch
+
+    target_BQ, length_B = batch.labels["target"], batch.labels["target_length"]
+    return target_BQ[torch.arange(target_BQ.shape[1])[None] < length_B[:, None]].long()
+
+
+def _continued(batch: "Batch", most: int) -> "Batch":
+    """Returns the packed batch of sources, each with its target but for the end, which nothing follows.
+
+    most: the positions of the model. Raises UsageError for a longer sequence.
+    """
+    import torch
+
+    from bertie.data.collate import packed
+
+    host = batch.host
+    source_B, length_B = host.layout.mask().sum(1), host.labels["target_length"]
+    longest = int((source_B + length_B - 1).max())
+    if longest > most:
+        raise UsageError(
+            f"A text with its target has {longest:,} tokens, and the model has {most:,} positions. Lower max_length, "
+            "or task_options.max_target_length."
+        )
+    sources = torch.split(host.input_ids, source_B.tolist())
+    targets = torch.split(_flat_targets(host), length_B.tolist())
+    ids_T = torch.cat([part for pair in zip(sources, targets, strict=True) for part in (pair[0], pair[1][:-1])])
+    joined = packed(ids_T.numpy(), np.zeros(len(ids_T), np.int64), (source_B + length_B - 1).numpy(), host.sample_ids)
+    return joined.to(batch.input_ids.device)

@@ -1,0 +1,150 @@
+"""Text to text: teacher forcing against a plain loop, the answers against `transformers`, and a run end to end."""
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import bertie
+from bertie import families
+from bertie.data.tables import Example, InvalidRow, TableFormat
+from bertie.errors import UsageError
+from bertie.infer.predict import Predictor
+from bertie.metrics.base import Sums
+from bertie.metrics.written import WrittenScores
+from bertie.models.config import EncoderConfig
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.finetune import finetune
+from bertie.tasks.text2text import Text2TextTask
+from bertie.text.tokenizer import Tokenizer
+from nano import one_thread
+from toys import CommandLine, toy_writer
+
+
+@pytest.fixture(scope="module", params=["t5", "gpt2"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_writer(tmp_path_factory.mktemp(request.param), request.param)
+
+
+EXAMPLES = [Example(("a b c",), "c b a"), Example(("f",), "g h i k"), Example(("x y x y x",), "")]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_teacher_forcing_is_the_loss_of_each_target_by_itself(model: Path, smoothing: float) -> None:
+    """Packed batches against `transformers`, one example at a time; label smoothing against torch's."""
+    ours, _ = families.load(model)
+    tokenizer = Tokenizer.load(model)
+    task = Text2TextTask(label_smoothing=smoothing).with_tokenizer(tokenizer)
+    encoded = task.encode(EXAMPLES, tokenizer, max_length=20, too_long="truncate")
+    batch = encoded.batch(np.arange(3), task.targets(EXAMPLES, encoded))
+    ours.train()
+    found = task.loss(ours, task.forward(ours, batch), batch)["target"]
+    decodes = "decoder" in ours.heads
+    kind = transformers.AutoModelForSeq2SeqLM if decodes else transformers.AutoModelForCausalLM
+    theirs = kind.from_pretrained(model).eval()
+    total = torch.zeros(())
+    for example in EXAMPLES:
+        source = torch.tensor([tokenizer.encode(example.texts[0]).ids])
+        target = torch.tensor([[*tokenizer.ids([example.label])[0], tokenizer.sep_id]])
+        if decodes:
+            logits = theirs(source, labels=target).logits
+        else:
+            logits = theirs(torch.cat([source, target], 1)).logits[:, source.shape[1] - 1 : -1]
+        total = total + torch.nn.functional.cross_entropy(
+            logits[0], target[0], label_smoothing=smoothing, reduction="sum"
+        )
+    assert found.count == task.counts(batch)["target"] == 4 + 5 + 1
+    torch.testing.assert_close(found.total, total, rtol=1e-5, atol=1e-5)
+    grad = torch.autograd.grad(found.total, ours.word_embeddings)[0]
+    embeddings = theirs.get_input_embeddings().weight
+    torch.testing.assert_close(grad, torch.autograd.grad(total, embeddings)[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_predictions_equal_those_of_transformers(model: Path, beams: int) -> None:
+    """Through the engine, in batches with texts of other lengths."""
+    predictor = Predictor(bertie.load(model))
+    tokenizer = predictor.tokenizer
+    predictor.task = Text2TextTask(max_target_length=7, num_beams=beams).with_tokenizer(tokenizer)
+    kind = transformers.AutoModelForSeq2SeqLM if model.name.startswith("t5") else transformers.AutoModelForCausalLM
+    theirs = kind.from_pretrained(model).eval()
+    texts = ["a b c", "d", "e f g h i k l m", "x y"]
+    for text, answer in zip(texts, predictor.predict(texts), strict=True):
+        source = torch.tensor([tokenizer.encode(text).ids])
+        found = theirs.generate(
+            source, attention_mask=torch.ones_like(source), max_new_tokens=7, num_beams=beams, do_sample=False
+        )
+        own = found[0, 1:] if model.name.startswith("t5") else found[0, source.shape[1] :]
+        assert answer.label == tokenizer.decode(own.tolist())
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt2"])
+def test_a_run_learns_to_reverse_two_letters(family: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    draw = random.Random(0)
+    rows = [draw.sample("abcdef", 2) for _ in range(400)]
+    (tmp_path / "t.jsonl").write_text(
+        "".join(json.dumps({"source": f"{a} {b}", "target": f"{b} {a}"}) + "\n" for a, b in rows)
+    )
+    config = FinetuneConfig.model_validate(
+        {
+            "model": str(toy_writer(tmp_path / "start", family)),
+            "task": "text2text",
+            "train_file": str(tmp_path / "t.jsonl"),
+            "task_options": {"template": "z {} z", "max_target_length": 6, "label_smoothing": 0.05},
+            "epochs": 20,
+            "max_length": 16,
+            "optim": {"lr": 5e-3},
+            "train": {"batch_size": 32, "precision": "fp32", "eval_every": 1000},
+        }
+    )
+    with one_thread():
+        results = finetune(config, tmp_path / "run")
+    assert results["dev"]["exact_match"] > 0.95, results["dev"]
+    assert results["dev"]["chrf"] > 95
+    assert [row["name"] for row in results["dev"]["baselines"]] == ["the most frequent label", "a copy of the text"]
+    cli = CommandLine(monkeypatch, capsys)
+    found = [
+        json.loads(line)["label"]
+        for line in cli.good("predict", tmp_path / "run/model", stdin="a b\nc d\n").splitlines()
+    ]
+    assert found == ["b a", "d c"]
+
+
+def test_what_cannot_write_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="t5-small"):
+        Text2TextTask().heads(EncoderConfig())
+    with pytest.raises(UsageError, match="needs one"):
+        Text2TextTask(template="{} {}").source(["one"])
+    with pytest.raises(UsageError, match="label_smoothing"):
+        Text2TextTask(label_smoothing=1.0)
+
+
+def test_columns_are_recognized(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("source,target\na b,b a\nx,\n")
+    rows = list(Text2TextTask.rows(tmp_path / "t.csv", TableFormat()))
+    assert rows == [Example(("a b",), "b a", 2), InvalidRow(3, "no target")]
+
+
+def test_scores_equal_those_of_the_libraries() -> None:
+    import sacrebleu
+    from rouge_score.rouge_scorer import RougeScorer
+
+    draw, words = random.Random(1), ["the", "cat", "sat", "on", "a", "mat"]
+    true = [" ".join(draw.choices(words, k=7)) for _ in range(30)]
+    given = [" ".join(draw.choice([word, draw.choice(words)]) for word in text.split()) for text in true]
+    scores = WrittenScores(("bleu", "chrf", "rougeL", "exact_match"))
+    scores.add(true[:10], given[:10])
+    scores.add(true[10:], given[10:])
+    found = scores.compute()
+    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(given, [true]).score)
+    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(given, [true]).score)
+    rouge = [RougeScorer(["rougeL"]).score(t, g)["rougeL"].fmeasure for t, g in zip(true, given, strict=True)]
+    assert found["rougeL"] == pytest.approx(sum(rouge) / 30)
+    assert found["exact_match"] == sum(t == g for t, g in zip(true, given, strict=True)) / 30
+    report = scores.report()
+    assert all(low <= found[name] <= high for name, (low, high) in report["interval_95"].items())
+    assert isinstance(scores, Sums)
