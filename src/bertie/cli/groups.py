@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from bertie.cli import tables
+from bertie.errors import UsageError
 
 if TYPE_CHECKING:
     from bertie.data.tables import TableFormat
@@ -38,14 +39,20 @@ class PredictorOptions:
 
     max_length: tables.MaxLength = None
     too_long: tables.TooLong = None
+    pattern: tables.Pattern = ""
+    words: tables.Words = ""
     precision: tables.Precision = "fp32"
     engine: tables.Engine = "auto"
     device: tables.Device = "auto"
 
     def predictor(self, model: Path, ensemble: Sequence[Path] = ()) -> "Predictor":
         """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
-        chosen = (self.max_length, self.too_long, self.precision, self.device, self.engine)
-        return tables.predictor(model, *chosen, ensemble=ensemble)
+        where = self.precision, self.device, self.engine
+        if self.pattern or self.words:
+            if ensemble:
+                raise UsageError("--ensemble does not work with --pattern. Omit one of them.")
+            return tables.by_pattern(model, self.pattern, self.words, self.max_length, self.too_long, where)
+        return tables.predictor(model, self.max_length, self.too_long, *where, ensemble=ensemble)
 
 
 @dataclass(frozen=True)

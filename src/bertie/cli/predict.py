@@ -54,6 +54,8 @@ def predict(
         bool, typer.Option("--multi", help="Judge each candidate separately, so that several can apply.")
     ] = False,
     ensemble: tables.EnsembleModels = None,
+    pattern: tables.Pattern = "",
+    words: tables.Words = "",
     precision: tables.Precision = "fp32",
     engine: tables.Engine = "auto",
     device: tables.Device = "auto",
@@ -83,6 +85,8 @@ def predict(
       bertie predict runs/squad/model dev-v2.0.json -o predictions.json
 
       bertie predict models/xnli mails.csv --candidates refund,delivery,praise -o labels.csv
+
+      bertie predict models/base reviews.csv --pattern "It was [MASK]." --words good=great,bad=terrible
     """
     from bertie.data.tables import InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
@@ -92,7 +96,13 @@ def predict(
 
     kind = tables.kind_of_output(output, WRITERS)
     form = tables.form(kind, only_answers, excel, output_encoding)
-    if candidates or hypothesis or multi:
+    if pattern or words:
+        if candidates or hypothesis or multi:
+            raise UsageError("--pattern and --candidates exclude each other. Omit one of them.")
+        if ensemble:
+            raise UsageError("--ensemble does not work with --pattern. Omit one of them.")
+        predictor = tables.by_pattern(model, pattern, words, max_length, too_long, (precision, device, engine))
+    elif candidates or hypothesis or multi:
         if too_long:
             raise UsageError("--too-long has no effect with --candidates, which truncates long texts. Omit --too-long.")
         if ensemble:

@@ -41,6 +41,11 @@ DataDir = Annotated[Path | None, typer.Option("--data-dir", help="Folder with th
 MaxLength = Annotated[
     int | None, typer.Option("--max-length", help="Maximum tokens per text. Default: as in training.")
 ]
+Pattern = Annotated[
+    str,
+    typer.Option("--pattern", help="Classify by a masked LM: text with [MASK], after each input or with {} for it."),
+]
+Words = Annotated[str, typer.Option("--words", help="With --pattern, a word per label: good=great,bad=terrible.")]
 TooLong = Annotated[
     str | None,
     typer.Option("--too-long", help="Handling of longer texts: truncate, window or error. Default: as in training."),
@@ -190,6 +195,20 @@ def predictor(
         others = [opened(Path(str(resolved(other))), precision, device, engine) for other in ensemble]
         runner = Ensemble([runner, *(one for one, _ in others)], [tokenizer, *(one for _, one in others)])
     return Predictor(runner, tokenizer, **options)
+
+
+def by_pattern(
+    model: Path, pattern: str, words: str, max_length: int | None, too_long: str | None, where: tuple[str, str, str]
+) -> "Predictor":
+    """Returns a predictor that fills words into a pattern. where: precision, device and engine."""
+    from bertie.infer.candidates import fill_in
+
+    pairs = [part.partition("=") for part in names(words)]
+    if not pattern or not all(label.strip() and word.strip() for label, _, word in pairs):
+        raise UsageError("Pass --pattern 'It was [MASK].' together with --words good=great,bad=terrible.")
+    runner, tokenizer = opened(model, *where)
+    said: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
+    return fill_in(runner, pattern, {label.strip(): word.strip() for label, _, word in pairs}, tokenizer, **said)
 
 
 def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:

@@ -1,6 +1,9 @@
-"""A model at labels it was never trained on: by entailment where it has such a head, else by the nearest label text."""
+"""A model at labels it was never trained on.
 
-from collections.abc import Sequence
+By entailment where it has such a head, else by the nearest label text; or by a pattern with a mask.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,6 +12,8 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
 from bertie.tasks.embed import EmbedTask
+from bertie.tasks.pattern import PatternTask
+from bertie.tasks.source import TooLong
 
 if TYPE_CHECKING:
     from bertie.infer.engine import Engine
@@ -49,4 +54,26 @@ def choose_from(
             f"sentence vectors. This model has neither; its labels: {known}."
         )
     found.texts, found.texts_known = 1, True
+    return found
+
+
+def fill_in(
+    model: "Model | Engine",
+    pattern: str,
+    words: Mapping[str, str],
+    tokenizer: "Tokenizer | None" = None,
+    *,
+    max_length: int | None = None,
+    too_long: TooLong | None = None,
+) -> Predictor:
+    """Returns a predictor that chooses the label whose word fits best into a pattern with [MASK].
+
+    Raises UsageError: a model without a masked-LM head, a pattern without a mask, or a word of several tokens.
+    """
+    found = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
+    if PatternTask.head not in found.engine.facts.heads:
+        raise UsageError("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
+    found.task = PatternTask(pattern=pattern, words=words).with_tokenizer(found.tokenizer)
+    found.texts = max(1, pattern.count("{}"))
+    found.texts_known = "{}" in pattern
     return found

@@ -161,7 +161,8 @@ class Predictor:
         self, rows: Iterable[Row], *, eager: bool = False, long: TooLongCount | None = None
     ) -> Iterator[tuple[list[Row], list[Prediction | InvalidRow], Encoded]]:
         """Yields chunks of rows with their predictions, and the encoding of the rows that are examples."""
-        for chunk in as_they_come(rows, CHUNK) if eager else chunks(rows, CHUNK):
+        size = self.task.at_once or CHUNK
+        for chunk in as_they_come(rows, size) if eager else chunks(rows, size):
             good = [row for row in chunk if isinstance(row, Example)]
             encoded = self._encode(good)
             refused = set(encoded.too_long.tolist()) if self.too_long == "error" else set()

@@ -35,7 +35,7 @@ def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model,
     if config.from_scratch:
         model = families.build(start, heads=task.heads, seed=seed, **overrides)
     else:
-        fresh = not _same_task(task, tokenizer, start)
+        fresh = not (task.keeps_head or _same_task(task, tokenizer, start))
         model, report = families.load(start, heads=task.heads, seed=seed, fresh_heads=fresh, overrides=overrides)
         check_trainable(model, start)
         lacking = sorted({name.rpartition(".")[0] for name in report.fresh})

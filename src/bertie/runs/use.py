@@ -6,7 +6,7 @@
 N, A, B texts · W numbers of a vector
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -15,7 +15,7 @@ import numpy as np
 
 from bertie.data.tables import TableFormat
 from bertie.errors import DataError, UsageError
-from bertie.infer.candidates import choose_from
+from bertie.infer.candidates import choose_from, fill_in
 from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
@@ -60,6 +60,8 @@ def predict(
     texts: Sequence[Text],
     *,
     candidates: Sequence[str] = (),
+    pattern: str = "",
+    words: Mapping[str, str] | None = None,
     device: str | None = None,
     precision: str | None = None,
     **options: Any,
@@ -70,6 +72,8 @@ def predict(
         model: A fine-tuned model, or its folder.
         texts: Texts, or tuples of texts for tasks on pairs.
         candidates: Labels that the model was not trained on (zero-shot classification).
+        pattern: A text with [MASK], for a masked language model, with `words`: "It was [MASK]."
+        words: The word of each label at the mask: {"good": "great", "bad": "terrible"}.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
         **options: tokenizer, max_length, too_long; with candidates: hypothesis, multi, max_length.
@@ -81,6 +85,8 @@ def predict(
         DataError: A text is empty.
         UsageError: The model has no task head.
     """
+    if pattern or words:
+        return fill_in(opened(model, device, precision), pattern, words or {}, **options).predict(texts)
     if candidates:
         return choose_from(opened(model, device, precision), candidates, **options).predict(texts)
     return Predictor(opened(model, device, precision), **options).predict(texts)

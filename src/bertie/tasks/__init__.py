@@ -12,6 +12,7 @@ from bertie.tasks.embed import EmbedTask
 from bertie.tasks.few_shot import FewShotTask
 from bertie.tasks.multilabel import MultiLabelTask
 from bertie.tasks.parse import ParseTask
+from bertie.tasks.pattern import PatternTask
 from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import RelationTask
@@ -40,6 +41,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("embed", EmbedTask),
         ("few-shot", FewShotTask),
         ("text2text", Text2TextTask),
+        ("pattern", PatternTask),
     ],
 )
 """Tasks by name. A model folder without a task has the first task whose head it has."""

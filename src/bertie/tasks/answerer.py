@@ -61,6 +61,8 @@ class Answerer(ABC):
     """Baselines without a model, rows of evaluate/baselines.py."""
     one_label: ClassVar[bool] = False
     """Whether an example has one label, and a prediction the probability of each: labels can then be checked."""
+    at_once: ClassVar[int | None] = None
+    """Rows that are predicted together, where the array of a row is large. None: as many as sort well by length."""
     csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
     """The keys of `Prediction.as_json` that are written to csv files."""
 

@@ -47,7 +47,7 @@ class SequenceTask(Task):
     temperature: float = 1.0
 
     head = "sequence"
-    problem_type = "single_label_classification"
+    problem_type: ClassVar[str | None] = "single_label_classification"
     one_label = True
     metrics = ("accuracy", "macro_f1")
     baselines: ClassVar[tuple[str, ...]] = ("majority", "overlap", "words", "characters")

@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.ids import Ids, Int, ranges
+from bertie.data.ids import NOWHERE, Ids, Int, ranges
 from bertie.data.order import Order
 from bertie.data.tables import Example
 from bertie.text.encoding import longest_first
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TooLong = Literal["truncate", "window", "error"]
 Arrays = Mapping[str, NDArray[Any]]
+ASKED = "asked"  # of `Encoded.places`: the tokens for which a head over the vocabulary is asked
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,8 @@ class Encoded:
         tokens = ranges(self.starts[chosen], self.starts[chosen + 1])
         ids, types = self.ids[tokens].astype(np.int64), self.types[tokens].astype(np.int64)
         extra = {name: array[tokens] for name, array in self.extra.items()}
-        return Ids(ids, types, self.lengths[chosen], extra=extra)
+        asked = np.flatnonzero(self.places[ASKED][tokens]) if ASKED in self.places else NOWHERE
+        return Ids(ids, types, self.lengths[chosen], asked, extra)
 
     def batch(self, sequences: Int, targets: Targets = Targets()) -> "Batch":
         """Returns the packed batch of sequences in the given order. Its sample_ids are the numbers of their

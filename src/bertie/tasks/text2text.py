@@ -60,6 +60,7 @@ class Text2TextTask(Task):
     metric: Literal["exact_match", "bleu", "chrf", "rouge1", "rouge2", "rougeL"] = "exact_match"
 
     head = "lm"
+    keeps_head = True
     baselines: ClassVar[tuple[str, ...]] = ("majority", "copy")
     csv_columns = ("label",)
     _tokenizer: ClassVar[Tokenizer | None] = None

@@ -1,0 +1,197 @@
+"""Classification by a masked language model: a pattern with a mask, and a word for each label.
+
+    [CLS] Best pizza ever! It was [MASK]. [SEP]   ->   the logits of "great" and "bad" at the mask
+
+Schick and Schütze 2021 (arXiv:2001.07676), section 3. The head is that of pre-training, so no label is needed; from a
+few labels the same words are trained.
+
+E examples · W sequences, one per example · V vocabulary · L labels
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.models.facts import Facts
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.source import ASKED, Encoded, Targets, TooLong
+from bertie.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from bertie.data.batch import Batch
+    from bertie.models.config import EncoderConfig
+    from bertie.models.encoder import EncoderOutput
+    from bertie.models.loss import LossReport
+    from bertie.models.model import Model
+
+MASK = "[MASK]"  # in a pattern: the mask token of any family
+SAMPLE = "a"  # stands for the texts while the words are looked up
+
+
+@dataclass(frozen=True)
+class PatternTask(SequenceTask):
+    """One of `labels` for each text, whose word fits best into the pattern.
+
+    Attributes:
+        pattern: A text with [MASK]. With {} for each text of an example; without {}, it follows the text.
+        words: The word of each label, which must be one token at the mask.
+    """
+
+    pattern: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    head = "mlm"
+    problem_type = None
+    keeps_head = True
+    at_once = 64
+    _tokenizer: ClassVar[Tokenizer | None] = None
+
+    def __post_init__(self) -> None:
+        if self.pattern.count(MASK) != 1:
+            raise UsageError(f"The pattern needs one {MASK}: {self.pattern!r}. Example: 'It was {MASK}.'")
+        if len(self.words) < 2 or not all(map(str.strip, self.words.values())):
+            raise UsageError("Name a word for each of two or more labels: good=great,bad=terrible.")
+        if len(set(self.words.values())) < len(self.words):
+            raise UsageError(f"Two labels have the same word: {', '.join(self.words.values())}.")
+        object.__setattr__(self, "labels", tuple(self.words))
+        super().__post_init__()
+
+    @classmethod
+    def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
+        """Returns the task with the words of `options`. Raises DataError for a label without a word."""
+        task = cls.make((), options)
+        found = {example.label for example in examples if example.label is not None}
+        if unknown := sorted(found - set(task.labels)):
+            raise DataError(f"Labels without a word: {', '.join(map(repr, unknown[:10]))}. Add LABEL=WORD for each.")
+        return task
+
+    @classmethod
+    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+        """Only where the folder names the task: a masked language model has no pattern of its own."""
+        return cls.make((), settings) if settings and cls.head in facts.heads else None
+
+    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
+        """Returns the task with the tokens of its words. Raises UsageError for a word of several tokens."""
+        found = copy.copy(self)
+        object.__setattr__(found, "_tokenizer", tokenizer)
+        object.__setattr__(found, "_ids", [found._word_id(tokenizer, word) for word in self.words.values()])
+        return found
+
+    @property
+    def ids(self) -> list[int]:
+        """The token of each label's word."""
+        found: list[int] = self._ids  # type: ignore[attr-defined]
+        return found
+
+    def _word_id(self, tokenizer: Tokenizer, word: str) -> int:
+        """Returns the token of a word where the mask is, so that the space before it counts as the family has it."""
+        text, _, at = self._filled((SAMPLE,) * max(1, self.pattern.count("{}")), word)
+        encoding, end = tokenizer.encode(text), at + len(word)
+        tokens = [i for i, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if a < end and b > at and a < b]
+        if len(tokens) != 1 or tokens[0] == tokenizer.special_id("unk"):
+            raise UsageError(
+                f"{word!r} is {len(tokens)} tokens of this vocabulary at the mask, or unknown to it. Choose a word of "
+                "one token: `bertie fill-mask MODEL PATTERN` lists probable ones."
+            )
+        return tokens[0]
+
+    def _filled(self, texts: Sequence[str], word: str) -> tuple[str, list[tuple[int, int]], int]:
+        """Returns the pattern with texts and a word at the mask, where each text is in it, and where the word is."""
+        pattern = self.pattern if "{}" in self.pattern else "{} " * len(texts) + self.pattern
+        parts = pattern.split("{}")
+        if len(parts) != len(texts) + 1:
+            raise UsageError(
+                f"The pattern needs one {{}} for each text: {self.pattern!r} has {len(parts) - 1}, and the examples "
+                f"have {len(texts)}."
+            )
+        found, spans, at = "", list[tuple[int, int]](), -1
+        for number, part in enumerate(parts):
+            before, mask, after = part.partition(MASK)
+            at = len(found + before) if mask else at
+            found += before + (word if mask else "") + after
+            if number < len(texts):
+                spans.append((len(found), len(found) + len(texts[number])))
+                found += texts[number]
+        return found, spans, at
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """Returns one sequence per example. Of those too long, texts are cut and the pattern stays."""
+        if too_long == "window":
+            raise UsageError("Patterns do not support windows. Choose too_long=truncate or too_long=error.")
+        mask = tokenizer.special_tokens["mask"]
+        filled = [self._filled(example.texts, mask) for example in examples]
+        encodings = tokenizer.encode_batch([text for text, _, _ in filled])
+        ids, types, asked, long = [], [], [], []
+        for number, (encoding, (_, spans, at)) in enumerate(zip(encodings, filled, strict=True)):
+            offsets, length = np.array(encoding.offsets).reshape(-1, 2), len(encoding.ids)
+            keep = np.ones(length, bool)
+            if length > max_length:
+                long.append(number)
+                keep[_surplus(offsets, spans, length - max_length)] = False
+            token_ids = np.array(encoding.ids, np.int32)
+            masks = (token_ids == tokenizer.mask_id) & (offsets[:, 0] <= at) & (offsets[:, 1] > at)
+            ids.append(token_ids[keep])
+            types.append(np.array(encoding.type_ids, np.uint8)[keep])
+            asked.append(masks[keep])
+        places = {ASKED: np.concatenate([np.zeros(0, bool), *asked])}
+        return Encoded.of(ids, types, range(len(examples) + 1), long, places)
+
+    # Learning
+
+    def heads(self, config: "EncoderConfig") -> "dict[str, nn.Module]":
+        """Returns the masked-LM head, whose weights are those of pre-training."""
+        from bertie.models.heads import HEADS
+
+        return {self.head: HEADS[self.head](config)}
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """Returns the targets of a classifier, and the masks."""
+        return Targets(super().targets(examples, encoded).sequence, {ASKED: encoded.places[ASKED]})
+
+    def loss(self, model: "Model", output: "EncoderOutput", batch: "Batch") -> "LossReport":
+        """Returns the cross-entropy over the words of the labels, at the masks."""
+        import torch
+        from torch.nn.functional import linear
+
+        from bertie.models.heads import VocabularyHead
+        from bertie.nn.layout import where
+
+        head, ids = model.heads[self.head], torch.tensor(self.ids, device=model.device)
+        assert isinstance(head, VocabularyHead)
+        hidden_BH = output.last_hidden_state[where(batch.host.labels[ASKED], model.device)]
+        x_BE, weight_VE, bias_V = head.parts(hidden_BH, model.word_embeddings)
+        logits_BL = linear(x_BE, weight_VE[ids].to(x_BE.dtype), bias_V[ids].to(x_BE.dtype))
+        return self.losses(logits_BL.float(), batch)
+
+    def dev_losses(self, model: "Model", encoded: Encoded, targets: Targets, logits: "Tensor") -> "LossReport":
+        """Returns the same of the engine's logits of all words. logits (W, V)"""
+        return super().dev_losses(model, encoded, targets, logits[:, self.ids])
+
+    # Answering
+
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns the label whose word is most probable, with the probabilities among the words. logits (W, V)"""
+        return super().decode(logits[:, self.ids], encoded, examples)
+
+
+def _surplus(offsets: NDArray[np.int64], spans: Sequence[tuple[int, int]], count: int) -> list[int]:
+    """Returns the tokens to remove: `count` of those inside the texts, from the end of the longer text."""
+    first_T, end_T = offsets[:, 0], offsets[:, 1]
+    inside = [np.flatnonzero((first_T >= a) & (end_T <= b) & (end_T > a)).tolist() for a, b in spans]
+    removed = list[int]()
+    while len(removed) < count:
+        if not (longest := max(inside, key=len)):
+            raise UsageError("The pattern alone is longer than max_length. Raise max_length.")
+        removed.append(longest.pop())
+    return removed

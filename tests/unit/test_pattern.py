@@ -1,0 +1,121 @@
+"""Classification by a pattern with a mask: equal to filling the mask, never cut, learned from a few labels."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertie
+from bertie import families
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.infer.torch_engine import TorchEngine
+from bertie.objectives import MaskedLM
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.finetune import finetune
+from bertie.tasks.pattern import PatternTask
+from bertie.text.tokenizer import Tokenizer
+from nano import one_thread
+from toys import CommandLine, toy_model
+
+PIECES = ["it", "was", "great", "bad", "film", "dull", "fine", "very", ".", "terri", "##ble", "a"]
+WORDS = {"good": "great", "poor": "bad"}
+PATTERN = "it was [MASK] ."
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = toy_model(tmp_path_factory.mktemp("start"), PIECES)
+    tokenizer = Tokenizer.load(folder)
+    families.save(families.build(folder, heads=MaskedLM().heads, seed=2), folder, tokenizer=tokenizer)
+    return folder
+
+
+def test_probabilities_are_those_of_the_words_at_the_mask(model: Path) -> None:
+    """`fill_mask` on the whole text, among the two words."""
+    texts = ["film", "a very very dull film", "fine"]
+    for text, found in zip(texts, bertie.predict(model, texts, pattern=PATTERN, words=WORDS), strict=True):
+        (masks,) = bertie.fill_mask(model, f"{text} {PATTERN}", top=17)
+        by_word = {one.token: one.probability for one in masks}
+        expected = by_word["great"] / (by_word["great"] + by_word["bad"])
+        assert found.scores["good"] == pytest.approx(expected, abs=1e-5)
+        assert found.label == ("good" if expected >= 0.5 else "poor")
+
+
+def test_a_long_text_is_cut_and_the_pattern_is_not(model: Path) -> None:
+    tokenizer = Tokenizer.load(model)
+    task = PatternTask(pattern="it {} [MASK] {} .", words=WORDS).with_tokenizer(tokenizer)
+    pair = Example(("film " * 30, "a [MASK] dull"))
+    encoded = task.encode([pair, Example(("a", "a"))], tokenizer, max_length=16, too_long="truncate")
+    assert encoded.lengths.tolist() == [16, 7]
+    assert encoded.too_long.tolist() == [0]
+    shown = [tokenizer.id_to_token(i) for i in encoded.ids[:16]]
+    assert shown == ["[CLS]", "it", *["film"] * 8, "[MASK]", "a", "[MASK]", "dull", ".", "[SEP]"]
+    assert np.flatnonzero(encoded.places["asked"]).tolist() == [10, 16 + 3]  # not the mask of the user's text
+    with pytest.raises(UsageError, match="pattern alone"):
+        task.encode([pair], tokenizer, max_length=5, too_long="truncate")
+
+
+def test_the_loss_is_that_of_a_classifier_on_the_words(model: Path) -> None:
+    found, tokenizer = bertie.load(model), Tokenizer.load(model)
+    task = PatternTask(pattern=PATTERN, words=WORDS).with_tokenizer(tokenizer)
+    examples = [Example(("film",), "good"), Example(("a very dull film",), "poor"), Example(("fine",), "other")]
+    encoded = task.encode(examples, tokenizer, max_length=20, too_long="truncate")
+    targets = task.targets(examples, encoded)
+    batch = encoded.batch(np.arange(3), targets)
+    learned = task.loss(found, task.forward(found, batch), batch)["label"]
+    engine = torch.from_numpy(TorchEngine(found).run(encoded.packed(), ("mlm",))["mlm"])
+    measured = task.dev_losses(found, encoded, targets, engine)["label"]
+    assert learned.count == measured.count == 2
+    torch.testing.assert_close(learned.total.detach(), measured.total, rtol=1e-5, atol=1e-5)
+
+
+def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    """The saved model is a masked language model that answers by its pattern."""
+    rows = [{"text": f"{a} film", "label": label} for a, label in (("fine", "good"), ("dull", "poor"))] * 8
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = {
+        "model": str(model),
+        "task": "pattern",
+        "task_options": {"pattern": PATTERN, "words": WORDS},
+        "train_file": str(tmp_path / "t.jsonl"),
+        "dev_file": str(tmp_path / "t.jsonl"),
+        "epochs": 15,
+        "label_check": "none",
+        "max_length": 16,
+        "optim": {"lr": 3e-3},
+        "train": {"batch_size": 8, "precision": "fp32", "eval_every": 1000},
+    }
+    with one_thread():
+        results = finetune(FinetuneConfig.model_validate(settings), tmp_path / "run")
+    assert results["dev"]["accuracy"] == 1
+    assert results["fresh"] == []
+    saved = bertie.load(tmp_path / "run/model")
+    assert list(saved.heads) == ["mlm"]
+    assert bertie.fill_mask(saved, f"fine film {PATTERN}", top=1)[0][0].token == "great"
+    cli = CommandLine(monkeypatch, capsys)
+    assert json.loads(cli.good("predict", tmp_path / "run/model", stdin="dull film\n"))["label"] == "poor"
+    told = cli.good(
+        "evaluate", model, tmp_path / "t.jsonl", "--json", "--pattern", PATTERN, "--words", "good=great,poor=bad"
+    )
+    assert 0 <= json.loads(told)["accuracy"] <= 1
+    settings["task_options"] = {"pattern": PATTERN, "words": {"good": "great", "other": "bad"}}
+    with pytest.raises(DataError, match="without a word: 'poor'"):
+        finetune(FinetuneConfig.model_validate(settings), tmp_path / "other")
+
+
+def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path) -> None:
+    ask = {"pattern": PATTERN, "words": WORDS}
+    for wrong, why in [
+        ({"pattern": "it was"}, "needs one"),
+        ({"words": {"good": "great"}}, "two or more"),
+        ({"words": {"good": "bad", "poor": "bad"}}, "same word"),
+        ({"words": {"good": "terrible", "poor": "bad"}}, "2 tokens"),
+        ({"words": {"good": "unknown", "poor": "bad"}}, "unknown to it"),
+    ]:
+        with pytest.raises(UsageError, match=why):
+            bertie.predict(model, ["film"], **{**ask, **wrong})
+    with pytest.raises(UsageError, match="masked-LM head"):
+        bertie.predict(toy_model(tmp_path, PIECES), ["film"], **ask)
