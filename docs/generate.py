@@ -103,7 +103,7 @@ def configuration() -> str:
     """Every key of every configuration, read from the models that check it."""
     from bertie.models.config import EncoderConfig
     from bertie.objectives import OBJECTIVES
-    from bertie.runs.config import CorpusShare, FinetuneConfig, PhaseConfig, PretrainConfig
+    from bertie.runs.config import CorpusShare, FinetuneConfig, PhaseConfig, PretrainConfig, TaskShare
     from bertie.runs.corpora import CorpusRecipe
     from bertie.tasks import TASKS
 
@@ -113,6 +113,7 @@ def configuration() -> str:
         ("Pre-training: one entry of `corpora`", CorpusShare, ""),
         ("Pre-training: one entry of `phases`", PhaseConfig, ""),
         ("Fine-tuning", FinetuneConfig, "`bertie finetune` and `bertie tune`."),
+        ("Fine-tuning: one entry of `mix`", TaskShare, ""),
         ("Corpora", CorpusRecipe, "`bertie corpus -c recipe.yaml`, or the option of the same name."),
     ):
         parts += [f"## {title}\n", where + "\n", settings(kind)]

@@ -31,7 +31,7 @@ from bertie.serve.wire import ATTENTION
 from bertie.serve.worker import attention_of
 from bertie.tasks import TASKS
 from bertie.text.tokenizer import Tokenizer
-from toys import toy_model
+from toys import TASK_OPTIONS, toy_model, toy_writer
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 LABELS = {
@@ -49,9 +49,10 @@ MAX_LENGTH = 48
 
 def make_models(home: Path) -> dict[str, Path]:
     """A model folder of random weights for every task, and a pre-trained one."""
-    start, found = toy_model(home / "start", LETTERS), {}
+    starts, found = {"text2text": toy_writer(home / "writer")}, {}
     for name in TASK_NAMES:
-        task = TASKS[name].make(LABELS.get(name, ()), {})
+        start = starts.get(name) or toy_model(home / "start", LETTERS)
+        task = TASKS[name].make(LABELS.get(name, ()), TASK_OPTIONS.get(name, {}))
         tokenizer = Tokenizer.load(start)
         model, _ = families.load(start, heads=task.heads, seed=0)
         model.labels, model.problem_type = task.labels, task.problem_type
@@ -59,6 +60,7 @@ def make_models(home: Path) -> dict[str, Path]:
         set_training_facts(tokenizer, task, max_length=MAX_LENGTH, too_long=task.too_long, texts=texts)
         families.save(model, home / name, tokenizer=tokenizer)
         found[name] = home / name
+    start = home / "start"
     model, _ = families.load(start, heads=build({"mlm": {}, "nsp": {}}).heads, seed=0)
     families.save(model, home / "pretrained", tokenizer=Tokenizer.load(start))
     return found | {"pretrained": home / "pretrained"}

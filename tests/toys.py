@@ -19,6 +19,10 @@ from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+TASK_OPTIONS: dict[str, dict[str, Any]] = {  # of tasks that need some
+    "pattern": {"pattern": "c [MASK] d", "words": {"no": "n", "yes": "y"}},
+    "several": {"members": {"x": {"labels": ["no", "yes"], "metric": "accuracy"}, "y": {"metric": "pearson"}}},
+}
 FAST = ("train.batch_size=16", "train.precision=fp32", "optim.lr=3e-3")
 
 

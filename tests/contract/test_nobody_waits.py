@@ -102,9 +102,16 @@ EXAMPLES: dict[str, list[Example]] = {
     "parse": [TaggedExample((WORDS[0],), ((2, "x"), (0, "y"), (2, "x")), spans=SPANS)],
     "few-shot": [Example((text,), label) for text, label in zip(WORDS * 2, "abba", strict=True)],
     "embed": [Example(WORDS, 1.0), Example(("w1", "w2"), 0.3)],
+    "text2text": [Example((text,), label) for text, label in zip(WORDS, ("w1 w2", "w3"), strict=True)],
+    "pattern": [Example((text,), label) for text, label in zip(WORDS, "ab", strict=True)],
+    "several": [Example(WORDS[:1], ("x", "b")), Example(WORDS[1:], ("y", 0.5))],
 }
+WRITERS = ("t5-small", "gpt2")
 OPTIONS: dict[str, list[dict[str, Any]]] = {
-    "embed": [{"pooling": p, "loss_kind": loss} for p, loss in (("mean", "cosine"), ("max", "contrastive"))]
+    "embed": [{"pooling": p, "loss_kind": loss} for p, loss in (("mean", "cosine"), ("max", "contrastive"))],
+    "text2text": [{"label_smoothing": 0.1, "template": "w4 {}"}],
+    "pattern": [{"pattern": "w9 [MASK]", "words": {"a": "w1", "b": "w2"}}],
+    "several": [{"members": {"x": {"labels": ["a", "b"]}, "y": {}}}],
 }
 CASES = [(kind, options) for kind in TASKS for options in OPTIONS.get(kind, [{}])]
 
@@ -112,8 +119,11 @@ CASES = [(kind, options) for kind in TASKS for options in OPTIONS.get(kind, [{}]
 @pytest.mark.parametrize(("kind", "options"), CASES, ids=str)
 def test_no_task_waits(kind: str, options: dict[str, Any], tokenizer: Tokenizer) -> None:  # noqa: F811
     examples = EXAMPLES[kind]
-    task = TASKS[kind].from_examples(examples, (), options)
+    task = TASKS[kind].from_examples(examples, (), options).with_tokenizer(tokenizer)
     encoded = task.encode(examples, tokenizer, max_length=32, too_long="truncate")
     batch = encoded.batch(np.arange(len(encoded.lengths)), task.targets(examples, encoded))
-    model = families.build(families.config("bert-tiny", **NANO | DROPOUT), heads=task.heads)
-    step(model, task, [batch])
+    for preset in WRITERS if kind == "text2text" else ("bert-tiny",):
+        own = {"num_decoder_layers": 1, "attention_head_size": 8} if preset == "t5-small" else {}
+        shape = families.config(preset, **NANO | DROPOUT | own)
+        variant = families.family(preset).model_type
+        step(families.build(shape, heads=task.heads, variant=variant), task, [batch])

@@ -15,12 +15,11 @@ from bertie.cli.finetune import what_next
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.tasks import TASKS
 from bertie.text.tokenizer import Tokenizer
-from toys import CommandLine, toy_model, toy_writer
+from toys import TASK_OPTIONS, CommandLine, toy_model, toy_writer
 
 LETTERS = [*string.ascii_lowercase, *("##" + c for c in string.ascii_lowercase)]
 LABELS = {"sequence": ("no", "yes"), "multilabel": ("x", "y"), "rank": ("0", "1"), "relation": ("no_relation", "of")}
 LABELS |= {"few-shot": ("no", "yes"), "tagging": ("O", "B-X"), "parse": ("root", "x"), "regression": ("score",)}
-OPTIONS = {"pattern": {"pattern": "c [MASK] d", "words": {"no": "n", "yes": "y"}}}
 PAIRS = ("rank", "span")
 NAMES = [name for name, _ in TASKS.items()]
 ROWS = {
@@ -37,7 +36,7 @@ def models(tmp_path_factory) -> Path:
     starts = {"text2text": toy_writer(home / "writer")}
     for name in NAMES:
         start = starts.get(name) or toy_model(home / "start", LETTERS)
-        task = TASKS[name].make(LABELS.get(name, ()), OPTIONS.get(name, {}))
+        task = TASKS[name].make(LABELS.get(name, ()), TASK_OPTIONS.get(name, {}))
         tokenizer = Tokenizer.load(start)
         model, _ = families.load(start, heads=task.heads, seed=0)
         model.labels, model.problem_type = task.labels, task.problem_type

@@ -15,7 +15,7 @@ from bertie.infer.findings import Findings
 from bertie.tasks import TASKS, Prediction
 from bertie.tasks.relation import RelationTask
 from bertie.text.tokenizer import Tokenizer
-from toys import FAST, CommandLine, toy_model
+from toys import FAST, TASK_OPTIONS, CommandLine, toy_model
 
 QUICK = ("epochs=1", "max_length=16", *FAST)
 
@@ -232,13 +232,13 @@ EXAMPLES = {
     "parse": TaggedExample((LONG,), ((0, "x"),) * 32, spans=tuple((2 * i, 2 * i + 1) for i in range(32))),
     "span": Example(("q", LONG), (("a", 0),)),
 }
-REFUSED = ("choice", "embed", "parse")
+REFUSED = ("choice", "embed", "parse", "text2text", "pattern")
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_reads_windows_or_refuses_aloud(folder: Path, name: str) -> None:
     tokenizer = Tokenizer.load(folder)
-    task = TASKS[name].make(("x", "y"), {})
+    task = TASKS[name].make(("x", "y"), TASK_OPTIONS.get(name, {}))
     example = EXAMPLES.get(name, Example((LONG,), "x"))
     if name in REFUSED:
         with pytest.raises(UsageError, match="too_long=truncate"):

@@ -148,3 +148,27 @@ def test_scores_equal_those_of_the_libraries() -> None:
     report = scores.report()
     assert all(low <= found[name] <= high for name, (low, high) in report["interval_95"].items())
     assert isinstance(scores, Sums)
+
+
+def test_words_come_as_they_are_generated(model: Path, monkeypatch, capsys) -> None:
+    """What is printed is what is predicted; beams, draws by a seed, lines that cannot be read."""
+    found = bertie.load(model)
+    cli = CommandLine(monkeypatch, capsys)
+    options = ("--max-new-tokens", 9)
+    whole = bertie.write(found, ["a b"], max_new_tokens=9)[0]
+    assert cli.good("write", model, "a b", *options) == whole + "\n"
+    beams = bertie.write(model, ["a b"], max_new_tokens=9, num_beams=3)[0]
+    assert cli.good("write", model, *options, "--beams", 3, stdin="a b\n\n") == f"{beams}\n\n"
+    drawn = [cli.good("write", model, "a b", *options, "--sample", "--seed", seed) for seed in (1, 1, 2, 3)]
+    assert drawn[0] == drawn[1]
+    assert len({*drawn}) > 1
+    (line,) = cli.good("write", model, "--json", *options, stdin="a b\n").splitlines()
+    assert json.loads(line) == {"line": 1, "text": whole}
+    code, _, err = cli("write", model, "a b", "--top-p", 0.5)
+    assert (code, "--sample" in err) == (2, True)
+
+
+def test_a_text_that_leaves_no_positions_is_refused(tmp_path: Path) -> None:
+    folder = toy_writer(tmp_path, "gpt2")
+    with pytest.raises(UsageError, match="48 positions"):
+        bertie.write(folder, ["a " * 30], max_new_tokens=30)

@@ -39,6 +39,7 @@ class PredictorOptions:
 
     max_length: tables.MaxLength = None
     too_long: tables.TooLong = None
+    head: tables.Head = ""
     pattern: tables.Pattern = ""
     words: tables.Words = ""
     precision: tables.Precision = "fp32"
@@ -52,7 +53,7 @@ class PredictorOptions:
             if ensemble:
                 raise UsageError("--ensemble does not work with --pattern. Omit one of them.")
             return tables.by_pattern(model, self.pattern, self.words, self.max_length, self.too_long, where)
-        return tables.predictor(model, self.max_length, self.too_long, *where, ensemble=ensemble)
+        return tables.predictor(model, self.max_length, self.too_long, *where, head=self.head, ensemble=ensemble)
 
 
 @dataclass(frozen=True)

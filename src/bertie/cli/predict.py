@@ -11,6 +11,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Overwrite, app
+from bertie.cli.groups import PredictorOptions
 from bertie.cli.options import grouped
 from bertie.errors import UsageError
 
@@ -42,8 +43,8 @@ def predict(
     columns: tables.ColumnNames = "",
     encoding: tables.Encoding = "utf-8",
     format_: tables.Format = "",
-    max_length: tables.MaxLength = None,
-    too_long: tables.TooLong = None,
+    *,
+    reading: PredictorOptions,
     candidates: Annotated[
         str, typer.Option("--candidates", help="Comma-separated labels for zero-shot classification.")
     ] = "",
@@ -54,11 +55,6 @@ def predict(
         bool, typer.Option("--multi", help="Judge each candidate separately, so that several can apply.")
     ] = False,
     ensemble: tables.EnsembleModels = None,
-    pattern: tables.Pattern = "",
-    words: tables.Words = "",
-    precision: tables.Precision = "fp32",
-    engine: tables.Engine = "auto",
-    device: tables.Device = "auto",
     overwrite: Overwrite = False,
 ) -> None:
     """Predict labels for texts from a file or standard input.
@@ -96,23 +92,19 @@ def predict(
 
     kind = tables.kind_of_output(output, WRITERS)
     form = tables.form(kind, only_answers, excel, output_encoding)
-    if pattern or words:
-        if candidates or hypothesis or multi:
-            raise UsageError("--pattern and --candidates exclude each other. Omit one of them.")
-        if ensemble:
-            raise UsageError("--ensemble does not work with --pattern. Omit one of them.")
-        predictor = tables.by_pattern(model, pattern, words, max_length, too_long, (precision, device, engine))
-    elif candidates or hypothesis or multi:
-        if too_long:
+    if candidates or hypothesis or multi:
+        if reading.too_long:
             raise UsageError("--too-long has no effect with --candidates, which truncates long texts. Omit --too-long.")
-        if ensemble:
-            raise UsageError("--ensemble does not work with --candidates. Omit one of them.")
-        runner, tokenizer = tables.opened(model, precision, device, engine)
+        for name, given in (("ensemble", ensemble), ("pattern", reading.pattern), ("head", reading.head)):
+            if given:
+                raise UsageError(f"--{name} does not work with --candidates. Omit one of them.")
+        runner, tokenizer = tables.opened(model, reading.precision, reading.device, reading.engine)
+        labels = tables.names(candidates)
         predictor = choose_from(
-            runner, tables.names(candidates), tokenizer, hypothesis=hypothesis, multi=multi, max_length=max_length
+            runner, labels, tokenizer, hypothesis=hypothesis, multi=multi, max_length=reading.max_length
         )
     else:
-        predictor = tables.predictor(model, max_length, too_long, precision, device, engine, ensemble=ensemble or ())
+        predictor = reading.predictor(model, ensemble or ())
     parts = predictor.task.by_id() if kind == ".json" else {"": ""}
     files = {output.with_stem(output.stem + end): key for end, key in parts.items()} if output else {}
     for path in files:

@@ -45,6 +45,7 @@ Pattern = Annotated[
     str,
     typer.Option("--pattern", help="Classify by a masked LM: text with [MASK], after each input or with {} for it."),
 ]
+Head = Annotated[str, typer.Option("--head", help="Name of a task, of a model of several tasks. Default: all.")]
 Words = Annotated[str, typer.Option("--words", help="With --pattern, a word per label: good=great,bad=terrible.")]
 TooLong = Annotated[
     str | None,
@@ -182,12 +183,13 @@ def predictor(
     device: str,
     engine: str = "auto",
     *,
+    head: str = "",
     ensemble: Sequence[Path] = (),
 ) -> "Predictor":
     """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
     from bertie.infer.predict import Predictor
 
-    options: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
+    options: dict[str, Any] = {"max_length": max_length, "too_long": too_long, "head": head}
     runner, tokenizer = opened(model, precision, device, engine)
     if ensemble:
         from bertie.infer.ensemble import Ensemble

@@ -62,6 +62,7 @@ class Example:
         id: Its name in the file, if it has one.
         group: The group of examples that must not be separated. None: the task decides (`Reader.group`).
         source: The whole row by column, when the reader keeps it.
+        share: The name of its task, where several are learned together.
     """
 
     texts: tuple[str, ...]
@@ -70,6 +71,7 @@ class Example:
     id: str = ""
     group: Hashable = field(default=None, compare=False, kw_only=True)
     source: Mapping[str, Any] | None = field(default=None, compare=False, kw_only=True)
+    share: str = field(default="", compare=False, kw_only=True)
 
 
 @dataclass(frozen=True)

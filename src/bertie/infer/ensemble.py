@@ -23,11 +23,13 @@ class Ensemble:
         tokenizers: Their tokenizers, in the same order.
 
     Raises:
-        UsageError: The models have different labels, heads or tokenizers.
+        UsageError: The models have different labels, heads or tokenizers, or generate text.
     """
 
     def __init__(self, engines: Sequence[Engine], tokenizers: "Sequence[Tokenizer | None]") -> None:
         self._engines, first = tuple(engines), engines[0].facts
+        if first.writes:
+            raise UsageError("An ensemble is the mean of logits, so it needs models that predict, not ones that write.")
         for number, (engine, tokenizer) in enumerate(zip(engines, tokenizers, strict=True), 1):
             for what, one, other in (
                 ("labels", first.labels, engine.facts.labels),

@@ -23,6 +23,7 @@ from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
 from bertie.tasks import Prediction, Task, name_of, task_of
+from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
@@ -59,9 +60,10 @@ class Predictor:
         tokenizer: The tokenizer. Default: that of the model.
         max_length: Maximum number of tokens of a sequence.
         too_long: Handling of longer texts: truncate, window or error.
+        head: The head of a model of several tasks. Default: all of them.
 
     Raises:
-        UsageError: There is no tokenizer, or max_length is larger than the number of positions.
+        UsageError: There is no tokenizer, or max_length is larger than the number of positions, or no such head.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Predictor:
         *,
         max_length: int | None = None,
         too_long: TooLong | None = None,
+        head: str = "",
     ) -> None:
         self.engine: Engine
         if isinstance(model, Engine):
@@ -100,6 +103,12 @@ class Predictor:
         scores_pairs = facts.sentence.activation is not None
         self.texts: int = 2 if scores_pairs else trained["texts"]
         self.texts_known = scores_pairs or (isinstance(ours, dict) and "texts" in ours)
+        if isinstance(self._task, SeveralTask):
+            several, self.texts_known = self._task, bool(head)
+            if head:
+                self._task, self.texts = several.part(head), several.members[head].texts
+        elif head:
+            raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
         if self.too_long not in get_args(TooLong):
             raise UsageError(
                 f"Unknown value {self.too_long!r} of too_long. {nearest(self.too_long, get_args(TooLong))}"

@@ -75,6 +75,33 @@ class PretrainConfig(Config):
     train: TrainConfig = TrainConfig()
 
 
+class TaskShare(Config):
+    """One of several tasks that are trained together."""
+
+    name: str
+    """Its name: of its head, and in reports."""
+    task: str = "sequence"
+    """sequence or regression. Under task=text2text, every share is text to text. A published data set has its own."""
+    train_file: str = ""
+    """Labeled training examples."""
+    dev_file: str | None = None
+    """Labeled examples to evaluate on. Default: a tenth of the training examples."""
+    text: tuple[str, ...] = ()
+    """Column of the text, or two columns for a pair."""
+    label: str = ""
+    """Column of the label."""
+    columns: tuple[str, ...] = ()
+    """Column names of files without a header line."""
+    encoding: str = "utf-8"
+    """Text encoding of the files."""
+    data: str = ""
+    """Published data set, instead of a training file."""
+    data_dir: str = ""
+    """Folder with the files of the published data set."""
+    template: str = ""
+    """Under task=text2text: the text that the model reads, with {} for each text column."""
+
+
 class FinetuneConfig(Config):
     """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
 
@@ -102,6 +129,15 @@ class FinetuneConfig(Config):
     """Published data set, instead of a training file: sst2, nsmc ... Its files must be as published."""
     data_dir: str = ""
     """Folder with the files of the published data set."""
+    mix: tuple[TaskShare, ...] = ()
+    """Several tasks that are trained together, under task=several (a head each) or task=text2text, each with its own
+    files: [{name: rte, data: rte, data_dir: glue}, {name: mine, train_file: mine.csv}]. Source: Liu et al. 2019
+    (MT-DNN)."""
+    mix_exponent: float = Field(1.0, ge=0, le=1)
+    """Tasks are sampled in proportion to their size to this power: 1 is by size, 0 is equal shares, 1/T is T5's
+    temperature T. Source: Raffel et al. 2020, 3.5.2."""
+    mix_cap: int | None = Field(None, ge=1)
+    """Size at which a task counts at most. Not set: no limit. Source: Raffel et al. 2020, 3.5.2: 2**16 to 2**21."""
     max_length: int = Field(128, ge=8)
     """Tokens per example, including [CLS] and [SEP]. Source: google-research/bert, run_classifier.py."""
     too_long: Literal["truncate", "window", "error"] | None = None

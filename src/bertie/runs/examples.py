@@ -1,21 +1,25 @@
 """The data of a fine-tuning run: the files in its config, read by their task, and a dev split."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertie.data.draws import key
+from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Columns, Example, TableFormat, collect
 from bertie.errors import DataError, UsageError
 from bertie.runs.config import FinetuneConfig
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
+from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded
+from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
+SEVERAL, WRITTEN = "several", "text2text"  # the tasks that `mix` is for
 HELD_OUT = 0.1  # of the training examples, where there is no dev file
 PARTED = 0.8  # of the dev examples of a set whose training file is not to be had: to learn from
 SPLIT_SEED = 0x5EED  # never the run's seed: all seeds are measured on the same examples
@@ -32,6 +36,17 @@ class Examples:
     metrics: tuple[str, ...]
     texts: int = 1
     notes: list[str] = field(default_factory=list)
+    sizes: tuple[int, ...] = ()  # training examples of each of several tasks
+    taken: tuple[int, ...] = ()  # and how many of them an epoch has
+
+    @property
+    def epoch(self) -> int:
+        """The number of examples of an epoch."""
+        return sum(self.taken) or len(self.train)
+
+    def order(self, seed: int) -> MixedOrder | None:
+        """Returns the order of the training examples of several tasks; None for one task."""
+        return MixedOrder(self.sizes, self.taken, seed) if self.sizes else None
 
 
 def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
@@ -40,14 +55,17 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     parted: for a published data set without its training file; the first dev examples are used for training and the
     rest for evaluation, in their order, so that the questions about one article stay together.
     """
+    if config.mix or config.task == SEVERAL:
+        return _mixed(config)
     dataset = DATASETS[config.data] if config.data else None
     kind = TASKS[config.task]
-    if dataset and not issubclass(kind, TASKS[dataset.task]):  # a special case of the data set's task may be chosen
-        kind = TASKS[dataset.task]
+    written = config.task == WRITTEN  # any labels are texts
+    if dataset and not written and not issubclass(kind, TASKS[dataset.task]):
+        kind = TASKS[dataset.task]  # only a special case of the data set's task may be chosen
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
     train, texts, notes = _read(kind, tables["train"])
-    options = {**(dataset.options if dataset else {}), **config.task_options}
-    task = kind.from_examples(train, dataset.labels if dataset else (), options)
+    options = {**(dataset.options if dataset and not written else {}), **config.task_options}
+    task = kind.from_examples(train, dataset.labels if dataset and not written else (), options)
     if "dev" in tables:
         dev, dev_texts, more = _read(kind, tables["dev"])
         notes += more
@@ -69,11 +87,54 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         train = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
         notes.append(f"per_label={config.per_label}: {len(train):,} training examples are drawn")
     task.check(train)
-    if dataset and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
+    if dataset and not written and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     notes += task.notes(train, dev)
-    return Examples(task, train, dev, dataset.metrics if dataset else task.metrics, texts, notes)
+    return Examples(task, train, dev, dataset.metrics if dataset and not written else task.metrics, texts, notes)
+
+
+def _mixed(config: FinetuneConfig) -> Examples:
+    """Returns the examples of several tasks, one task after another."""
+    names = [share.name for share in config.mix]
+    if len(names) < 2 or len(set(names)) < len(names) or config.task not in (SEVERAL, WRITTEN):
+        raise UsageError(
+            "Several tasks need `mix` with two or more names, and task=several (a head each) or task=text2text: "
+            "mix: [{name: rte, data: rte, data_dir: glue}, {name: mine, train_file: mine.csv}]."
+        )
+    if config.train_file or config.data or config.per_label:
+        raise UsageError("With `mix`, each share names its own files. Omit --train, --data and per_label.")
+    found = {}
+    for share in config.mix:
+        own = {name: getattr(share, name) for name in type(share).model_fields if name not in ("name", "template")}
+        own |= {"task": WRITTEN if config.task == WRITTEN else share.task, "mix": (), "task_options": {}}
+        found[share.name] = read_examples(config.model_copy(update=own))
+    if config.task == WRITTEN:
+        task: Task = Text2TextTask.make((), config.task_options)
+        texts = 1
+    elif config.task_options:
+        raise UsageError("task=several has no options. Omit task_options.")
+    else:
+        task = SeveralTask.of({name: (one.task, one.texts, one.metrics[0]) for name, one in found.items()})
+        texts = next(iter(found.values())).texts
+    templates = {share.name: Text2TextTask(template=share.template) for share in config.mix}
+
+    def named(name: str, example: Example) -> Example:
+        if config.task == WRITTEN:
+            return replace(example, texts=(templates[name].source(example.texts),), share=name)
+        return replace(example, label=(name, example.label), share=name)
+
+    train, dev = (
+        [named(name, example) for name, one in found.items() for example in getattr(one, split)]
+        for split in ("train", "dev")
+    )
+    sizes = tuple(len(one.train) for one in found.values())
+    shares = taken(sizes, exponent=config.mix_exponent, cap=config.mix_cap)
+    notes = [f"{name}: {note}" for name, one in found.items() for note in one.notes]
+    told = ", ".join(f"{name} {count:,} of {size:,}" for name, count, size in zip(found, shares, sizes, strict=True))
+    return Examples(
+        task, train, dev, task.metrics, texts, [*notes, f"examples of an epoch: {told}"], sizes, tuple(shares)
+    )
 
 
 def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:

@@ -64,7 +64,7 @@ def finetune(
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
     examples = read_examples(config)
-    config = with_steps(config, len(examples.train))
+    config = with_steps(config, examples.epoch)
     ready = Run(config, folder.path, examples, callback, without)
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), resume=resume):
@@ -131,7 +131,7 @@ def plan(
     what a step takes is read from.
     """
     examples = read_examples(config)
-    config = with_steps(config, len(examples.train))
+    config = with_steps(config, examples.epoch)
     run = Run(config, Path(), examples)
     found = forecast_of(finetuning_work(run), trial, clock)
     return {

@@ -87,6 +87,7 @@ class Run:
             batch_size=config.train.batch_size,
             micro_batch_size=config.train.micro_batch_size,
             seed=config.train.seed,
+            order=examples.order(config.train.seed),
         )
         # Contents instead of paths: a run can be resumed after its files have moved, but not after they have changed.
         self.identity = {
@@ -304,7 +305,8 @@ class Run:
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
         untuned, before = self.task, self.task.scores()
-        self.task = self.predictor.task = untuned.tune_on_dev(self._answers(before))
+        tuned = untuned.tune_on_dev(self._answers(before))
+        self.task = self.predictor.task = tuned.with_tokenizer(self.predictor.tokenizer)
         if self.task != untuned:
             self._set_facts()
             self._save(self.run / MODEL)  # with the thresholds, temperature ... that were fitted

@@ -76,7 +76,7 @@ def predict(
         words: The word of each label at the mask: {"good": "great", "bad": "terrible"}.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
-        **options: tokenizer, max_length, too_long; with candidates: hypothesis, multi, max_length.
+        **options: tokenizer, max_length, too_long, head; with candidates: hypothesis, multi, max_length.
 
     Returns:
         One `Prediction` per text: label, probability and the probabilities of all labels.
@@ -123,7 +123,7 @@ def score(
         format: Format of the file. Default: by its suffix.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
-        **options: tokenizer, max_length, too_long.
+        **options: tokenizer, max_length, too_long, head.
 
     Returns:
         Every metric with its 95% interval, as `bertie evaluate --json` prints them.

@@ -22,6 +22,7 @@ from bertie.tasks import Prediction
 from bertie.tasks.arrays import sigmoid
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.relation import Entity, RelationExample
+from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded, ids_of
 from bertie.tasks.tagging import TagPrediction
 
@@ -199,7 +200,8 @@ def ranked(prediction: Prediction) -> list[dict[str, Any]]:
 def raw_scores(call: Call, answer: Answer) -> Answer:
     """Returns the same answer with the raw outputs of the head as scores."""
     names = call.model.predictor.labels
-    assert answer.raw is not None
+    if answer.raw is None or len(answer.raw) != len(names):
+        raise Refusal("Validation", f"Model {call.model.name!r} has no raw score for each label. Omit raw_scores.")
     return replace(
         answer, prediction=Prediction(answer.prediction.label, None, dict(zip(names, answer.raw.tolist(), strict=True)))
     )
@@ -228,6 +230,12 @@ async def text_classification(call: Call, body: schemas.PipelineBody) -> Any:
     inputs, _ = as_list(body.inputs)
     found = await classified(call, examples_of([[one] for one in inputs]))
     return [labels[: body.parameters.top_k] for labels in found]
+
+
+async def generate(call: Call, body: schemas.PipelineBody) -> Any:
+    """Returns the generated text of each text: [{"generated_text"}]."""
+    inputs, _ = as_list(body.inputs)
+    return [{"generated_text": one.prediction.label} for one in await call.predict(examples_of([[t] for t in inputs]))]
 
 
 async def classify(call: Call, body: schemas.ClassifyBody) -> Any:
@@ -271,7 +279,13 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
     """Returns the records that `bertie predict` writes, for any fine-tuned model."""
     inputs, _ = as_list(body.inputs)
     check_count(inputs)
-    return told(call, await call.predict([row_example(call, row, number) for number, row in enumerate(inputs)]))
+    task = call.model.predictor.task
+    if body.head is not None:
+        if not isinstance(task, SeveralTask) or body.head not in task.members:
+            raise Refusal("Validation", f"Model {call.model.name!r} has no head of that name.", param="head")
+        task = task.part(body.head)
+    examples = [row_example(call, row, number) for number, row in enumerate(inputs)]
+    return told(call, await call.predict(examples, task))
 
 
 def row_example(call: Call, row: schemas.Row, number: int) -> Example:

@@ -15,7 +15,7 @@ from bertie.serve import explaining, handlers, schemas
 from bertie.serve.served import VECTORS, Call
 from bertie.tasks import TASKS
 
-LABELS = ("sequence", "multilabel", "rank", "relation", "regression")
+LABELS = ("sequence", "multilabel", "pattern", "rank", "relation", "regression")
 TASK_NAMES = tuple(name for name, _ in TASKS.items())
 ANY = ()
 
@@ -81,7 +81,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/classify",
-        ("sequence", "multilabel", "relation", "rank"),
+        ("sequence", "multilabel", "pattern", "relation", "rank"),
         schemas.ClassifyBody,
         handlers.classify,
         OWN,
@@ -102,6 +102,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("/choose", ("choice",), schemas.ChooseBody, handlers.choose, OWN, {"inputs": CHOICE}),
     Route("/relate", ("relation",), schemas.RelateBody, handlers.relate, OWN, {"inputs": NAMES}),
+    Route("/generate", ("text2text",), schemas.PipelineBody, handlers.generate, PIPELINES, TEXT),
     Route("/parse", ("parse",), schemas.AnswerBody, handlers.answer, OWN, {"inputs": "Ada lived in Paris."}),
     Route(
         "/score",
@@ -117,7 +118,8 @@ ROUTES: tuple[Route, ...] = (
 )
 
 PIPELINE = {
-    **dict.fromkeys(("sequence", "multilabel"), "/text_classification"),
+    **dict.fromkeys(("sequence", "multilabel", "pattern"), "/text_classification"),
+    **{"text2text": "/generate", "several": "/answer"},
     **{"rank": "/rerank", "regression": "/score", "relation": "/relate", "choice": "/choose", "parse": "/parse"},
     **{
         "tagging": "/ner",

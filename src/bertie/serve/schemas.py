@@ -172,9 +172,13 @@ class QuestionBody(Limited):
 
 
 class AnswerBody(Limited):
-    """Rows as `bertie predict` reads them: a text, a list of two texts, or an object by column."""
+    """Rows as `bertie predict` reads them: a text, a list of two texts, or an object by column.
+
+    head: of a model of several tasks; by default all of them answer.
+    """
 
     inputs: Row | Many[Row]
+    head: str | None = None
 
 
 class Choices(BaseModel):

@@ -17,6 +17,7 @@ from bertie.tasks.rank import RankTask
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.relation import RelationTask
 from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.several import SeveralTask
 from bertie.tasks.span import SpanTask
 from bertie.tasks.tagging import TaggingTask
 from bertie.tasks.text2text import Text2TextTask
@@ -42,6 +43,7 @@ TASKS: Registry[type[Task]] = Registry(
         ("few-shot", FewShotTask),
         ("text2text", Text2TextTask),
         ("pattern", PatternTask),
+        ("several", SeveralTask),
     ],
 )
 """Tasks by name. A model folder without a task has the first task whose head it has."""

@@ -45,7 +45,7 @@ class Task(Reader, Learner, Answerer, View):
     saved_as: ClassVar[str] = ""
     """The name of the trained model's task, where it is another one: few-shot training makes a `sequence` model."""
     keeps_head: ClassVar[bool] = False
-    """Whether its head is one of pre-training, which a run goes on with whatever the labels are."""
+    """Whether its head is one of pre-training, whose weights a run keeps whatever the labels are."""
     most_labels: ClassVar[int | None] = None
     """The maximum number of labels, where each label needs memory for every token or prediction."""
 

@@ -17,6 +17,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from bertie.data.ids import NOWHERE, Ids, Int, ranges
+from bertie.data.mixed import MixedOrder
 from bertie.data.order import Order
 from bertie.data.tables import Example
 from bertie.text.encoding import longest_first
@@ -241,13 +242,20 @@ class TaskSource:
     """
 
     def __init__(
-        self, encoded: Encoded, targets: Targets, *, batch_size: int, micro_batch_size: int | None, seed: int
+        self,
+        encoded: Encoded,
+        targets: Targets,
+        *,
+        batch_size: int,
+        micro_batch_size: int | None,
+        seed: int,
+        order: MixedOrder | None = None,
     ) -> None:
         self.encoded = encoded
         self.targets = targets
         self.batch_size = batch_size
         self.micro_batch_size = micro_batch_size or batch_size
-        self.order = Order(len(encoded), seed)
+        self.order = order or Order(len(encoded), seed)
 
     @cached_property
     def fingerprint(self) -> str:

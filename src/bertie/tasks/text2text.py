@@ -191,8 +191,8 @@ class Text2TextTask(Task):
         if isinstance(model, Seq2Seq):
             hidden_QH = model.teach(output, target_Q, Packed.from_lengths(length_B).to(device)).last_hidden_state
         else:  # a target begins after the last token of its source
-            starts_B = np.asarray(output.layout.mask().cpu().sum(1)).cumsum() - length_B.numpy()
-            at_Q = torch.from_numpy(ranges(starts_B, starts_B + length_B.numpy()))
+            ends_B = (batch.host.layout.mask().sum(1) + length_B - 1).cumsum(0).numpy()
+            at_Q = torch.from_numpy(ranges(ends_B - length_B.numpy(), ends_B))
             hidden_QH = output.last_hidden_state[at_Q.to(device)]
         head = model.heads[self.head]
         assert isinstance(head, VocabularyHead)
@@ -224,6 +224,11 @@ class Text2TextTask(Task):
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the generated texts. logits (E, L): tokens, -1 after the end"""
         return [Prediction(self.tokenizer.decode(row[row >= 0].astype(np.int64).tolist())) for row in logits]
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """Returns the subgroups of an example, with its task where several are learned together."""
+        share = {"task": example.share} if example.share else {}
+        return {**share, **super().slices(example, prediction, tokens, long)}
 
     def scores(self) -> WrittenScores:
         """Returns a counter of target texts and answers."""

@@ -19,6 +19,7 @@ const snippet = (hit) => {
 const rows = (values) => ({ inputs: values.second === undefined ? [values.text] : [[values.first, values.second]] });
 // explained: the text or pair whose words /explain weighs, after an answer.
 const classifier = { explained: (values) => (values.second === undefined ? values.text : [values.first, values.second]), route: "/answer", fields: (model) => (model.texts === 2 ? pair : [text]), request: rows, examples: (model) => (model.texts === 2 ? PAIRS : REVIEWS), show: (found, _, words) => labels(found.answers[0], words), answer: (found) => found.answers[0] };
+const { explained: _explained, ...unexplained } = classifier;
 const similar = {
   route: "/similarity", fields: () => [{ name: "source", word: "source", short: true }, { name: "sentences", word: "sentences" }],
   request: (values) => ({ inputs: { source_sentence: values.source, sentences: lines(values.sentences) } }),
@@ -28,7 +29,9 @@ const similar = {
 };
 
 export const KINDS = {
-  sequence: classifier, multilabel: classifier,
+  sequence: classifier, multilabel: classifier, pattern: unexplained,
+  text2text: { ...unexplained, show: (found) => [element("p", { class: "verdict" }, found.answers[0].label)] },
+  several: { ...unexplained, show: (found, _, words) => Object.entries(found.answers[0].heads).flatMap(([name, one]) => [element("h3", {}, name), ...labels({ scores: {}, ...one }, words)]) },
   regression: { ...classifier, show: (found, _, words) => [element("p", { class: "verdict" }, `${words.score}: ${found.answers[0].label.toFixed(4)}`)] },
   rank: {
     route: "/rerank", fields: () => [{ name: "query", word: "query", short: true }, { name: "texts", word: "texts" }],

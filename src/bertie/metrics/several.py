@@ -1,0 +1,52 @@
+"""The scores of several tasks together: those of each, and the mean of their main metrics."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import Any
+
+from bertie.metrics.base import Scores
+
+
+@dataclass
+class SeveralScores:
+    """The scores of each task by name, and its main metric."""
+
+    parts: Mapping[str, tuple[Scores, str]]
+
+    @property
+    def total(self) -> int:
+        """The number of examples of all tasks."""
+        return sum(scores.total for scores, _ in self.parts.values())
+
+    @property
+    def seen(self) -> dict[str, tuple[Scores, str]]:
+        """The tasks with examples."""
+        return {name: part for name, part in self.parts.items() if part[0].total}
+
+    def add(self, truth: Iterable[Any], predicted: Iterable[Any]) -> None:
+        """Counts labels and predictions that name their task: (task, label) each."""
+        for (name, true), (_, given) in zip(truth, predicted, strict=True):
+            self.parts[name][0].add([true], [given])
+
+    def compute(self) -> Mapping[str, float]:
+        """Returns the mean of the main metrics, and each of them as "task/metric"."""
+        found = {f"{name}/{metric}": float(scores.compute()[metric]) for name, (scores, metric) in self.seen.items()}
+        return {"mean": sum(found.values()) / max(1, len(found)), **found}
+
+    def report(self) -> dict[str, Any]:
+        """Returns the same with intervals, and all metrics of each task as "parts".
+
+        The mean's interval is that of a mean of independent figures with these intervals (Zou and Donner 2008, MOVER).
+        """
+        computed, parts, count = dict(self.compute()), dict[str, dict[str, float]](), max(1, len(self.seen))
+        bounds, below, above = dict[str, list[float]](), 0.0, 0.0
+        for name, (scores, metric) in self.seen.items():
+            report = scores.report()
+            low, high = report["interval_95"].get(metric, (report[metric], report[metric]))
+            bounds[f"{name}/{metric}"] = [low, high]
+            below, above = below + (report[metric] - low) ** 2, above + (high - report[metric]) ** 2
+            parts[name] = {key: float(report[key]) for key in scores.compute()}
+        mean = computed["mean"]
+        bounds["mean"] = [mean - sqrt(below) / count, mean + sqrt(above) / count]
+        return {"examples": self.total, **computed, "interval_95": bounds, "parts": parts, "all_given": None}

@@ -1,0 +1,207 @@
+"""Several tasks on one encoder, learned together: classification and numbers. Liu et al. 2019 (MT-DNN).
+
+    text or pair -> encoder -> one classifier -> [ rte: 2 outputs | mrpc: 2 | stsb: 1 ]
+
+The heads of MT-DNN are linear layers on the same vector, so they are rows of one classifier, and each task has its own.
+The folder is an ordinary classification model, which every engine runs. `part` is the task of one head.
+
+E examples · W sequences · B sequences of a batch · L outputs of all heads
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from bertie.data.tables import Example
+from bertie.errors import UsageError, nearest
+from bertie.metrics.base import Scores
+from bertie.metrics.several import SeveralScores
+from bertie.models.facts import Facts
+from bertie.tasks.answerer import Logits, Prediction
+from bertie.tasks.base import Task
+from bertie.tasks.regression import RegressionTask
+from bertie.tasks.render import RenderedExample
+from bertie.tasks.sequence import SequenceTask
+from bertie.tasks.source import Encoded, Targets
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertie.data.batch import Batch
+    from bertie.models.loss import LossReport
+
+
+@dataclass(frozen=True)
+class PartLabels(SequenceTask):
+    """Classification by some outputs of a head. first: the first of them."""
+
+    first: int = 0
+
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns the labels by these outputs."""
+        return super().decode(logits[:, self.first : self.first + len(self.labels)], encoded, examples)
+
+
+@dataclass(frozen=True)
+class PartNumber(RegressionTask):
+    """A number by one output of a head. first: which one."""
+
+    first: int = 0
+
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns the numbers by this output."""
+        return super().decode(logits[:, self.first : self.first + 1], encoded, examples)
+
+
+@dataclass(frozen=True)
+class Head:
+    """What is saved of a task. labels: none for a number; texts: of an example; metric: the main one."""
+
+    labels: tuple[str, ...] = ()
+    texts: int = 1
+    metric: str = ""
+
+
+@dataclass(frozen=True)
+class SeveralPrediction(Prediction):
+    """The predictions of all heads. label: that of each head, by its name."""
+
+    parts: Mapping[str, Prediction] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the labels by head, and the record of each head."""
+        return {"label": self.label, "heads": {name: part.as_json() for name, part in self.parts.items()}}
+
+
+@dataclass(frozen=True)
+class SeveralTask(Task):
+    """Several heads by name. `Example.label` is (name, label): each example teaches one head."""
+
+    members: Mapping[str, Head] = field(default_factory=dict)
+
+    head = "sequence"
+    metrics = ("mean",)
+    csv_columns = ("label",)
+
+    def __post_init__(self) -> None:
+        named = [f"{name}/{label}" for name, one in self.members.items() for label in one.labels or ("score",)]
+        object.__setattr__(self, "labels", tuple(named))
+
+    @classmethod
+    def of(cls, parts: Mapping[str, tuple[Task, int, str]]) -> Self:
+        """Returns the task of several tasks: by name the task, the texts of an example, and the main metric.
+
+        Raises UsageError for a task that is neither classification nor a number.
+        """
+        members = {}
+        for name, (task, texts, metric) in parts.items():
+            if type(task) not in (SequenceTask, RegressionTask):
+                raise UsageError(f"mix: {name} is neither of task sequence nor regression, which share a classifier.")
+            members[name] = Head(task.labels if isinstance(task, SequenceTask) else (), texts, metric)
+        return cls(members=members)
+
+    @classmethod
+    def of_model(cls, facts: Facts, settings: Mapping[str, Any]) -> Self | None:
+        """Only where the folder names the task."""
+        return cls.make((), settings) if settings and cls.head in facts.heads else None
+
+    def part(self, name: str) -> Task:
+        """Returns the task of one head. Raises UsageError for an unknown name."""
+        if name not in self.members:
+            raise UsageError(f"The model has no head {name!r}. {nearest(name, self.members)}")
+        labels, first = self.members[name].labels, self.first(name)
+        return PartLabels(labels=labels, first=first) if labels else PartNumber(first=first)
+
+    def first(self, name: str) -> int:
+        """Returns the first output of a head."""
+        names = [*self.members]
+        return sum(len(self.members[one].labels) or 1 for one in names[: names.index(name)])
+
+    def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
+        """Returns, for each sequence, "head" (W,) int64, "label" (W,) int64, "number" (W,) float32 and "weight" (W,).
+
+        Labels are numbers within their head. The weight is 0 for an unknown label.
+        """
+        names = {name: i for i, name in enumerate(self.members)}
+        known = {name: {label: i for i, label in enumerate(one.labels)} for name, one in self.members.items()}
+        head_E, label_E = np.zeros(len(examples), np.int64), np.zeros(len(examples), np.int64)
+        number_E, weight_E = np.zeros(len(examples), np.float32), np.ones(len(examples), np.float32)
+        for i, example in enumerate(examples):
+            name, label = example.label
+            head_E[i] = names[name]
+            if known[name]:
+                label_E[i], weight_E[i] = known[name].get(label, 0), label in known[name]
+            else:
+                number_E[i] = label
+        of = encoded.example
+        weights = encoded.weight * weight_E[of]
+        return Targets({"head": head_E[of], "label": label_E[of], "number": number_E[of], "weight": weights})
+
+    def counts(self, batch: "Batch") -> dict[str, int]:
+        """Returns the number of examples."""
+        return {"heads": round(float(batch.labels["weight"].sum()))}
+
+    def losses(self, logits: "Tensor", batch: "Batch") -> "LossReport":
+        """Returns the cross-entropy or squared error of each example at its head. logits (B, L)
+
+        Each example counts the same, so a head counts by its share of the examples.
+        """
+        from torch.nn.functional import cross_entropy
+
+        from bertie.models.loss import LossTerm
+        from bertie.nn.layout import where
+
+        total = logits.sum() * 0
+        for i, (name, one) in enumerate(self.members.items()):
+            rows = where(batch.host.labels["head"] == i, logits.device)
+            weight_R, first = batch.labels["weight"][rows], self.first(name)
+            logits_RL = logits[rows, first : first + (len(one.labels) or 1)]
+            if one.labels:
+                loss_R = cross_entropy(logits_RL, batch.labels["label"][rows], reduction="none")
+            else:
+                loss_R = (logits_RL[:, 0] - batch.labels["number"][rows]) ** 2
+            total = total + (weight_R * loss_R).sum()
+        return {"heads": LossTerm(total, self.counts(batch.host)["heads"])}
+
+    def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
+        """Returns the predictions of all heads for each example."""
+        parts = {name: self.part(name).decode(logits, encoded, examples) for name in self.members}
+        found = [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
+        return [SeveralPrediction({name: one.label for name, one in row.items()}, parts=row) for row in found]
+
+    def scores(self) -> SeveralScores:
+        """Returns a counter for each head."""
+        return SeveralScores({name: (self.part(name).scores(), one.metric) for name, one in self.members.items()})
+
+    def count(self, scores: Scores, examples: Sequence[Example], predictions: Sequence[Prediction]) -> None:
+        """Counts each example at its head. Raises UsageError for examples that name none."""
+        if any(not isinstance(example.label, tuple) for example in examples):
+            raise UsageError(f"The model has several heads. Pass --head with one of: {', '.join(self.members)}.")
+        assert isinstance(scores, SeveralScores)
+        for name, _, example, prediction in self._own(examples, predictions):
+            self.part(name).count(scores.parts[name][0], [example], [prediction])
+
+    def _own(
+        self, examples: Sequence[Example], predictions: Sequence[Prediction]
+    ) -> Iterable[tuple[str, Task, Example, Prediction]]:
+        """Yields the head of each example, its task, the example with its own label, and the head's prediction."""
+        for example, prediction in zip(examples, predictions, strict=True):
+            assert isinstance(prediction, SeveralPrediction)
+            name, label = example.label
+            yield name, self.part(name), replace(example, label=label), prediction.parts[name]
+
+    def error_score(self, example: Example, prediction: Prediction) -> float:
+        """Returns that of the example's head."""
+        ((_, task, own, part),) = self._own([example], [prediction])
+        return task.error_score(own, part)
+
+    def render(self, example: Example, prediction: Prediction) -> RenderedExample:
+        """Renders the prediction of the example's head."""
+        ((_, task, own, part),) = self._own([example], [prediction])
+        return task.render(own, part)
+
+    def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
+        """Returns the subgroups of an example, with its head."""
+        return {"head": example.share, **super().slices(example, prediction, tokens, long)}
