@@ -33,7 +33,8 @@ def test_a_rate_is_one_that_was_measured(monkeypatch):
         return Measured(rate, took=[0.01 if rate <= one.port else 1.0])
 
     monkeypatch.setattr(serve, "load", load)
-    running = [serve.Running(None, most, None, 0.0, (), closed_per_s=100.0) for most in (10, 70, 0)]
+    server = serve.Server("server", lambda port: [], str.encode)
+    running = [serve.Running(server, most, None, 0.0, (), closed_per_s=100.0) for most in (10, 70, 0)]
     for number in range(3):
         serve.search(serve.Setup("m", "/predict", steps=6), running, number, lambda *_, **__: None)
     slow, fast, never = running
