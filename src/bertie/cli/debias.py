@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +12,7 @@ import typer
 from bertie import console
 from bertie.cli import tables
 from bertie.cli.app import Json, Overwrite, Quiet, Verbose, app, emit
+from bertie.cli.options import grouped
 
 if TYPE_CHECKING:
     from bertie.data.tables import SkipReport
@@ -21,7 +23,24 @@ PairsFile = Annotated[Path | None, typer.Option("--pairs", help="YAML file of ow
 PairsList = Annotated[str, typer.Option("--list", help="Name of the list of pairs. Default: gender words.")]
 
 
+@dataclass(frozen=True)
+class PriceOptions:
+    """What the removal is measured to cost."""
+
+    finetune: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--finetune", help="YAML file of a fine-tuning run: its dev score is part of the price. Repeatable."
+        ),
+    ] = None
+    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds of each --finetune.")] = 3
+
+
+PRICE = PriceOptions()
+
+
 @app.command()
+@grouped
 def debias(
     model: tables.ModelFolder,
     texts: TextsFile,
@@ -32,13 +51,7 @@ def debias(
     data: Annotated[
         list[Path] | None, typer.Option("--data", help="Sets to audit before and after; default: built-in ones.")
     ] = None,
-    finetune: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--finetune", help="YAML file of a fine-tuning run: its dev score is part of the price. Repeatable."
-        ),
-    ] = None,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, help="Number of seeds of each --finetune.")] = 3,
+    price: PriceOptions = PRICE,
     page: Annotated[Path | None, typer.Option("--page", help="Page to write: FILE.html.")] = None,
     text: tables.TextColumns = None,
     columns: tables.ColumnNames = "",
@@ -47,9 +60,6 @@ def debias(
     seed: Annotated[int, typer.Option("--seed", help="Seed of held-out pairs and of the audits.")] = 0,
     overwrite: Overwrite = False,
     device: tables.Device = "auto",
-    json_: Json = False,
-    quiet: Quiet = False,
-    verbose: Verbose = False,
 ) -> None:
     """Remove a concept, such as gender, from the vectors of a model.
 
@@ -78,7 +88,7 @@ def debias(
     from bertie.runs.config import FinetuneConfig
 
     swaps, skipped = pairs_of(pairs, list_), SkipReport()
-    tuned = {path.stem: settings.load(FinetuneConfig, path, model=str(model)) for path in finetune or ()}
+    tuned = {path.stem: settings.load(FinetuneConfig, path, model=str(model)) for path in price.finetune or ()}
     read = list(islice(_texts(texts, text, columns, encoding, skipped), limit))
     if skipped.total:
         console.warn(str(skipped))
@@ -90,7 +100,7 @@ def debias(
         swaps=swaps,
         asked=Asked(tuple(data or ()), controls=False, seed=seed),
         tuned=tuned,
-        seeds=seeds,
+        seeds=price.seeds,
         overwrite=overwrite,
         device=device,
     )
