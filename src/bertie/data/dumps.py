@@ -87,7 +87,7 @@ def _hidden_links(path: str) -> frozenset[str]:
 
 # Wikitext -----------------------------------------------------------------------------------------------------------
 
-LISTS, LIST = ("*", "#", ":", ";"), "\x01"  # the marks of lists, and the character that stands for them (none of XML's)
+LISTS, LIST = ("*", "#", ":", ";"), "\x01"  # the marks of lists, and the character that replaces them (none of XML's)
 NO_TEXT = re.compile(
     "table|ref|references|gallery|math|chem|graph|hiero|imagemap|inputbox|timeline|score|syntaxhighlight|source|code|pre|"
     "templatestyles|mapframe|maplink|categorytree|hr|poem|section|includeonly|noinclude|onlyinclude"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 MASK = "[MASK]"  # in a pattern: the mask token of any family
-SAMPLE = "a"  # stands for the texts while the words are looked up
+SAMPLE = "a"  # the text of the pattern while the words are looked up
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class PatternTask(SequenceTask):
     problem_type = None
     keeps_head = True
     at_once = 64
-    _tokenizer: ClassVar[Tokenizer | None] = None
+    _ids: ClassVar[Sequence[int]] = ()
 
     def __post_init__(self) -> None:
         if self.pattern.count(MASK) != 1:
@@ -82,15 +82,13 @@ class PatternTask(SequenceTask):
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
         """Returns the task with the tokens of its words. Raises UsageError for a word of several tokens."""
         found = copy.copy(self)
-        object.__setattr__(found, "_tokenizer", tokenizer)
         object.__setattr__(found, "_ids", [found._word_id(tokenizer, word) for word in self.words.values()])
         return found
 
     @property
-    def ids(self) -> list[int]:
+    def ids(self) -> Sequence[int]:
         """The token of each label's word."""
-        found: list[int] = self._ids  # type: ignore[attr-defined]
-        return found
+        return self._ids
 
     def _word_id(self, tokenizer: Tokenizer, word: str) -> int:
         """Returns the token of a word where the mask is, so that the space before it counts as the family has it."""
