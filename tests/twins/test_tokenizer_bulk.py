@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken
 
 from bertie.text import bulk
-from bertie.text.bulk import BulkEncoder
+from bertie.text.bulk import BulkEncoder, exact
 from bertie.text.engine import wordpiece_engine
 from bertie.text.formats import ALBERT, BERT, ROBERTA
 from bertie.text.normalize import Normalizer
@@ -30,6 +30,13 @@ def engine(normalizer):
 
 
 ENGINES = [engine(Normalizer(lowercase, nfc=nfc)) for lowercase in (True, False) for nfc in (True, False)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fast_from_the_first_character():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bertie.text.tokenizer.FEW", 0)
+        yield
 
 
 def plain(engine, text):
@@ -125,7 +132,7 @@ def test_added_tokens_count_on_every_path(file, added, texts, split):
     if split and "Unigram" in str(type(engine.model)):
         return  # the engine alone would choose the special pieces of such a vocabulary: the test below
     expected = [judge.encode(text, add_special_tokens=False).ids for text in texts]
-    assert tokenizer.ids(texts) == expected
+    assert tokenizer.ids(texts) == exact(tokenizer._reader, texts) == expected
     assert [pieces.ids for pieces in tokenizer.tokenize(texts)] == expected
     frame = tokenizer.frames[0]
     assert [found.ids for found in tokenizer.encode_batch(texts)] == [frame.ids([ids]) for ids in expected]
@@ -134,6 +141,15 @@ def test_added_tokens_count_on_every_path(file, added, texts, split):
     without = BulkEncoder(tokenizer._reader)
     without._fast = None
     assert without.ids(texts) == expected
+
+
+def test_the_fast_encoder_is_made_after_some_text(monkeypatch):
+    monkeypatch.setattr("bertie.text.tokenizer.FEW", 8)
+    tokenizer, expected = Tokenizer(engine(Normalizer(True))), [plain(ENGINES[0], "a b")]
+    assert tokenizer.ids(["a b"]) == tokenizer.ids(["a b"]) == expected
+    assert "_bulk" not in vars(tokenizer)
+    assert tokenizer.ids(["a b"]) == expected
+    assert "_bulk" in vars(tokenizer)
 
 
 def test_added_words_of_a_folder_are_read_in_fine_tuning_too(tmp_path):

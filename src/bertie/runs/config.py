@@ -75,48 +75,15 @@ class PretrainConfig(Config):
     train: TrainConfig = TrainConfig()
 
 
-class TaskShare(Config):
-    """One of several tasks that are trained together."""
+class LabeledFiles(Config):
+    """The task of a fine-tuning run, or of a part of it, and the files of its examples."""
 
-    name: str
-    """Its name: of its head, and in reports."""
-    task: str = "sequence"
-    """sequence or regression. Under task=text2text, every share is text to text. A published data set has its own."""
-    train_file: str = ""
-    """Labeled training examples."""
-    dev_file: str | None = None
-    """Labeled examples to evaluate on. Default: a tenth of the training examples."""
-    text: tuple[str, ...] = ()
-    """Column of the text, or two columns for a pair."""
-    label: str = ""
-    """Column of the label."""
-    columns: tuple[str, ...] = ()
-    """Column names of files without a header line."""
-    encoding: str = "utf-8"
-    """Text encoding of the files."""
-    data: str = ""
-    """Published data set, instead of a training file."""
-    data_dir: str = ""
-    """Folder with the files of the published data set."""
-    template: str = ""
-    """Under task=text2text: the text that the model reads, with {} for each text column."""
-
-
-class FinetuneConfig(Config):
-    """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
-
-    model: str
-    """Folder of the pre-trained model."""
     task: str = "sequence"
     """Task: sequence (single-label classification), regression, tagging ... A published data set has its own."""
-    task_options: dict[str, Any] = {}
-    """Options of the task, which are saved with the model: task_options.threshold=0.4."""
     train_file: str = ""
     """Labeled training examples: csv, tsv, jsonl or parquet."""
     dev_file: str | None = None
     """Labeled examples to evaluate on. Default: a tenth of the training examples, the same for all seeds."""
-    per_label: int | None = Field(None, ge=1)
-    """Number of training examples of each label, drawn by train.seed: for learning curves. Not set: all."""
     text: tuple[str, ...] = ()
     """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""
@@ -129,6 +96,26 @@ class FinetuneConfig(Config):
     """Published data set, instead of a training file: sst2, nsmc ... Its files must be as published."""
     data_dir: str = ""
     """Folder with the files of the published data set."""
+
+
+class TaskShare(LabeledFiles):
+    """One of several tasks that are trained together: sequence or regression, or all text to text."""
+
+    name: str
+    """Its name: of its head, and in reports."""
+    template: str = ""
+    """Under task=text2text: the text that the model reads, with {} for each text column."""
+
+
+class FinetuneConfig(LabeledFiles):
+    """All settings of one fine-tuning run. The defaults are from Devlin et al. 2018, A.3."""
+
+    model: str
+    """Folder of the pre-trained model."""
+    task_options: dict[str, Any] = {}
+    """Options of the task, which are saved with the model: task_options.threshold=0.4."""
+    per_label: int | None = Field(None, ge=1)
+    """Number of training examples of each label, drawn by train.seed: for learning curves. Not set: all."""
     mix: tuple[TaskShare, ...] = ()
     """Several tasks that are trained together, under task=several (a head each) or task=text2text, each with its own
     files: [{name: rte, data: rte, data_dir: glue}, {name: mine, train_file: mine.csv}]. Source: Liu et al. 2019

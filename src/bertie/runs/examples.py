@@ -11,7 +11,7 @@ from bertie.data.draws import key
 from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Columns, Example, TableFormat, collect
 from bertie.errors import DataError, UsageError
-from bertie.runs.config import FinetuneConfig
+from bertie.runs.config import FinetuneConfig, LabeledFiles
 from bertie.tasks import TASKS, Task
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.several import SeveralTask
@@ -106,7 +106,7 @@ def _mixed(config: FinetuneConfig) -> Examples:
         raise UsageError("With `mix`, each share names its own files. Omit --train, --data and per_label.")
     found = {}
     for share in config.mix:
-        own = {name: getattr(share, name) for name in type(share).model_fields if name not in ("name", "template")}
+        own = {name: getattr(share, name) for name in LabeledFiles.model_fields}
         own |= {"task": WRITTEN if config.task == WRITTEN else share.task, "mix": (), "task_options": {}}
         found[share.name] = read_examples(config.model_copy(update=own))
     if config.task == WRITTEN:

@@ -100,7 +100,8 @@ class Fleet:
         batcher.on_restart = lambda why: self._restarted(name, why)
         served = Served(name, folder, batcher, workers[0].sha, generation)
         try:
-            await asyncio.to_thread(lambda: served.predictor)  # so that requests continue while files are read
+            # so that requests continue while files are read and the fast encoder is made
+            await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
             await check(served)
         except BaseException:
             await batcher.kill()

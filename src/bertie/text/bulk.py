@@ -7,7 +7,8 @@ space). Otherwise the library itself, which also reads all texts that may contai
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -51,10 +52,7 @@ class BulkEncoder:
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Returns one list of ids per text."""
-        try:
-            return self._ids(texts)
-        except (UnicodeEncodeError, TypeError):  # half a surrogate pair is no text; anything else fails again
-            return self._ids([SURROGATE.sub("\ufffd", text) for text in texts])
+        return _whole(self._ids, texts)
 
     def flat(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Returns the ids of all texts, concatenated (total,), and the bounds of the texts (len(texts) + 1,)."""
@@ -72,10 +70,10 @@ class BulkEncoder:
         if self._fast is not None:
             found: list[list[int]] = self._fast.encode_batch_list(texts, add_special_tokens=False)
             marked = self._marked(texts)
-            for number, ids in zip(marked, self._exact([texts[number] for number in marked]), strict=True):
+            for number, ids in zip(marked, _exact(self._engine, [texts[number] for number in marked]), strict=True):
                 found[number] = ids
             return found
-        return self._cached(texts) if self._by_chunk else self._exact(texts)
+        return self._cached(texts) if self._by_chunk else _exact(self._engine, texts)
 
     def _marked(self, texts: Sequence[str]) -> list[int]:
         """Returns the numbers of the texts that may contain an added token."""
@@ -83,16 +81,13 @@ class BulkEncoder:
         marks = [mark for mark in self._marks if mark in whole]
         return [i for i, text in enumerate(texts) if any(mark in text for mark in marks)] if marks else []
 
-    def _exact(self, texts: Sequence[str]) -> list[list[int]]:
-        return [found.ids for found in self._engine.encode_batch_fast(list(texts), add_special_tokens=False)]
-
     def _cached(self, texts: Sequence[str]) -> list[list[int]]:
         cache = self._cache
         if len(cache) > CACHED_CHUNKS:
             cache.clear()
         rows = [[text] if _ODD_SPACE.search(text) else text.split() for text in texts]
         new = list({chunk for row in rows for chunk in row if chunk not in cache})
-        cache.update(zip(new, self._exact(new), strict=True))
+        cache.update(zip(new, _exact(self._engine, new), strict=True))
         return [[i for chunk in row for i in cache[chunk]] for row in rows]
 
     def _nanotoken(self) -> Any:
@@ -110,3 +105,19 @@ class BulkEncoder:
         expected = [found.ids for found in plain.encode_batch(_PROBE, add_special_tokens=False)]
         agrees = fast.encode_batch_list(_PROBE, add_special_tokens=False) == expected
         return fast if agrees else None
+
+
+def exact(engine: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Returns one list of ids per text, by the `tokenizers` library: best for few texts, as nothing is prepared."""
+    return _whole(partial(_exact, engine), texts)
+
+
+def _exact(engine: tokenizers.Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    return [found.ids for found in engine.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+
+def _whole(encode: Callable[[Sequence[str]], list[list[int]]], texts: Sequence[str]) -> list[list[int]]:
+    try:
+        return encode(texts)
+    except (UnicodeEncodeError, TypeError):  # half a surrogate pair is no text; anything else fails again
+        return encode([SURROGATE.sub("\ufffd", text) for text in texts])

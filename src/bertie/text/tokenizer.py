@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
-from bertie.text.bulk import SURROGATE, BulkEncoder
+from bertie.text.bulk import SURROGATE, BulkEncoder, exact
 from bertie.text.encoding import Encoding, Tokens, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
     MAX_FILE_BYTES,
@@ -40,6 +40,7 @@ from bertie.text.japanese import JapaneseWords
 from bertie.text.korean import Morphemes
 
 _UNUSED = re.compile(r"\[unused\d+\]")
+FEW = 50_000  # characters that the library reads as fast as the fast encoder is made, about
 
 
 class Tokenizer:
@@ -97,6 +98,7 @@ class Tokenizer:
         special = {i for i, token in added.items() if token.special}
         self.special_ids: frozenset[int] = frozenset(special.union(i for i in self._special.values() if i is not None))
         self.unused_ids: frozenset[int] = frozenset(i for t, i in self._vocabulary.items() if _UNUSED.fullmatch(t))
+        self._characters = 0  # read so far
         self._words: Morphemes | JapaneseWords | None = None  # a step before all others
         if self._facts.get("morphemes") == "kiwi":
             self._words = Morphemes()
@@ -285,8 +287,16 @@ class Tokenizer:
         return found
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Returns the token ids of each text without special tokens, with the fast encoder."""
-        return self._bulk.ids(self._segmented(texts))
+        """Returns the token ids of each text without special tokens.
+
+        The fast encoder is made when it pays: after FEW characters, or by `flat_ids`.
+        """
+        read = self._segmented(texts)
+        if "_bulk" not in self.__dict__:
+            self._characters += sum(map(len, read))
+            if self._characters < FEW:
+                return exact(self._reader, read)
+        return self._bulk.ids(read)
 
     def flat_ids(self, texts: Sequence[str]) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
         """Returns `ids` as two arrays: all ids concatenated (total,), and the bounds of the texts (N + 1,)."""
