@@ -108,6 +108,7 @@ def test_a_planted_word_comes_first(method: str) -> None:
         right += max(words, key=lambda row: row[1])[0] == word
         faithful.append(faithfulness(explained.question, found.values))
     assert right >= 19
+    assert {one.of for one in faithful} == {"probability"}
     gaps = [one.comprehensiveness - one.random_comprehensiveness for one in faithful]
     assert np.mean(gaps) > 1.96 * np.std(gaps, ddof=1) / len(gaps) ** 0.5
 
@@ -130,6 +131,39 @@ def test_every_kind_of_prediction(head: str, labels: tuple[str, ...], texts: tup
     assert np.abs(found.values).max() > 0
 
 
+def test_faithfulness_is_the_fall_of_the_probability_in_a_plain_loop() -> None:
+    ours = model("sequence", ("no", "yes"), std=0.5)
+    question = question_of(ours, [TEXT], label="yes").question
+    values = integrated_gradients(question).values
+    found = faithfulness(question, values)
+
+    def probability(hidden: set[int]) -> float:
+        assert question.mask_id is not None
+        ids = [question.mask_id if i in hidden else token for i, token in enumerate(question.encoding.ids)]
+        output = ours.run_encoder(
+            torch.tensor([ids]), torch.zeros(1, len(ids), dtype=torch.long), Padded.of(torch.tensor([ids]), None)
+        )
+        return float(ours.logits("sequence", output)[0].softmax(-1)[1])
+
+    places = list(range(1, 8))  # between [CLS] and [SEP]
+    order = sorted(places, key=lambda i: -values[i])
+    gone, alone = [], []
+    for share in (0.01, 0.05, 0.1, 0.2, 0.5):
+        top = set(order[: max(1, round(share * len(places)))])
+        gone.append(probability(set()) - probability(top))
+        alone.append(probability(set()) - probability(set(places) - top))
+    assert found.comprehensiveness == pytest.approx(np.mean(gone), abs=1e-6)
+    assert found.sufficiency == pytest.approx(np.mean(alone), abs=1e-6)
+    low, high = found.random_comprehensiveness_95
+    assert low <= found.random_comprehensiveness <= high
+
+
+def test_a_number_has_no_probability() -> None:
+    explained = question_of(model("sequence", ("score",)), [TEXT])
+    found = integrated_gradients(explained.question)
+    assert faithfulness(explained.question, found.values).of == "number"
+
+
 def test_words_keep_their_hangul_and_markup() -> None:
     explained = question_of(model("sequence", ("a", "b")), ["영화 <b>좋다</b>"])
     found = integrated_gradients(explained.question)
@@ -145,7 +179,16 @@ def test_words_keep_their_hangul_and_markup() -> None:
 def test_the_command(tmp_path: Path, bertie: Any) -> None:
     model("sequence", ("neg", "pos")).save_pretrained(tmp_path / "m")
     out = tmp_path / "page.html"
-    code, stdout, _ = bertie("explain", tmp_path / "m", TEXT, "--methods", "ig,occlusion", "-o", out, "--json")
+    code, stdout, _ = bertie(
+        "explain", tmp_path / "m", TEXT, "--methods", "ig,occlusion", "-o", out, "--json", "--card"
+    )
+    assert code == 0
+    code, _, _ = bertie("explain", tmp_path / "m", TEXT, "--card")  # replaces the section
+    assert code == 0
+    card = (tmp_path / "m" / "README.md").read_text("utf-8")
+    assert card.count("## An explained prediction") == 1
+    assert "Occlusion" not in card
+    code, _, _ = bertie("verify", tmp_path / "m")
     assert code == 0
     rows = [json.loads(line) for line in stdout.splitlines()]
     assert [row["method"] for row in rows] == ["integrated gradients", "occlusion"]
@@ -173,3 +216,7 @@ def test_what_cannot_be_explained() -> None:
         question_of(model("token", ("O", "B-X")), [TEXT], word=9)
     with pytest.raises(DataError, match="no words"):
         question_of(model("sequence", ("a", "b")), ["  "])
+    with pytest.raises(UsageError, match="no tags"):
+        question_of(model("sequence", ("a", "b")), [TEXT], word=2)
+    with pytest.raises(UsageError, match="answers"):
+        question_of(model("span"), ["where", TEXT], label="paris")

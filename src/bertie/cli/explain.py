@@ -29,6 +29,7 @@ def explain(
         int | None, typer.Option("--max-length", min=4, help="Maximum number of tokens. Default: of the model.")
     ] = None,
     output: tables.PageFile = None,
+    card: tables.Card = False,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -52,9 +53,10 @@ def explain(
     """
     import bertie
     from bertie.explain import attribution as attributions
-    from bertie.explain.page import page, trust
+    from bertie.explain.page import card_parts, completeness, page, trust
     from bertie.explain.targets import question_of
     from bertie.files import check_new_file
+    from bertie.report.card import put
 
     tables.check_one_or_two(texts)
     if output is not None:
@@ -72,6 +74,8 @@ def explain(
         found.append((one, attributions.faithfulness(question, one.values)))
     if output is not None:
         page(explained, found, str(model)).save(output)
+    if card:
+        put(model, "An explained prediction", *card_parts(explained, found))
     for one, faithful in found:
         words = attributions.by_word(question.encoding, one.values, explained.texts)
         if console.verbosity.json:
@@ -100,6 +104,6 @@ def explain(
                 continue
             bar = ("+" if value > 0 else "-") * round(WIDTH * abs(value) / most)
             console.show(f"  {text[:30]:{longest}}  {value:+8.3f}  {bar}".rstrip())
-        console.say(trust(one, faithful))
+        console.say(f"{completeness(one)} {trust(faithful)}".lstrip())
     if output is not None:
         console.say(f"Page: {output}")

@@ -76,6 +76,7 @@ def resolved(model: Path | str | None) -> Path | str | None:
 
 
 ModelFolder = Annotated[Path, typer.Argument(help="Folder of a model, run or checkpoint.", callback=resolved)]
+Card = Annotated[bool, typer.Option("--card", help="Write the main figures into the model's card, README.md.")]
 PageFile = Annotated[Path | None, typer.Option("--output", "-o", help="HTML page to write: FILE.html.")]
 OneOrTwoTexts = Annotated[list[str], typer.Argument(metavar="TEXT [TEXT]", help="Text, or a pair of texts.")]
 

@@ -58,13 +58,15 @@ class Attribution:
 
 @dataclass(frozen=True)
 class Question:
-    """A model, a text as tokens, and the number to explain."""
+    """A model, a text as tokens, and the number to explain. chance: the probability of the prediction; None where there
+    is none, as for a predicted number."""
 
     model: Model
     encoding: Encoding
     target: Target
     pad_id: int
     mask_id: int | None
+    chance: Target | None = None
     words: NDArray[np.bool_] = field(init=False)  # (S,): tokens that are not special
 
     def __post_init__(self) -> None:
@@ -86,19 +88,20 @@ class Question:
         ids = np.array(self.encoding.ids)
         return torch.from_numpy(np.stack([np.where(row, hidden, ids) for row in rows])).to(self.model.device)
 
-    def answers(self, ids_KS: Tensor) -> Floats:
-        """Returns the number for some versions of the text, without gradients. (K, S) -> (K,)"""
+    def answers(self, ids_KS: Tensor, target: Target | None = None) -> Floats:
+        """Returns the number, or another target, for some versions of the text, without gradients. (K, S) -> (K,)"""
         found = []
         with torch.no_grad():
             for part in torch.split(ids_KS, max(1, BATCH_TOKENS // ids_KS.shape[1])):
-                found.append(self._run(part).double().cpu().numpy())
+                number = (target or self.target)(self.model, self.output(part))
+                found.append(number.double().cpu().numpy())
         return np.concatenate(found)
 
     def gradients(self, vectors_KSE: Tensor) -> tuple[Tensor, Tensor]:
         """Returns the numbers (K,) for token vectors, and their gradients (K, S, E)."""
         read = vectors_KSE.detach().requires_grad_()
         with torch.enable_grad(), _vectors(self.model, read):
-            numbers = self._run(self.text_ids.expand(len(read), -1))
+            numbers = self.target(self.model, self.output(self.text_ids.expand(len(read), -1)))
             (gradient,) = torch.autograd.grad(numbers.sum(), read)
         return numbers.detach(), gradient
 
@@ -106,9 +109,6 @@ class Question:
         """Returns the output of the encoder for versions of the text (K, S)."""
         types = torch.tensor(self.encoding.type_ids, device=ids_KS.device).expand_as(ids_KS)
         return self.model.run_encoder(ids_KS, types, Padded.of(ids_KS, None))
-
-    def _run(self, ids_KS: Tensor) -> Tensor:
-        return self.target(self.model, self.output(ids_KS))
 
     def ends(self) -> tuple[Tensor, Tensor]:
         """Returns the token vectors of the text and of the baseline. -> (S, E), (S, E)"""
@@ -190,19 +190,31 @@ def method(name: str) -> Callable[[Question], Attribution]:
 
 
 SHARES = (0.01, 0.05, 0.1, 0.2, 0.5)
-ORDERS = 10  # random ones
+ORDERS = 20  # random ones
+MIDDLE = (0.025, 0.975)  # of the random orders
 
 
 @dataclass(frozen=True)
 class Faithfulness:
-    """What the number loses without the most important tokens (comprehensiveness: high is good), and with them alone
-    (sufficiency: low is good); means over SHARES. The same for random orders. Source: DeYoung et al. 2020 (AOPC).
+    """What a prediction loses without the most important tokens (comprehensiveness: high is good), and with them alone
+    (sufficiency: low is good); means over SHARES. The same for random orders: mean, and the middle 95% of them.
+
+    of: what falls, "probability" or "number". Source: DeYoung et al. 2020 (AOPC).
     """
 
     comprehensiveness: float
     sufficiency: float
     random_comprehensiveness: float
     random_sufficiency: float
+    random_comprehensiveness_95: tuple[float, float]
+    random_sufficiency_95: tuple[float, float]
+    of: str
+
+    def rows(self) -> list[tuple[str, float, float, tuple[float, float]]]:
+        """Returns which words are used, what is lost then, and the mean and the middle 95% of random orders."""
+        gone = (self.comprehensiveness, self.random_comprehensiveness, self.random_comprehensiveness_95)
+        alone = (self.sufficiency, self.random_sufficiency, self.random_sufficiency_95)
+        return [("without the most important words", *gone), ("with these words alone", *alone)]
 
 
 def faithfulness(question: Question, values: Floats, *, seed: int = 0) -> Faithfulness:
@@ -215,9 +227,13 @@ def faithfulness(question: Question, values: Floats, *, seed: int = 0) -> Faithf
         for share in SHARES:
             top = np.isin(np.arange(len(question.words)), order[: max(1, round(share * len(order)))])
             rows += [top, question.words & ~top]
-    numbers = question.answers(question.ids(*rows))
+    different, where = np.unique(np.stack(rows), axis=0, return_inverse=True)  # small shares of a short text are equal
+    numbers = question.answers(question.ids(*different), question.chance)[where.reshape(-1)]
     lost = (numbers[0] - numbers[1:]).reshape(len(orders), len(SHARES), 2).mean(1)
-    return Faithfulness(*map(float, (*lost[0], *lost[1:].mean(0))))
+    gone, alone = ((float(low), float(high)) for low, high in np.quantile(lost[1:], MIDDLE, axis=0).T)
+    mean = lost[1:].mean(0)
+    of = "probability" if question.chance else "number"
+    return Faithfulness(float(lost[0, 0]), float(lost[0, 1]), float(mean[0]), float(mean[1]), gone, alone, of)
 
 
 def by_word(encoding: Encoding, values: Floats, text: Sequence[str]) -> list[tuple[str, float]]:

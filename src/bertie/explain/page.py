@@ -5,10 +5,17 @@ from html import escape
 
 from bertie.explain.attribution import Attribution, Faithfulness, by_word
 from bertie.explain.targets import Explained
+from bertie.report import card
 from bertie.report.page import Html, Report, StatCard
 
 FOR, AGAINST = "31, 95, 191", "201, 92, 16"  # blue and orange, as in the charts
 MOST_WORDS = 128  # as colored text
+MOST_ROWS = 20  # of a table
+FALLS = "Means over 1, 5, 10, 20 and 50% of the words."
+READING = (
+    "An attribution shows what the model used for this prediction. It does not show that the model is right, and other "
+    "words might have the same effect."
+)
 
 
 def heat(words: Sequence[tuple[str, float]]) -> Html:
@@ -34,29 +41,52 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
     )
     for attribution, faithful in found:
         words = by_word(explained.question.encoding, attribution.values, explained.texts)
-        report.section(attribution.method.capitalize(), trust(attribution, faithful))
+        report.section(attribution.method.capitalize(), completeness(attribution))
         report.html(heat(words))
-        ordered = sorted(words, key=lambda row: -abs(row[1]))[:20]
+        rows = [(name, _shown(own), _shown(mean), _shown(middle)) for name, own, mean, middle in faithful.rows()]
+        report.table(falls(faithful), rows, FALLS, stack=True)
+        ordered = sorted(words, key=lambda row: -abs(row[1]))[:MOST_ROWS]
         report.table(["word", "value"], [[word, f"{value:+.4f}"] for word, value in ordered if value])
     report.section(
         "How to read this",
-        "Blue words raise the logit, orange words lower it. An attribution shows what the model used for this "
-        "prediction. It does not show that the model is right, and other words might have the same effect.",
+        f"Blue words raise the logit, orange words lower it. {READING}",
     )
     return report.footer(docs="docs/explain.md")
 
 
-def trust(attribution: Attribution, faithful: Faithfulness) -> str:
-    """Returns the completeness error and the faithfulness in words."""
-    parts = []
-    if attribution.error is not None:
-        state = "" if attribution.converged else " (not converged)"
-        parts.append(f"Completeness error {attribution.error:.1%} with {attribution.nodes} nodes{state}.")
-    gone, alone = faithful.comprehensiveness, faithful.sufficiency
-    by_chance, alone_by_chance = faithful.random_comprehensiveness, faithful.random_sufficiency
-    parts.append(
-        f"Without the most important words, the logit falls by {gone:.3f} (words in random order: {by_chance:.3f}). "
-        f"With these words alone, it falls by {alone:.3f} (random: {alone_by_chance:.3f}). Means over 1, 5, 10, 20 "
-        "and 50% of the words."
-    )
-    return " ".join(parts)
+def completeness(found: Attribution) -> str:
+    """Returns the completeness error in words; nothing for a method that promises no sum."""
+    if found.error is None:
+        return ""
+    state = "" if found.converged else " (not converged)"
+    return f"Completeness error {found.error:.1%} with {found.nodes} nodes{state}."
+
+
+def falls(faithful: Faithfulness) -> list[str]:
+    """Returns the columns of `Faithfulness.rows`."""
+    return ["words", f"fall of the {faithful.of}", "random order", "middle 95% of random orders"]
+
+
+def _shown(value: float | tuple[float, float]) -> str:
+    return f"{value[0]:.3f} to {value[1]:.3f}" if isinstance(value, tuple) else f"{value:.3f}"
+
+
+def trust(faithful: Faithfulness) -> str:
+    """Returns the faithfulness in words."""
+    told = [
+        f"{name} {_shown(own)} (words in random order: {_shown(mean)}, {_shown(middle)})"
+        for name, own, mean, middle in faithful.rows()
+    ]
+    return f"Fall of the {faithful.of}: {'; '.join(told)}. {FALLS}"
+
+
+def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]) -> list[str]:
+    """Returns the section of the model's card."""
+    parts = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {found[0][0].value:.3f}"]
+    for attribution, faithful in found:
+        words = by_word(explained.question.encoding, attribution.values, explained.texts)
+        ordered = sorted(words, key=lambda row: -abs(row[1]))[:MOST_ROWS]
+        parts += [f"**{attribution.method.capitalize()}**", completeness(attribution)]
+        parts += [card.table(["word", "value"], [(word, f"{value:+.4f}") for word, value in ordered if value])]
+        parts += [trust(faithful)]
+    return [*parts, READING]

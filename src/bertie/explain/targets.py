@@ -1,7 +1,7 @@
 """The number of a prediction to explain: a label's logit, a tag's, an answer's, a masked word's."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from bertie.tasks.span import SpanTask
 from bertie.text.tokenizer import Tokenizer
 
 SPAN = 2  # outputs of a head for answers: start, end
+SEVERAL = "multi_label_classification"
+Decisions = Callable[[Model, EncoderOutput], list[Tensor]]
+"""The logits that a prediction is chosen from, (K, choices): one decision, or the start and the end of an answer."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +37,8 @@ def question_of(
     """Returns the question for a text or a pair of texts.
 
     label: the label or masked word to explain; the predicted one by default. word: for a tagger, the number of the
-    word, from 1. Raises UsageError for a model without a tokenizer or a head that can be explained, or an unknown
-    label; DataError for a text without words.
+    word, from 1. Raises UsageError for a model without a tokenizer or a head that can be explained, an unknown label,
+    or a label or word where there is none to choose; DataError for a text without words.
     """
     tokenizer = model.tokenizer
     if tokenizer is None:
@@ -52,16 +55,43 @@ def question_of(
     with torch.no_grad():
         output = plain.output(ids)
         if isinstance(model.heads[head], VocabularyHead):
-            target, about = _masked(model, head, output, encoding.ids, tokenizer, label)
+            kind, (decisions, at, about) = "words", _masked(model, head, output, encoding.ids, tokenizer, label)
         else:
             logits = model.logits(head, output)[0]
             if logits.dim() == 1:
-                target, about = _sequence(model, head, logits, label)
+                kind = "labels" if len(logits) > 1 else "number"
+                decisions, at, about = _sequence(model, head, logits, label)
             elif logits.shape[-1] == SPAN and not model.labels:
-                target, about = _span(head, logits, plain, texts)
+                kind, (decisions, at, about) = "answer", _span(head, logits, plain, texts)
             else:
-                target, about = _tag(model, head, logits, plain, texts, label, word)
-    return Explained(Question(model, encoding, target, pad, mask), about, tuple(texts), encoding.overflow)
+                kind, (decisions, at, about) = "tags", _tag(model, head, logits, plain, texts, label, word)
+    if word is not None and kind != "tags":
+        raise UsageError("--word names the word of a tag, and this model has no tags. Omit it.")
+    if label and kind in ("number", "answer"):
+        raise UsageError(
+            f"--label chooses among labels, and this model predicts {kind.replace('number', 'a number')}s."
+        )
+    chance = None if kind == "number" else _probability(decisions, at, model.problem_type == SEVERAL)
+    question = replace(plain, target=_sum(decisions, at), chance=chance)
+    return Explained(question, about, tuple(texts), encoding.overflow)
+
+
+def _sum(decisions: Decisions, at: Sequence[int]) -> Target:
+    def target(model: Model, output: EncoderOutput) -> Tensor:
+        chosen = [logits[:, i] for logits, i in zip(decisions(model, output), at, strict=True)]
+        return torch.stack(chosen).sum(0)
+
+    return target
+
+
+def _probability(decisions: Decisions, at: Sequence[int], several: bool) -> Target:
+    """several: each label has a probability of its own."""
+
+    def probability(model: Model, output: EncoderOutput) -> Tensor:
+        shares = [logits.sigmoid() if several else logits.softmax(-1) for logits in decisions(model, output)]
+        return torch.stack([share[:, i] for share, i in zip(shares, at, strict=True)]).prod(0)
+
+    return probability
 
 
 def _nothing(model: Model, output: EncoderOutput) -> Tensor:
@@ -82,13 +112,13 @@ def _choose(model: Model, logits: Tensor, label: str) -> int:
     return names.index(label) if label else int(logits.argmax())
 
 
-def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Target, str]:
+def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
     at = 0 if len(logits) == 1 else _choose(model, logits, label)
     name = model.labels[at] if len(model.labels) > at else "the number" if len(logits) == 1 else str(at)
-    return (lambda model, output: model.logits(head, output)[:, at]), f"label {name}"
+    return (lambda model, output: [model.logits(head, output)]), (at,), f"label {name}"
 
 
-def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Target, str]:
+def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
     allowed = torch.tensor([sequence == len(texts) - 1 for sequence in plain.encoding.sequence_ids])
     starts, ends = (logits[:, side].cpu().masked_fill(~allowed, -torch.inf) for side in (0, 1))
     possible = torch.ones(len(starts), len(ends)).triu().tril(SpanTask().max_answer - 1).bool()
@@ -97,16 +127,15 @@ def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> t
     offsets = plain.encoding.offsets
     answer = texts[-1][offsets[first][0] : offsets[last][1]]
 
-    def target(model: Model, output: EncoderOutput) -> Tensor:
-        found = model.logits(head, output)
-        return found[:, first, 0] + found[:, last, 1]
+    def decisions(model: Model, output: EncoderOutput) -> list[Tensor]:
+        return list(model.logits(head, output).unbind(-1))
 
-    return target, f"answer {answer!r}"
+    return decisions, (first, last), f"answer {answer!r}"
 
 
 def _tag(
     model: Model, head: str, logits: Tensor, plain: Question, texts: Sequence[str], label: str, word: int | None
-) -> tuple[Target, str]:
+) -> tuple[Decisions, tuple[int, ...], str]:
     words = plain.encoding.word_ids
     numbers = list(dict.fromkeys(number for number in words if number is not None))
     outside = model.labels.index("O") if "O" in model.labels else -1
@@ -119,14 +148,13 @@ def _tag(
     at = _choose(model, logits[place], label)
     _, start, end, _ = [one for one in words_of(plain.encoding) if one.text is not None][word - 1]
     name = model.labels[at] if model.labels else str(at)
-    return (
-        lambda model, output: model.logits(head, output)[:, place, at]
-    ), f"word {word} ({texts[0][start:end]}): {name}"
+    about = f"word {word} ({texts[0][start:end]}): {name}"
+    return (lambda model, output: [model.logits(head, output)[:, place]]), (at,), about
 
 
 def _masked(
     model: Model, name: str, output: EncoderOutput, ids: list[int], tokenizer: Tokenizer, label: str
-) -> tuple[Target, str]:
+) -> tuple[Decisions, tuple[int, ...], str]:
     head, mask = model.heads[name], tokenizer.special_id("mask")
     assert isinstance(head, VocabularyHead)
     if mask is None or mask not in ids:
@@ -144,7 +172,7 @@ def _masked(
     else:
         at = int(logits.argmax())
 
-    def target(model: Model, output: EncoderOutput) -> Tensor:
-        return head.logits(output.last_hidden_state[:, place], model.word_embeddings)[:, at]
+    def decisions(model: Model, output: EncoderOutput) -> list[Tensor]:
+        return [head.logits(output.last_hidden_state[:, place], model.word_embeddings)]
 
-    return target, f"masked word {tokenizer.id_to_token(at)!r}"
+    return decisions, (at,), f"masked word {tokenizer.id_to_token(at)!r}"
