@@ -259,7 +259,7 @@ def _show_budget(
     from rich.table import Table
 
     table = Table(box=None)
-    for name in ("", "preset", "parameters", "steps", "tokens", "loss", "micro-batch"):
+    for name in ("", "preset", "parameters", "steps", "tokens", "loss", "batch"):
         table.add_column(name, no_wrap=True)
     for row in rows:
         table.add_row(

@@ -104,8 +104,19 @@ def _sources(report: Report, key: str, given: Given, known: Catalog) -> None:
 def budget_page(rows: Sequence[Mapping[str, Any]], device: Device, seconds: float) -> Report:
     """Returns the page of what fits into a time: the rows of `presets_within`, and the runs behind the loss."""
     report = Report(f"What fits into {duration(seconds)}", f"Pre-training on {device.name}")
-    names = ("preset", "parameters", "steps", "tokens", "tokens_per_parameter", "loss", "beyond", "micro_batch")
-    cells = [[count(row[name]) if name in ("parameters", "tokens") else row[name] for name in names] for row in rows]
+    cells = [
+        [
+            row["preset"],
+            count(row["parameters"]),
+            row["steps"],
+            count(row["tokens"]),
+            f"{row['tokens_per_parameter']:.1f}",
+            None if row["loss"] is None else f"{row['loss']:.2f}",
+            f"{row['beyond']:g} times",
+            row["micro_batch"] or "does not fit",
+        ]
+        for row in rows
+    ]
     chosen = next((row for row in rows if row["chosen"]), None)
     about = "No preset reads 20 tokens per parameter in this time."
     if chosen:
@@ -121,7 +132,7 @@ def budget_page(rows: Sequence[Mapping[str, Any]], device: Device, seconds: floa
         "tokens per parameter",
         "expected loss",
         "extrapolated",
-        "fits",
+        "largest micro-batch",
     ]
     report.section("Presets", about).table(columns, cells, stack=True)
     found = law()

@@ -82,7 +82,7 @@ def interval(
 
 def scale(name: str, span: tuple[float, float] = (0.0, 1.0)) -> Html:
     """Returns the header of a column of `interval`s: its name, and the numbers at its ends and in its middle."""
-    ends = "".join(f"<span>{value:g}</span>" for value in (span[0], sum(span) / 2, span[1]))
+    ends = "".join(f"<span>{value:.3g}</span>" for value in (span[0], sum(span) / 2, span[1]))
     return Html(f'{escape(name)}<div class="ticks">{ends}</div>')
 
 

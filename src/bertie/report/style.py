@@ -56,6 +56,7 @@ th, td { padding: 7px 18px 7px 0; border-bottom: 1px solid var(--grid); }
 td { vertical-align: top; }
 th.number, td.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
 .heat { min-width: 0; } .heat th { font-weight: 550; max-width: 14em; overflow-wrap: anywhere; }
+.heat tbody th { min-width: 4.5em; }
 .heat thead th + th { text-align: right; padding: 7px 12px; }
 .heat td { text-align: right; padding: 7px 12px; min-width: 3.2em; font-variant-numeric: tabular-nums; }
 .heat td.hit { color: var(--ink); background: color-mix(in srgb, var(--series-1) var(--share), transparent); }
