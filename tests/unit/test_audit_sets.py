@@ -135,6 +135,7 @@ def test_gap_and_spread_are_over_professions() -> None:
     assert found["t: spread"].value == pytest.approx(np.std(means, ddof=1))
     assert found["t: mean"].value == pytest.approx(np.mean(means))
     assert found["t: sign depends on the wording (%)"].value == 25
+    assert found["t: sign depends on the wording (%)"].scale == "%"
     assert found["t: a"].interval() == pytest.approx((1.5 - 12.706 / 2, 1.5 + 12.706 / 2), abs=1e-3)
     for bad in ({"groups": {"m": ("he",)}}, {"templates": ("{group}", "x")}, {"attributes": {"other": ("a",)}}):
         with pytest.raises(DataError, match="where"):

@@ -73,7 +73,7 @@ class Measure:
     """One number. items: what it was computed from. interval: computes its 95% interval.
 
     note: computes a remark, such as a p-value. neutral: the value without a preference. detail: whether the page shows
-    it in a folded table.
+    it in a folded table. scale: the unit of the value, where it is not that of the set.
     """
 
     value: float
@@ -82,6 +82,7 @@ class Measure:
     note: Callable[[], str] = lambda: ""
     neutral: float | None = None
     detail: bool = False
+    scale: str = ""
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ def fraction(right: int, total: int, *, neutral: float | None = 50.0, detail: bo
         low, high = wilson(right, total)
         return 100 * low, 100 * high
 
-    return Measure(100 * right / total, total, interval, neutral=neutral, detail=detail)
+    return Measure(100 * right / total, total, interval, neutral=neutral, detail=detail, scale="%")
 
 
 def of_units(

@@ -88,7 +88,7 @@ def _shuffled(
 
 def _figure(name: str, own: Measure, random: Measure | None, shuffled: Control | None, unit: str) -> Figure:
     low, high = own.interval()
-    control = None if random is None else Control(random.value, *random.interval())
+    control, unit = None if random is None else Control(random.value, *random.interval()), own.scale or unit
     return Figure(name, own.value, low, high, own.items, unit, own.neutral, own.note(), own.detail, control, shuffled)
 
 

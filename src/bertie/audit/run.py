@@ -84,8 +84,9 @@ def audit(
     assert isinstance(loaded, Model)
     run = _Run(asked, loaded, folder, engine, {} if keep is None else keep)
     chosen, lacking = chosen_sets(run.subject, asked, sources)
+    read = {name: SETS[name].read(run.subject, sources[name]) for name in chosen}  # what is wrong is reported now
     with _journal(out, _settings(folder, asked, sources), overwrite=overwrite) as journal:
-        results = {name: run.result(name, SETS[name], sources[name], journal) for name in chosen}
+        results = {name: run.result(name, SETS[name], sources[name], read[name], journal) for name in chosen}
         lacking |= {name: found for name, found in results.items() if isinstance(found, str)}
         measured = [found for found in results.values() if not isinstance(found, str)]
         if not measured or any(name in lacking for name in asked.sets):
@@ -187,9 +188,10 @@ class _Run:
             engine_of(model, self.engine), model.tokenizer, kind_of(self.folder) if HEAD in model.heads else ""
         )
 
-    def result(self, name: str, audited: AuditSet[Any], source: Source, journal: Journal) -> dict[str, Any] | str:
+    def result(
+        self, name: str, audited: AuditSet[Any], source: Source, read: Read[Any], journal: Journal
+    ) -> dict[str, Any] | str:
         """Returns the results of one set as JSON values, or the reason why it has none."""
-        read = audited.read(self.subject, source)
         items = self._limited(read)
         if not items:
             return " ".join(read.notes).rstrip(".") or "it has no items"
