@@ -252,7 +252,8 @@ def test_the_command(tmp_path: Path, bertie: Any) -> None:
     assert "영화" in html
     assert "<b>c" not in html
     assert "http:" not in html.replace("http://www.w3.org", "")
-    said = bertie.good("attention", tmp_path / "m", "a b", "c d", "--head", "2.1", "-o", arrays)
+    said = bertie.good("attention", tmp_path / "m", "a b", "c d", "--head", "2.1", "-o", arrays, "--card")
+    assert "## Attention in a text" in (tmp_path / "m" / "README.md").read_text("utf-8")
     assert "head 2.1" in said
     with np.load(arrays) as file:
         assert file["attention"].shape == (2, 2, 7, 7)

@@ -222,8 +222,10 @@ def test_the_command(tmp_path: Path, bertie: Any, trained: Any) -> None:
     html = out.read_text(encoding="utf-8")
     assert all(title in html for title in ("Dependency relations", "Heads that matter", "What the heads attend to"))
     assert "<script" not in html
-    said = bertie.good("heads", tmp_path / "m", *given)
+    said = bertie.good("heads", tmp_path / "m", *given, "--card")
     assert "least important" in said
+    card = (tmp_path / "m" / "README.md").read_text("utf-8").partition("## Attention heads")[2]
+    assert all(title in card for title in ("**Dependency relations**", "**Heads that the task needs**"))
     bare = tmp_path / "bare.conllu"
     bare.write_text("\n".join("\t".join([str(n), "a", *"________"]) for n in (1, 2)) + "\n\n", encoding="utf-8")
     for arguments, code, words in (

@@ -211,8 +211,9 @@ def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: Comm
     page = (where / "report.html").read_text()
     assert len(page) < 2_000_000
     assert not re.search(r"<script|(href|src)=.http", page)
-    again = json.loads(bertie.good(*command, "--sentences", "20", "--json", "--device", "cpu"))
+    again = json.loads(bertie.good(*command, "--sentences", "20", "--json", "--device", "cpu", "--card"))
     assert again == found
+    assert "| part of speech | accuracy |" in (encoder / "README.md").read_text("utf-8")
     code, _, err = bertie(*command, "--sentences", "21", "--device", "cpu")
     assert code == 2
     assert "other sentences" in " ".join(err.split())
@@ -328,7 +329,8 @@ def test_words_through_the_command_line(encoder: Path, tmp_path: Path, bertie: C
     page = out.read_text()
     assert "a &lt;b&gt; <b>an</b>" in page
     assert not re.search(r"<script|(href|src)=.http", page)
-    assert "layer  similarity" in bertie.good("words", encoder, "a an", "d an", "--device", "cpu")
+    assert "layer  similarity" in bertie.good("words", encoder, "a an", "d an", "--device", "cpu", "--card")
+    assert "## A word in several texts" in (encoder / "README.md").read_text("utf-8")
     code, _, err = bertie("words", encoder, "a b", "c", "--word", "zebra")
     assert (code, "Text 1" in err) == (2, True)
     (tmp_path / "e.txt").write_text("")

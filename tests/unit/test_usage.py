@@ -152,6 +152,8 @@ def check_run(run: Path, results: Any) -> None:
     assert used["method"].partition(" (")[0] in html
     card = (run / "model" / "README.md").read_text()
     assert card.count("## Cost of the training") == 1
+    assert "| cost | forecast | measured | difference |" in card
+    assert " MB" in card
     assert verify(run)["ok"]
 
 

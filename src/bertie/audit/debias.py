@@ -6,17 +6,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from bertie import checksums
 from bertie.audit.base import Subject
 from bertie.audit.figures import Scored, differences
 from bertie.audit.flips import BUILT_IN, read_lists
 from bertie.audit.price import fine_tuned
 from bertie.audit.remedy import places, remove, write_dense
-from bertie.audit.remedy_page import card
+from bertie.audit.remedy_page import add_to_card
 from bertie.audit.run import Asked, audit
 from bertie.audit.sets import SETS
 from bertie.errors import UsageError, nearest
-from bertie.files import write_bytes
 from bertie.folders import check, new_folder
 from bertie.infer.choose import engine_of
 from bertie.infer.pseudo import pseudo_perplexity
@@ -93,9 +91,7 @@ def debias(
         "fine_tuned": fine_tuned(folder, out, tuned or {}, seeds=seeds),
         "figures": _both(*audits, *kept),
     }
-    path = out / "README.md"
-    write_bytes(path, (path.read_text("utf-8").rstrip() + "\n" + card(found)).encode())
-    checksums.update(out, path.name)
+    add_to_card(out, found)
     return found
 
 

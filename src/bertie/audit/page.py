@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertie import checksums
 from bertie.audit.figures import Control, Figure
-from bertie.files import write_bytes
-from bertie.report.page import Report, StatCard, interval, scale
+from bertie.report import card
+from bertie.report.page import Html, Report, StatCard, interval, scale
 from bertie.report.values import count
 
 READING = (
@@ -21,7 +20,6 @@ TOO_SMALL = (
     "This model is small. Small models know few facts and few words, so their figures are close to those of random "
     "weights. They do not predict the figures of larger models."
 )
-CARD, NEXT = "## Audit", "\n## "
 COLUMNS = ("figure", "value", "95% interval", "items", "random weights", "shuffled", "remark")
 
 
@@ -61,8 +59,8 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
 
 
 def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> None:
-    """Adds the figures with a drawing of their intervals, all on one scale."""
-    span = _span(found, one["scale"])
+    """Adds the figures with a drawing of their intervals, all on one scale. Those of another unit have no drawing."""
+    span = _span([figure for figure in found if figure.unit == one["scale"]] or found, one["scale"])
     remarks = any(figure.note for figure in found)
     columns = ["figure", f"value ({one['scale']})", "95% interval", scale("", span), *COLUMNS[3 : 6 + remarks]]
     rows = [
@@ -74,7 +72,9 @@ def _table(report: Report, found: Sequence[Figure], one: Mapping[str, Any]) -> N
                 *(_within(x, span) for x in (figure.value, figure.low, figure.high)),
                 span=span,
                 reference=figure.neutral,
-            ),
+            )
+            if figure.unit == one["scale"]
+            else Html(""),
             f"{figure.items:,}",
             told(figure.random, figure.unit),
             told(figure.shuffled, figure.unit),
@@ -123,25 +123,19 @@ def summary(results: Mapping[str, Any]) -> list[tuple[str, list[Figure]]]:
 
 def add_to_card(folder: Path, results: Mapping[str, Any]) -> None:
     """Writes the figures into the model's card, README.md, instead of those of an earlier audit."""
-    path = folder / "README.md"
-    text = path.read_text("utf-8") if path.exists() else ""
-    before, _, after = text.partition(CARD)
-    rest = NEXT + after.partition(NEXT)[2] if NEXT in after else ""
-    write_bytes(path, f"{before.rstrip()}\n\n{_card(results)}{rest}".lstrip().encode())
-    checksums.update(folder, path.name)
-
-
-def _card(results: Mapping[str, Any]) -> str:
-    lines = [CARD, "", READING, ""]
+    parts = [READING]
     for title, found in summary(results):
-        lines += [f"**{title}**", "", "| figure | value | 95% interval | items | random weights | shuffled |"]
-        lines += ["|---|---|---|---|---|---|"]
-        lines += [
-            f"| {one.name} | {number(one.value, one.unit)} | {between(one, one.unit)} | {one.items:,} | "
-            f"{told(one.random, one.unit)} | {told(one.shuffled, one.unit)} |"
+        rows = [
+            (
+                one.name,
+                number(one.value, one.unit),
+                between(one, one.unit),
+                f"{one.items:,}",
+                told(one.random, one.unit),
+                told(one.shuffled, one.unit),
+            )
             for one in found
         ]
-        lines += [""]
-    lines += ["Criticism of these sets:", ""]
-    lines += [f"- {one['title']}: {one['criticism']}" for one in results["sets"]]
-    return "\n".join(lines) + "\n"
+        parts += [f"**{title}**", card.table(COLUMNS[:6], rows)]
+    parts += ["Criticism of these sets:", "\n".join(f"- {one['title']}: {one['criticism']}" for one in results["sets"])]
+    card.put(folder, "Audit", *parts)

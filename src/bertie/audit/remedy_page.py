@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from bertie.audit.figures import Control
 from bertie.audit.page import number, told
 from bertie.audit.remedy import Removed
+from bertie.report import card
 from bertie.report.page import Report
 
 COLUMNS = ("figure", "before", "after", "difference (95% interval)")
@@ -63,14 +65,13 @@ def page(found: Mapping[str, Any]) -> Report:
     return report.footer(docs="docs/audit.md")
 
 
-def card(found: Mapping[str, Any]) -> str:
-    """Returns the section of the model's card."""
-    lines = ["", "## Removed concept", "", f"Made by `bertie debias --how {found['how']}`. {READING}", ""]
-    lines += [f"- {sentence(Removed(**one))}" for one in found["removed"]]
+def add_to_card(folder: Path, found: Mapping[str, Any]) -> None:
+    """Writes the section of the model's card."""
+    parts = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
+    parts += ["\n".join(f"- {sentence(Removed(**one))}" for one in found["removed"])]
     for title, rows in [("Price", price_rows(found)), *audit_rows(found, detail=False)]:
-        lines += ["", f"**{title}**", ""]
-        lines += [_markdown(COLUMNS), _markdown(["---"] * len(COLUMNS)), *map(_markdown, rows)] if rows else [FREE]
-    return "\n".join(lines) + "\n"
+        parts += [f"**{title}**", card.table(COLUMNS, rows) if rows else FREE]
+    card.put(folder, "Removed concept", *parts)
 
 
 def _audit_row(one: Mapping[str, Any]) -> list[str]:
@@ -85,7 +86,3 @@ def _change(pair: Mapping[str, float]) -> str:
 def _apart(difference: Mapping[str, float | None]) -> str:
     value, low, high = (difference[name] for name in ("value", "low", "high"))
     return f"{value:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low is not None and high is not None else "")
-
-
-def _markdown(cells: Any) -> str:
-    return f"| {' | '.join(cells)} |"

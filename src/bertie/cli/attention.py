@@ -29,6 +29,7 @@ def attention(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Page or arrays to write: FILE.html or FILE.npz.")
     ] = None,
+    card: tables.Card = False,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -54,8 +55,9 @@ def attention(
     import numpy as np
 
     import bertie
-    from bertie.explain.attention_page import TextAttention, kinds, page
+    from bertie.explain.attention_page import TextAttention, card_parts, kinds, page
     from bertie.files import check_new_file, write_bytes
+    from bertie.report.card import put
 
     tables.check_one_or_two(texts)
     if output is not None:
@@ -72,6 +74,8 @@ def attention(
         file = io.BytesIO()
         np.savez_compressed(file, **found.arrays())  # type: ignore[arg-type]
         write_bytes(output, file.getvalue())
+    if card:
+        put(model, "Attention in a text", *card_parts(found))
     if console.verbosity.json:
         emit(found.as_json())
         return

@@ -42,7 +42,7 @@ def audit(
     controls: Annotated[
         bool, typer.Option("--controls/--no-controls", help="Also score a model with random weights. Default: yes.")
     ] = True,
-    card: Annotated[bool, typer.Option("--card", help="Write the figures into the model's card, README.md.")] = False,
+    card: tables.Card = False,
     seed: Annotated[int, typer.Option("--seed", help="Seed of samples, shuffles and random weights.")] = 0,
     machine: MachineOptions,
     output: Annotated[

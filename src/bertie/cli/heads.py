@@ -43,6 +43,7 @@ def heads(
     label: tables.LabelColumn = "",
     max_length: tables.MaxLength = None,
     output: tables.PageFile = None,
+    card: tables.Card = False,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -64,8 +65,9 @@ def heads(
       bertie heads runs/reviews/model --data dev.csv --points 12
     """
     import bertie
-    from bertie.explain.heads_page import page
+    from bertie.explain.heads_page import card_parts, page
     from bertie.files import check_new_file
+    from bertie.report.card import put
 
     if not (texts or parsed or data):
         raise UsageError("Pass at least one file: --texts, --parsed or --data.")
@@ -83,6 +85,8 @@ def heads(
     if output is not None:
         page(str(model), **sections).save(output)
         console.say(f"Page: {output}")
+    if card:
+        put(model, "Attention heads", *card_parts(**sections))
 
 
 def _first(read: list[Any], most: int, file: Path) -> list[Any]:

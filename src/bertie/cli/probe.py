@@ -44,6 +44,7 @@ def probe(
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     seed: Annotated[int, typer.Option("--seed", help="Seed of the sample, the controls and the random weights.")] = 0,
+    card: tables.Card = False,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -63,7 +64,9 @@ def probe(
 
       bertie probe models/bert --train texts.txt -o runs/probe --json
     """
+    from bertie.probing.page import card_parts
     from bertie.probing.run import REPORT
+    from bertie.report.card import put
     from bertie.runs.use import probe as run
 
     results = run(
@@ -81,6 +84,8 @@ def probe(
         seed=seed,
         overwrite=overwrite,
     )
+    if card:
+        put(model, "What the layers know", *card_parts(results))
     if console.verbosity.json:
         emit(results)
         return

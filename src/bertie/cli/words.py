@@ -25,6 +25,7 @@ def words(
         str, typer.Option("--pooling", help="Vector of a word from its tokens: mean or first.")
     ] = "mean",
     output: tables.PageFile = None,
+    card: tables.Card = False,
     precision: tables.Precision = "fp32",
     device: tables.Device = "auto",
     overwrite: Overwrite = False,
@@ -46,7 +47,8 @@ def words(
       bertie words models/bert "the *bank* of the river" "the *shore* of the lake"
     """
     from bertie.files import check_new_file
-    from bertie.probing.contexts_page import page, pairs
+    from bertie.probing.contexts_page import card_parts, page, pairs
+    from bertie.report.card import put
     from bertie.runs.use import words as compare
 
     if output is not None:
@@ -55,6 +57,8 @@ def words(
     found = compare(model, texts, word=word, baseline=others, pooling=pooling, precision=precision, device=device)
     if output is not None:
         page(found, str(model)).save(output)
+    if card:
+        put(model, "A word in several texts", *card_parts(found))
     if console.verbosity.json:
         emit(found)
     else:

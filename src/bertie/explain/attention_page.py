@@ -24,6 +24,7 @@ from bertie.explain.attention import (
 from bertie.explain.attribution import by_word
 from bertie.explain.page import heat
 from bertie.models.model import Model
+from bertie.report import card
 from bertie.report.page import Report, StatCard
 from bertie.report.picture import heat_table, small, with_words
 from bertie.text.encoding import Encoding
@@ -31,6 +32,10 @@ from bertie.text.encoding import Encoding
 MOST_TOKENS = 128
 PICTURES = 1_700_000  # bytes of all heads; the page stays below 2 MB
 SHOWN = 20  # links of a table
+READING = (
+    "Attention shows where a head reads from. It does not show that the prediction rests on these words: bertie "
+    "explain measures that. Many heads attend to special tokens when they have nothing to add."
+)
 
 
 def most_tokens(model: Model) -> int:
@@ -184,10 +189,27 @@ def page(found: TextAttention, model: str) -> Report:
     statistics_section(report, found.statistics)
     report.section(
         "How to read this",
-        "Attention shows where a head reads from. It does not show that the prediction rests on these words: `bertie "
-        "explain` measures that. Many heads attend to special tokens when they have nothing to add.",
+        READING,
     )
     return report.footer(docs="docs/attention.md")
+
+
+def card_parts(found: TextAttention) -> list[str]:
+    """Returns the section of the model's card: the kinds of heads, and the rollout."""
+    token = found.encoding.tokens[found.summary]
+    words = sorted(found.shares(found.rollout), key=lambda row: -row[1])[:SHOWN]
+    return [
+        f"> {' / '.join(found.texts)}",
+        kinds_in_words(found.statistics.as_json()),
+        f"Rollout: the share of each word in the top layer's {token}.",
+        card.table(["word", "share"], [(word, f"{share:.3f}") for word, share in words]),
+        READING,
+    ]
+
+
+def kinds_in_words(records: list[dict[str, Any]]) -> str:
+    """Returns the heads of each kind as a Markdown list."""
+    return "\n".join(f"- {name}: {', '.join(heads)}" for name, heads in kinds(records).items())
 
 
 def _paths(report: Report, found: TextAttention) -> None:

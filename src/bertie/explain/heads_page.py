@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from bertie.explain.attention import HeadStatistics
-from bertie.explain.attention_page import statistics_section
+from bertie.explain.attention_page import kinds_in_words, statistics_section
 from bertie.explain.heads import Removal, by_layer
+from bertie.report import card
 from bertie.report.charts import Line, line_chart
 from bertie.report.page import Html, Report, interval, scale
 from bertie.report.picture import heat_table
@@ -32,6 +33,45 @@ def page(
     if statistics is not None:
         statistics_section(report, statistics)
     return report.footer(docs="docs/attention.md")
+
+
+def card_parts(
+    *,
+    statistics: HeadStatistics | None = None,
+    relations: Sequence[dict[str, Any]] = (),
+    removal: Removal | None = None,
+) -> list[str]:
+    """Returns the section of the model's card."""
+    parts = []
+    if relations:
+        rows = [
+            (
+                row["relation"],
+                f"{row['words']:,}",
+                row["head"],
+                f"{row['accuracy']:.3f}",
+                f"{row['offset_accuracy']:.3f}",
+                "–" if row["random_accuracy"] is None else f"{row['random_accuracy']:.3f}",
+                f"{row['control_accuracy']:.3f}",
+            )
+            for row in relations
+        ]
+        columns = ["relation", "words", "best head", "accuracy", "best offset", "random weights", "control"]
+        parts += ["**Dependency relations**", card.table(columns, rows)]
+    if removal is not None:
+        parts += ["**Heads that the task needs**", card.table(*_curve(removal))]
+    if statistics is not None:
+        parts += ["**What the heads attend to**", kinds_in_words(statistics.as_json())]
+    return parts
+
+
+def _curve(found: Removal) -> tuple[list[str], list[list[str]]]:
+    """Returns the columns and rows of the scores with fewer heads."""
+    random = np.array([[score for _, score in one] for one in found.random]).mean(0)
+    rows = [
+        [str(step), f"{score:.4f}", f"{mean:.4f}"] for (step, score), mean in zip(found.points, random, strict=True)
+    ]
+    return ["heads removed", metric_name(found.metric), "random order"], rows
 
 
 def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
@@ -90,10 +130,4 @@ def _removal(report: Report, found: Removal) -> None:
     rows, columns = [f"layer {layer + 1}" for layer in range(layers)], [str(head + 1) for head in range(heads)]
     shares = by_layer(found.importance)
     report.html(heat_table(shares, rows, columns, most=float(shares.max())))
-    report.table(
-        ["heads removed", name, "random order"],
-        [
-            [step, f"{score:.4f}", f"{mean:.4f}"]
-            for (step, score), mean in zip(found.points, random.mean(0), strict=True)
-        ],
-    )
+    report.table(*_curve(found), stack=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from bertie.report import card
 from bertie.report.charts import Line, line_chart, map_chart
 from bertie.report.page import Html, Report, StatCard
 
@@ -34,6 +35,7 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     report.table(
         ["layer", "mean similarity", "random words", "difference"],
         [[one["layer"], one["mean_similarity"], one["baseline"], f"{one['adjusted']:+.3f}"] for one in layers],
+        stack=True,
     )
     report.section(
         "Where the vectors lie",
@@ -46,6 +48,16 @@ def page(found: Mapping[str, Any], model: str) -> Report:
         [[str(number), *(f"{x:.3f}" for x in row)] for number, row in enumerate(last["similarity"], 1)],
     )
     return report.footer(docs="docs/probe.md")
+
+
+def card_parts(found: Mapping[str, Any]) -> list[str]:
+    """Returns the section of the model's card."""
+    texts = [f"{place}. {one['text']} ({one['word']})" for place, one in enumerate(found["contexts"], 1)]
+    rows = [
+        (one["layer"], f"{one['mean_similarity']:.3f}", f"{one['baseline']:.3f}", f"{one['adjusted']:+.3f}")
+        for one in found["layers"]
+    ]
+    return ["\n".join(texts), card.table(["layer", "mean similarity", "random words", "difference"], rows)]
 
 
 def pairs(found: Mapping[str, Any]) -> list[tuple[int, int]]:

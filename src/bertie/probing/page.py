@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from bertie.report import card
 from bertie.report.charts import Line, line_chart
 from bertie.report.page import Report, StatCard
 
@@ -14,6 +15,7 @@ MEANING = {
     "spearman": "Spearman's correlation of predicted and true distances is averaged over words, sentences of one "
     "length, and lengths 5 to 50.",
 }
+READING = "A probe shows what can be read from a layer. It does not show that the model uses it."
 
 
 def page(results: Mapping[str, Any]) -> Report:
@@ -29,12 +31,24 @@ def page(results: Mapping[str, Any]) -> Report:
         "Random weights: the same probe on a model of the same shape that was not trained. What it reaches was not "
         "learned in training.\n\n"
         "Control task: the same probe, trained on random labels for words. A high number means that the probe can "
-        "memorize words. Selectivity is the task minus the control task.\n\n"
-        "A probe shows what can be read from a layer. It does not show that the model uses it.",
+        f"memorize words. Selectivity is the task minus the control task.\n\n{READING}",
     )
     pooling = {"mean": "the mean of its tokens", "first": "that of its first token"}[results["pooling"]]
     report.text(f"The vector of a word is {pooling}. The vector of a sentence is the mean of its words.")
     return report.footer(docs="docs/probe.md")
+
+
+def card_parts(results: Mapping[str, Any]) -> list[str]:
+    """Returns the section of the model's card: the best layer of each probe."""
+    rows = []
+    for one in results["probes"]:
+        for figures in one["layers"][one["best_layer"]]["figures"]:
+            shown = "{:.3f} ({:.3f} to {:.3f})".format(figures["model"], *figures["interval_95"]["model"])
+            base = one["baseline"][figures["metric"]]
+            others = [f"{value:.3f}" for value in (figures["random"], figures["control"], base)]
+            rows.append([one["title"], NAMES[figures["metric"]], one["best_layer"], shown, *others])
+    columns = ["probe", "metric", "best layer", "value (95% interval)", "random weights", "control task", "baseline"]
+    return [card.table(columns, rows), READING]
 
 
 def _card(one: Mapping[str, Any]) -> StatCard:

@@ -328,7 +328,7 @@ class Run:
         }
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
-        usage.write_card(self.run / MODEL, used)
+        usage.write_card(self.run / MODEL, used, None if forecast is None else forecast.as_json())
         write_json(self.run / FINDINGS, {**findings.as_json(), **self._label_check()})
         return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
 

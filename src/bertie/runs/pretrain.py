@@ -164,7 +164,7 @@ def _go(
         if reference_run is not None and (reference_run / MODEL / WEIGHTS).exists():
             same = file_hash(reference_run / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
             results["repeats"] = {"run": str(reference_run), "same_weights": same}
-        usage.write_card(run / MODEL, used)
+        usage.write_card(run / MODEL, used, None if forecast is None else forecast.as_json())
         results = folder.finish(results, partial(page, run), keep=config.train.keep_checkpoints)
     return results
 

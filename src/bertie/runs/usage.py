@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 
-from bertie import checksums
-from bertie.files import write_bytes
 from bertie.plan import catalog, cost
 from bertie.plan.meter import Meter, Usage
+from bertie.report import card
 from bertie.report.page import Report
 from bertie.report.values import duration, size
 from bertie.train import precision
 
-CARD = "README.md"
+COLUMNS = ("cost", "forecast", "measured", "difference")
 NAMES = {"seconds": "time", "peak_bytes": "peak memory", "kwh": "energy"}
 
 
@@ -32,14 +31,11 @@ def section(report: Report, results: Mapping[str, Any]) -> None:
     if not (usage := results.get("usage")):
         return
     forecast = results.get("forecast") or {}
-    rows = [
-        [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]
-        for key, name in NAMES.items()
-    ]
+    rows = _rows(usage, forecast)
     about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
     report.section("Cost", about)
     if forecast:
-        report.table(["cost", "forecast", "measured", "difference"], rows, caption=f"Forecast: {forecast['source']}.")
+        report.table(COLUMNS, rows, caption=f"Forecast: {forecast['source']}.")
     else:
         report.pairs((name, measured) for name, _, measured, _ in rows)
     report.text(energy(Usage(**usage)))
@@ -65,13 +61,19 @@ def energy_in_words(kwh: float | None, method: str) -> str:
     return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 
-def write_card(model: Path, usage: Usage) -> None:
-    """Adds the cost of the training to the card of a saved model."""
-    card = model / CARD
-    facts = ", ".join(f"{name} {_shown(key, getattr(usage, key))}" for key, name in NAMES.items())
-    text = card.read_text(encoding="utf-8").rstrip()
-    write_bytes(card, f"{text}\n\n## Cost of the training\n\n{facts.capitalize()}. {energy(usage)}\n".encode())
-    checksums.update(model, CARD)
+def write_card(model: Path, usage: Usage, forecast: Mapping[str, Any] | None) -> None:
+    """Adds the cost of the training to the card of a saved model, next to its forecast."""
+    rows = _rows(usage.as_json(), forecast or {})
+    source = f"Forecast: {forecast['source']}." if forecast else ""
+    facts = card.table(COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
+    card.put(model, "Cost of the training", facts, source, energy(usage))
+
+
+def _rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
+    return [
+        [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]
+        for key, name in NAMES.items()
+    ]
 
 
 def _shown(key: str, value: float | None) -> str:
