@@ -19,7 +19,7 @@ from bertie.errors import DataError, UsageError
 from bertie.export import folder as writing
 from bertie.export import graph
 from bertie.export.graph import refusal, traced
-from bertie.export.parity import compared, encoded, expected
+from bertie.export.parity import Parity, _measure, compared, encoded, expected
 from bertie.infer.batching import run
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
 from bertie.infer.torch_engine import TorchEngine
@@ -118,6 +118,17 @@ def test_what_does_not_answer_alike_is_not_written(folder, tmp_path, bertie, mon
     monkeypatch.setattr(graph, "traced", None)  # nothing is made again
     assert bertie.good("export", folder, "-o", out, "--texts", texts, "--force") == said
     assert bertie("export", folder, "-o", out, "--texts", texts)[0] == 2  # another command: the folder is taken
+
+
+def test_the_error_of_the_logits_is_that_of_all_texts():
+    found = Parity(texts=2)
+    for size in (1e-3, 1.0):  # a text on which the model is undecided, and one on which it is not
+        exact = {"classifier": np.array([[size, -size]])}
+        _measure(found, {"classifier": exact["classifier"] + 1e-3}, exact, heads={"classifier"})
+    assert found.relative == pytest.approx(1e-3 * (2 / (1 + 1e-6)) ** 0.5)
+    assert (found.same, found.near) == (2, True)
+    _measure(found, {"classifier": np.full((1, 2), np.nan)}, exact, heads={"classifier"})
+    assert found.relative == found.difference == float("inf")
 
 
 def test_bad_input_is_refused_in_one_line(folder, tmp_path, bertie, traced_before):

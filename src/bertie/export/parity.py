@@ -31,18 +31,24 @@ SAME, RELATIVE = 0.98, 0.05  # in int8: share of the same answers; error of logi
 
 @dataclass
 class Parity:
-    """Differences between a graph and its model. difference: the largest; relative: root mean square of differences
-    divided by that of the model's numbers, for the worst output; answers, same: rows of classifiers, and rows with the
-    same largest logit. cosines: of the mean vectors of the texts, if the graph has hidden states.
+    """Differences between a graph and its model. difference: the largest; squares: sums of the squares of differences
+    and of the model's numbers, by output; answers, same: rows of classifiers, and rows with the same largest logit.
+    cosines: of the mean vectors of the texts, if the graph has hidden states.
     """
 
     texts: int
     batches: int = 0
     difference: float = 0.0
-    relative: float = 0.0
+    squares: dict[str, tuple[float, float]] = field(default_factory=dict)
     answers: int = 0
     same: int = 0
     cosines: list[float] = field(default_factory=list)
+
+    @property
+    def relative(self) -> float:
+        """Root mean square of all differences, divided by that of the model's numbers, for the worst output."""
+        shares = (apart / max(size, 1e-24) for apart, size in self.squares.values())
+        return float(np.sqrt(max(shares, default=0.0)))
 
     @property
     def equal(self) -> bool:
@@ -59,7 +65,7 @@ class Parity:
     def __str__(self) -> str:
         parts = [f"{self.texts:,} texts, {self.batches:,} batches: largest difference {self.difference:.2g}"]
         if self.answers:
-            parts.append(f"{self.same:,} of {self.answers:,} answers the same")
+            parts.append(f"{self.same:,} of {self.answers:,} answers the same, error of the logits {self.relative:.1%}")
         if self.cosines:
             worst, first, mean = min(self.cosines), np.quantile(self.cosines, 0.01), np.mean(self.cosines)
             parts.append(f"cosine mean {mean:.5f}, first percentile {first:.5f}, worst {worst:.5f}")
@@ -67,7 +73,8 @@ class Parity:
 
     def as_json(self) -> dict[str, Any]:
         """The same for programs."""
-        found = asdict(self)
+        found = {**asdict(self), "relative": self.relative}
+        del found["squares"]
         found["cosines"] = {"worst": min(self.cosines), "mean": float(np.mean(self.cosines))} if self.cosines else None
         return found
 
@@ -148,11 +155,12 @@ def _measure(found: Parity, ours: Any, theirs: Any, *, heads: set[str]) -> None:
     for name, array in theirs.items():
         exact, other = array.astype(np.float64), ours[name].astype(np.float64)
         if exact.shape != other.shape or not np.isfinite(other).all():
-            found.difference = found.relative = float("inf")
+            found.difference, found.squares[name] = float("inf"), (float("inf"), 1.0)
             continue
         apart, size = np.abs(other - exact), float(np.sqrt((exact**2).mean()))
         found.difference = max(found.difference, float(apart.max()) / max(1.0, size))
-        found.relative = max(found.relative, float(np.sqrt((apart**2).mean())) / max(size, 1e-12))
+        before = found.squares.get(name, (0.0, 0.0))
+        found.squares[name] = before[0] + float((apart**2).sum()), before[1] + float((exact**2).sum())
         if name in heads and exact.ndim == 2 and exact.shape[1] > 1 and name not in ("span", "parse"):
             found.answers += len(exact)
             found.same += int(_alike(other, exact).sum())
