@@ -199,6 +199,8 @@ def test_sentence_vectors_get_a_dense_module(bertie: CommandLine, tmp_path: Path
     tuned.write_text(f"train_file: {rows_of(tmp_path)}\n", "utf-8")
     code, _, err = bertie("debias", folder, texts, "--pairs", own, "--finetune", tuned, "-o", out)
     assert (code, "bertie evaluate" in err, out.exists()) == (2, True, False)
+    code, _, err = bertie("debias", folder, texts, "--how", "pca", "-o", out)
+    assert (code, "Unknown remedy 'pca'" in err) == (2, True)
     found = json.loads(bertie.good("debias", folder, texts, "--pairs", own, "--data", own, "-o", out, "--json"))
     assert [one["place"] for one in found["removed"]] == ["sentence vectors"]
     ours = package.embed(out, TEXTS[:4])

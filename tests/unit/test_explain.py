@@ -158,8 +158,9 @@ def test_faithfulness_is_the_fall_of_the_probability_in_a_plain_loop() -> None:
     assert low <= found.random_comprehensiveness <= high
 
 
-def test_a_number_has_no_probability() -> None:
-    explained = question_of(model("sequence", ("score",)), [TEXT])
+@pytest.mark.parametrize(("head", "labels"), [("sequence", ("score",)), ("choice", ())])
+def test_a_number_has_no_probability(head: str, labels: tuple[str, ...]) -> None:
+    explained = question_of(model(head, labels), [TEXT, TEXT])
     found = integrated_gradients(explained.question)
     assert faithfulness(explained.question, found.values).of == "number"
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from bertie.audit.base import Subject
+from bertie.audit.erase import remedy
 from bertie.audit.figures import Scored, differences
 from bertie.audit.flips import BUILT_IN, read_lists
 from bertie.audit.price import fine_tuned
-from bertie.audit.remedy import places, remove, write_dense
+from bertie.audit.remedy import Place, places, remove, write_dense
 from bertie.audit.remedy_page import add_to_card
 from bertie.audit.run import Asked, audit
 from bertie.audit.sets import SETS
@@ -58,6 +59,7 @@ def debias(
     tuned: fine-tuning runs by name, which are run from both models with some seeds. Raises UsageError for a model
     without a part that can be changed, DataError for too few texts.
     """
+    remedy(how)
     folder, asked = model_folder(model), asked or Asked(controls=False)
     check(out, MODEL_FOLDER, overwrite=overwrite, new=True)
     for config in (tuned or {}).values():
@@ -67,10 +69,11 @@ def debias(
     check_trainable(loaded, folder)
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")
-    if tuned and all(place.weights is None for place in places(loaded)):
+    if tuned and not any(_reads(config, place) for config in tuned.values() for place in places(loaded)):
+        changed = ", ".join(place.name for place in places(loaded))
         raise UsageError(
-            "Only the vectors of sentences change, in an added module. Fine-tuning starts from the encoder, which does "
-            "not change, so its scores would be the same. Omit --finetune, and compare the vectors: bertie evaluate."
+            f"What changes here ({changed}) is not read in fine-tuning, so its scores would be the same. Omit "
+            "--finetune, and compare the vectors: bertie evaluate."
         )
     before = _price(loaded, texts)
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
@@ -93,6 +96,11 @@ def debias(
     }
     add_to_card(out, found)
     return found
+
+
+def _reads(config: FinetuneConfig, place: Place) -> bool:
+    """Whether a fine-tuning run starts from the weights of a place: the pooler, or the masked-LM head for patterns."""
+    return place.weights is not None and place.vectors == ("tokens" if config.task == "pattern" else "cls")
 
 
 def _price(model: Model, texts: Sequence[str]) -> float | None:

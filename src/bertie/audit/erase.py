@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertie.errors import DataError
+from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Float
 
 DIRECTIONS = 1  # of SentenceDebias for a concept with two values
@@ -85,6 +85,13 @@ def sentence(vectors: Float, sides: Float, *, directions: int = DIRECTIONS) -> E
 
 
 HOW: dict[str, Callable[[Float, Float], Erasure]] = {"leace": leace, "inlp": inlp, "sentence": sentence}
+
+
+def remedy(how: str) -> Callable[[Float, Float], Erasure]:
+    """Returns a way of HOW. Raises UsageError for an unknown one."""
+    if how not in HOW:
+        raise UsageError(f"Unknown remedy {how!r}. {nearest(how, HOW)}")
+    return HOW[how]
 
 
 def probe(vectors: Float, sides: Float, *, seed: int = 0) -> tuple[float, float]:

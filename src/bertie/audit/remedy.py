@@ -21,10 +21,10 @@ from torch import nn
 
 from bertie import console
 from bertie.audit.base import Subject
-from bertie.audit.erase import HOW, Erasure, probe
+from bertie.audit.erase import Erasure, probe, remedy
 from bertie.audit.pairs import aligned
 from bertie.data.ids import Ids
-from bertie.errors import DataError, UsageError, nearest
+from bertie.errors import DataError, UsageError
 from bertie.files import read_json, write_json
 from bertie.infer.batching import chunks, run
 from bertie.metrics.base import Float
@@ -88,8 +88,7 @@ def remove(
     texts: of which those with words of one side of the pairs are used, at most MOST, drawn at random. how: a key of
     HOW. Raises DataError for too few texts, UsageError for an unknown way.
     """
-    if how not in HOW:
-        raise UsageError(f"Unknown remedy {how!r}. {nearest(how, HOW)}")
+    way = remedy(how)
     pairs = [(text, swaps(text), side) for text in texts if (side := swaps.side(text)) is not None]
     if len(pairs) < LEAST:
         raise DataError(
@@ -103,7 +102,7 @@ def remove(
         vectors, sides = _vectors(subject, pairs, place, seed)
         number = len(vectors) // 2
         train = np.repeat(np.random.default_rng(seed).permutation(number) >= max(1, int(HELD * number)), 2)
-        erasure = HOW[how](vectors[train], sides[train])
+        erasure = way(vectors[train], sides[train])
         after = erasure(vectors)
         (right, majority), (left, _) = (probe(one, sides, seed=seed) for one in (vectors, after))
         spread = [_covariance(one[train], sides[train]) for one in (vectors, after)]

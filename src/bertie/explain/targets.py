@@ -58,8 +58,8 @@ def question_of(
             kind, (decisions, at, about) = "words", _masked(model, head, output, encoding.ids, tokenizer, label)
         else:
             logits = model.logits(head, output)[0]
-            if logits.dim() == 1:
-                kind = "labels" if len(logits) > 1 else "number"
+            if logits.dim() < 2:
+                kind = "labels" if logits.numel() > 1 else "number"
                 decisions, at, about = _sequence(model, head, logits, label)
             elif logits.shape[-1] == SPAN and not model.labels:
                 kind, (decisions, at, about) = "answer", _span(head, logits, plain, texts)
@@ -113,9 +113,11 @@ def _choose(model: Model, logits: Tensor, label: str) -> int:
 
 
 def _sequence(model: Model, head: str, logits: Tensor, label: str) -> tuple[Decisions, tuple[int, ...], str]:
-    at = 0 if len(logits) == 1 else _choose(model, logits, label)
-    name = model.labels[at] if len(model.labels) > at else "the number" if len(logits) == 1 else str(at)
-    return (lambda model, output: [model.logits(head, output)]), (at,), f"label {name}"
+    size = logits.numel()  # 1: a number, or the score of one of several choices
+    at = 0 if size == 1 else _choose(model, logits, label)
+    name = model.labels[at] if len(model.labels) > at else str(at)
+    about = "the score" if size == 1 and not model.labels else f"label {name}"
+    return (lambda model, output: [model.logits(head, output).reshape(-1, size)]), (at,), about
 
 
 def _span(head: str, logits: Tensor, plain: Question, texts: Sequence[str]) -> tuple[Decisions, tuple[int, ...], str]:
