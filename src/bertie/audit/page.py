@@ -100,7 +100,8 @@ def _span(found: Sequence[Figure], unit: str) -> tuple[float, float]:
 
 def number(value: float, unit: str) -> str:
     """Returns a value of a figure: 57.3 of percents, 0.41 of others."""
-    return f"{value:.1f}" if unit == "%" else f"{value:.2f}"
+    digits = 1 if unit == "%" else 2
+    return f"{round(value, digits) + 0.0:.{digits}f}"  # no -0.00
 
 
 def between(found: Figure | Control, unit: str) -> str:
