@@ -67,9 +67,10 @@ def make_models(home: Path) -> dict[str, Path]:
 
 
 class LocalWorker(Worker):
-    """A model in this process. delay_s: what each batch takes longer; batches: the lengths of those that were run."""
+    """A model in this process. delay_s, token_s: what each batch and each generated token takes longer; batches: the
+    lengths of those that were run."""
 
-    delay_s = 0.0
+    delay_s = token_s = 0.0
 
     def __init__(self, settings: WorkerSettings) -> None:
         super().__init__(settings)
@@ -85,16 +86,28 @@ class LocalWorker(Worker):
         self.facts, self.sha = self.engine.facts, "0" * 32
         return self.facts
 
-    async def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, Any]:
+    async def run(
+        self, ids: Ids, outputs: Sequence[str], on_token: Callable[[int], None] | None = None
+    ) -> Mapping[str, Any]:
         self.batches.append(ids.lengths.tolist())
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         try:
             if self.attend and tuple(outputs) == (ATTENTION,):
                 return await asyncio.to_thread(self.attend, ids)
+            if on_token:
+                return await asyncio.to_thread(self.stream, ids, outputs, on_token, asyncio.get_running_loop())
             return await asyncio.to_thread(self.engine.run, ids, outputs)
         except Exception as error:
             raise BatchFailed(repr(error)) from None
+
+    def stream(
+        self, ids: Ids, outputs: Sequence[str], on_token: Callable[[int], None], loop: asyncio.AbstractEventLoop
+    ) -> Mapping[str, Any]:
+        for token in self.engine.stream(ids, *outputs):
+            time.sleep(self.token_s)
+            loop.call_soon_threadsafe(on_token, token)
+        return {}
 
     async def stop(self) -> int | None:
         return None

@@ -77,6 +77,7 @@ def complaints(page) -> list[str]:
 
 
 KINDS = ["sequence", "multilabel", "rank", "relation", "regression", "tagging", "parse", "span", "choice", "embed"]
+KINDS += ["pattern", "text2text", "several"]
 
 
 @pytest.mark.parametrize("language", ["en", "ko"])

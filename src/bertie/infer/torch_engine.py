@@ -1,13 +1,13 @@
 """The engine for PyTorch: a `Model` on its own device, in its own precision."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import torch
 
 from bertie.data.collate import batch_of
 from bertie.infer.engine import Array, Facts, Ids
-from bertie.infer.generate import generate
+from bertie.infer.generate import generate, stream
 from bertie.models.biaffine import LAST
 from bertie.models.facts import POOLED, facts_of, layer_of
 from bertie.models.generation import GenerationConfig, writing_of
@@ -52,6 +52,16 @@ class TorchEngine:
         finally:
             if was_training:
                 model.train()
+
+    def stream(self, ids: Ids, output: str) -> Iterator[int]:
+        """Yields the tokens of one text as they are generated. output: of `written_output`."""
+        writing, was_training = writing_of(output), self.model.training
+        assert writing is not None, f"{output} is not generated"
+        self.model.eval()
+        try:
+            yield from stream(self.model, torch.from_numpy(ids.input_ids).to(self.model.device), writing)
+        finally:
+            self.model.train(was_training)
 
     def _encode(self, batch: "Batch", ids: Ids, outputs: Sequence[str]) -> "EncoderOutput":
         layers = any(layer_of(name) is not None for name in outputs)

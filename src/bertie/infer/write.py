@@ -1,7 +1,7 @@
 """Generated text in pieces, as it is generated: for `bertie write` and its Python function."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bertie.data.tables import Example
@@ -9,6 +9,7 @@ from bertie.errors import UsageError
 from bertie.infer.predict import Predictor
 from bertie.models.generation import GenerationConfig
 from bertie.tasks.text2text import Text2TextTask
+from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from bertie.models.model import Model
@@ -36,21 +37,45 @@ def pieces(
 
     from bertie.infer.generate import stream
 
-    tokenizer = predictor.tokenizer
     encoded = predictor.task.encode(
-        [Example((text,))], tokenizer, max_length=predictor.max_length, too_long=predictor.too_long
+        [Example((text,))], predictor.tokenizer, max_length=predictor.max_length, too_long=predictor.too_long
     )
     if predictor.too_long == "error" and len(encoded.too_long):
         raise UsageError(f"The text has more than {predictor.max_length:,} tokens. Pass a shorter text.")
     ids = torch.from_numpy(encoded.packed().input_ids).to(model.device)
     generator = torch.Generator(model.device).manual_seed(seed)
-    tokens, written = list[int](), ""
+    words = Words(predictor.tokenizer)
     for token in stream(model, ids, writing, generator=generator):
-        tokens.append(token)
-        found = tokenizer.decode(tokens)
-        ready = found[: found.rfind(" ") + 1].rstrip()  # the last word may go on, or take a mark of punctuation
-        if len(ready) > len(written) and ready.startswith(written):
-            yield ready[len(written) :]
-            written = ready
-    rest = tokenizer.decode(tokens)
-    yield rest[len(written) :] if rest.startswith(written) else ""
+        if ready := words.add(token):
+            yield ready
+    yield words.rest()
+
+
+@dataclass
+class Words:
+    """The text of tokens that come one after another. shown: what has been returned of it."""
+
+    tokenizer: Tokenizer
+    tokens: list[int] = field(default_factory=list)
+    shown: str = ""
+
+    @property
+    def text(self) -> str:
+        """The text of all tokens so far."""
+        return self.tokenizer.decode(self.tokens)
+
+    def add(self, token: int) -> str:
+        """Returns what the token completes: "" within a word, which may continue or end with punctuation."""
+        self.tokens.append(token)
+        found = self.text
+        return self._new(found[: found.rfind(" ") + 1].rstrip())
+
+    def rest(self) -> str:
+        """Returns the end of the text, after the last token."""
+        return self._new(self.text)
+
+    def _new(self, ready: str) -> str:
+        if not ready.startswith(self.shown):
+            return ""
+        found, self.shown = ready[len(self.shown) :], ready
+        return found

@@ -18,6 +18,7 @@ from bertie.serve.admission import Refused
 from bertie.serve.docs import add_docs
 from bertie.serve.errors import STATUS, Refusal
 from bertie.serve.fleet import Fleet
+from bertie.serve.generating import Events, Generated
 from bertie.serve.guard import Guard, Limits, Receive, Seen, Send
 from bertie.serve.handlers import MOST_INPUTS
 from bertie.serve.page import add_page
@@ -160,13 +161,13 @@ class Application:
             seen.model = model.name
             call = seen.call = Call(model, self.fleet.admission, side=getattr(body, "truncation_direction", "right"))
             call.too_long = POLICIES[getattr(body, "truncate", None)] or self.too_long
-            model.calls += 1
-            try:
-                with call.held:
-                    answer = await row.work(call, body)
-                    return Json(answer, headers=self._figures(seen, call))
-            finally:
-                model.calls -= 1
+            with call.held:
+                call.use()
+                answer = await row.work(call, body)
+                if isinstance(answer, Generated):
+                    told = {"x-bertie-model": model.name, "x-bertie-truncated": str(call.truncated)}
+                    return Events(answer, call.held.pop_all(), told)
+                return Json(answer, headers=self._figures(seen, call))
         except ValidationError as error:
             return refuse(Refusal("Validation", described(error)), seen)
         except Refused as error:

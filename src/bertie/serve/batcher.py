@@ -21,7 +21,7 @@ from bertie.data.ids import Ids, Int
 from bertie.infer.batching import batches
 from bertie.infer.engine import Facts
 from bertie.serve.admission import Rate
-from bertie.serve.remote import Worker, WorkerDied
+from bertie.serve.remote import OnToken, Worker, WorkerDied
 
 BATCH_S = 0.03
 FEWEST = 128  # tokens that a batch may have, however slow the worker
@@ -38,14 +38,16 @@ class Failed(Exception):
 class Job:
     """The sequences of one request.
 
-    pending: those that wait; left: how many have no rows yet. deaths: processes that ended with some of them. waited_s,
-    ran_s: before its first batch, and from then to the end of its last.
+    on_token: takes the tokens of a text as they are generated; such a job has a batch of its own. pending: those that
+    wait; left: how many have no rows yet. deaths: processes that ended with some of them. waited_s, ran_s: before its
+    first batch, and from then to the end of its last.
     """
 
     ids: Ids
     outputs: tuple[str, ...]
     rows: Mapping[str, str]
     done: "asyncio.Future[Arrays]"
+    on_token: OnToken | None = None
     since: float = field(default_factory=time.perf_counter)
     found: Arrays = field(default_factory=dict)
     pending: list[int] = field(default_factory=list)
@@ -130,13 +132,14 @@ class Batcher:
         """Whether a sequence waits or runs."""
         return bool(self.waiting or self.running)
 
-    async def run(self, ids: Ids, outputs: Sequence[str]) -> tuple[Arrays, Job]:
+    async def run(self, ids: Ids, outputs: Sequence[str], on_token: OnToken | None = None) -> tuple[Arrays, Job]:
         """Returns the arrays of all sequences of a request, and the time they took. Raises Failed.
 
-        When the caller is cancelled, its sequences leave the queue.
+        on_token: takes the tokens of one text as they are generated; there are no arrays then. When the caller is
+        cancelled, its sequences leave the queue.
         """
         rows = {name: self.facts.rows_of(name) for name in outputs}
-        job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future())
+        job = Job(ids, tuple(outputs), rows, asyncio.get_running_loop().create_future(), on_token)
         job.left, job.pending = len(ids), list(range(len(ids)))
         self.waiting.append(job)
         self._arrived.set()
@@ -191,7 +194,7 @@ class Batcher:
         started, process = time.perf_counter(), (worker, worker.starts)
         full_from = self.budget / 2 if self.waiting else math.inf
         try:
-            arrays = await worker.run(joined(parts), jobs[0].outputs)
+            arrays = await worker.run(joined(parts), jobs[0].outputs, jobs[0].on_token)
             seconds = time.perf_counter() - started
             for job in jobs:
                 job.waited_s = job.waited_s or started - job.since
@@ -215,8 +218,10 @@ class Batcher:
         """Queues a batch again, before all others. A job in two processes that ended fails."""
         for job, numbers in reversed(parts):
             job.deaths.add(process)
-            if len(job.deaths) > 1:
-                _fail(job, "The process that runs the model ended twice with this request.")
+            if len(job.deaths) > 1 or job.on_token:  # what was sent of a text cannot be taken back
+                _fail(
+                    job, f"The process that runs the model ended {'' if job.on_token else 'twice '}with this request."
+                )
             elif not job.done.done():
                 job.pending = sorted([*job.pending, *numbers.tolist()])
                 if job in self.waiting:
@@ -231,12 +236,13 @@ class Batcher:
             return []
         pool, lengths, tokens, most = list[tuple[Job, int]](), list[int](), 0, self.budget
         outputs = self.waiting[0].outputs
-        if len(self.waiting) == 1 and len(self.waiting[0].pending) == 1:
+        alone = len(self.waiting) == 1 or self.waiting[0].on_token
+        if alone and len(self.waiting[0].pending) == 1:
             job = self.waiting.popleft()
             number, job.pending = job.pending[0], []
             return [(job, np.array([number]))]
         for job in self.waiting:
-            if job.outputs != outputs or job.done.done():
+            if job.outputs != outputs or job.done.done() or job.on_token:
                 continue
             for number in job.pending[:most]:
                 pool.append((job, number))

@@ -60,7 +60,7 @@ async def answered(model: "Served", path: str, request: Any, admission: Admissio
             return orjson.loads(orjson.dumps(await route.work(call, body), option=orjson.OPT_SERIALIZE_NUMPY))
     except Refusal as error:
         raise DataError(f"{model.folder}: the model does not answer {path}: {error.message}") from None
-    except (Refused, ValueError) as error:
+    except (Refused, TypeError, ValueError) as error:
         raise DataError(f"{model.folder}: the model could not be checked at {path}: {error}") from None
 
 

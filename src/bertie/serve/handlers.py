@@ -232,12 +232,6 @@ async def text_classification(call: Call, body: schemas.PipelineBody) -> Any:
     return [labels[: body.parameters.top_k] for labels in found]
 
 
-async def generate(call: Call, body: schemas.PipelineBody) -> Any:
-    """Returns the generated text of each text: [{"generated_text"}]."""
-    inputs, _ = as_list(body.inputs)
-    return [{"generated_text": one.prediction.label} for one in await call.predict(examples_of([[t] for t in inputs]))]
-
-
 async def classify(call: Call, body: schemas.ClassifyBody) -> Any:
     """Returns the label and all probabilities of each text."""
     inputs, _ = as_list(body.input)

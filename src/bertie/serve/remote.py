@@ -19,6 +19,7 @@ from bertie.infer.engine import Engine, Facts
 from bertie.serve import wire
 
 Message = tuple[dict[str, Any], dict[str, NDArray[Any]]]
+OnToken = Callable[[int], None]
 MAX_BUFFER = 1 << 26  # bytes of a reply that the stream holds before it is read
 RESTART_S = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)  # waits between starts that fail one after another
 
@@ -59,6 +60,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._answers: dict[int, asyncio.Future[Message]] = {}
+        self._parts: dict[int, OnToken] = {}
         self._numbers = itertools.count()
         self._listener: asyncio.Task[None] | None = None
 
@@ -103,15 +105,22 @@ class Worker:
         self._listener, self._loaded = asyncio.create_task(self._listen()), True
         return self.facts
 
-    async def run(self, ids: Ids, outputs: Sequence[str]) -> Mapping[str, NDArray[Any]]:
-        """Calls `Engine.run` in the process. Raises BatchFailed, or WorkerDied, which requires a restart."""
+    async def run(
+        self, ids: Ids, outputs: Sequence[str], on_token: OnToken | None = None
+    ) -> Mapping[str, NDArray[Any]]:
+        """Calls `Engine.run` in the process, or `stream` if tokens are wanted as they come.
+
+        Raises BatchFailed, or WorkerDied, which requires a restart.
+        """
         if self._streams is None or not self._loaded:
             raise WorkerDied
         number, process = next(self._numbers), self._process
         answer: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        self._answers[number] = answer
+        self._answers[number], header = answer, {"number": number, "outputs": list(outputs)}
+        if on_token is not None:
+            self._parts[number], header["stream"] = on_token, True
         try:
-            for part in wire.packed({"number": number, "outputs": list(outputs)}, wire.arrays_of(ids)):
+            for part in wire.packed(header, wire.arrays_of(ids)):
                 self._streams[1].write(part)
             await self._streams[1].drain()
             header, arrays = await asyncio.wait_for(answer, self.settings.batch_s)
@@ -121,6 +130,7 @@ class Worker:
             raise WorkerDied from error
         finally:
             self._answers.pop(number, None)
+            self._parts.pop(number, None)
         if "error" in header:
             raise BatchFailed(header["error"])
         return arrays
@@ -133,6 +143,10 @@ class Worker:
             except WorkerDied:
                 self._lose()
                 return
+            if header.get("more"):
+                if on_token := self._parts.get(header["number"]):
+                    on_token(int(arrays[wire.TOKEN][0]))
+                continue
             answer = self._answers.get(header["number"])
             if answer is not None and not answer.done():
                 answer.set_result((header, arrays))

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from bertie.infer.pairs import HEAD
-from bertie.serve import explaining, handlers, schemas
+from bertie.serve import explaining, generating, handlers, schemas
 from bertie.serve.served import VECTORS, Call
 from bertie.tasks import TASKS
 
@@ -44,6 +44,7 @@ class Route:
 
 
 TEI, OPENAI, COHERE = "Text Embeddings Inference", "OpenAI", "Cohere"
+TGI = "Text Generation Inference"
 PIPELINES, OWN = "Hugging Face pipelines", "Bertie"
 TEXT = {"inputs": "The soup was cold."}
 PAIR = {"query": "Where is the library?", "texts": ["It is in the town hall.", "Soup is served hot."]}
@@ -102,7 +103,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("/choose", ("choice",), schemas.ChooseBody, handlers.choose, OWN, {"inputs": CHOICE}),
     Route("/relate", ("relation",), schemas.RelateBody, handlers.relate, OWN, {"inputs": NAMES}),
-    Route("/generate", ("text2text",), schemas.PipelineBody, handlers.generate, PIPELINES, TEXT),
+    Route("/generate", ("text2text",), schemas.GenerateBody, generating.generate, PIPELINES, TEXT),
+    Route("/generate_stream", ("text2text",), schemas.GenerateBody, generating.generate_stream, TGI, TEXT),
     Route("/parse", ("parse",), schemas.AnswerBody, handlers.answer, OWN, {"inputs": "Ada lived in Paris."}),
     Route(
         "/score",

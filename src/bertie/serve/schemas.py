@@ -6,6 +6,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 MOST_TEXT = 1 << 21  # characters of a text; the body's limit is usually met first
 MOST_QUERY = 1_000  # characters of a question for an index, each word of which is looked up
+MOST_WRITTEN, MOST_BEAMS = 512, 8  # tokens and beams of a generated text: others wait for it
 T = TypeVar("T")
 Many = Annotated[list[T], Field(fail_fast=True)]
 """A list whose first fault is enough: of a million wrong values a message each would take gigabytes."""
@@ -149,6 +150,33 @@ class PipelineBody(Limited):
 
     inputs: Text | Many[Text]
     parameters: Annotated[Parameters, Given] = Parameters()
+
+
+class Writing(BaseModel):
+    """Options of generation; by default as trained. Unknown options are refused.
+
+    temperature, top_k, top_p: tokens are drawn, unless do_sample is false. details: clients send it; the last event of
+    a stream always has them.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_new_tokens: Annotated[int, Field(ge=1, le=MOST_WRITTEN)] | None = None
+    num_beams: Annotated[int, Field(ge=1, le=MOST_BEAMS)] | None = None
+    length_penalty: Annotated[float, Field(ge=-10, le=10)] | None = None
+    do_sample: bool | None = None
+    temperature: Annotated[float, Field(ge=0.01, le=100)] | None = None
+    top_k: Annotated[int, Field(ge=1)] | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    details: bool = False
+
+
+class GenerateBody(Limited):
+    """Texts for which to generate a text. stream: one text, as server-sent events while it is generated."""
+
+    inputs: Text | Many[Text]
+    parameters: Annotated[Writing, Given] = Writing()
+    stream: bool = False
 
 
 class TagBody(PipelineBody):

@@ -26,6 +26,7 @@ from bertie.models.variant import read_public
 from bertie.serve.admission import Admission, Refused
 from bertie.serve.batcher import Batcher, Failed
 from bertie.serve.errors import Refusal
+from bertie.serve.remote import OnToken
 from bertie.tasks import Prediction, Task, name_of
 from bertie.tasks.answerer import Answerer
 from bertie.tasks.arrays import vote
@@ -173,6 +174,14 @@ class Call:
     inference_s: float = 0.0
     held: ExitStack = field(default_factory=ExitStack)
 
+    def use(self) -> None:
+        """Keeps the model from being stopped until `held` is closed."""
+        self.model.calls += 1
+        self.held.callback(self._leave)
+
+    def _leave(self) -> None:
+        self.model.calls -= 1
+
     def take(self, texts: int) -> None:
         """Admits a number of texts, or raises Refused."""
         self.admission.check_wait(self.model.name)
@@ -261,8 +270,11 @@ class Call:
         self.truncated += sum(cut)
         return cut
 
-    async def arrays(self, ids: Ids, outputs: Sequence[str]) -> dict[str, Array]:
-        """Returns the model's arrays. Raises Refusal when a budget is spent or the model fails."""
+    async def arrays(self, ids: Ids, outputs: Sequence[str], on_token: OnToken | None = None) -> dict[str, Array]:
+        """Returns the model's arrays, or hands over the tokens of a text as they are generated.
+
+        Raises Refusal when a budget is spent or the model fails.
+        """
         tokens, name = len(ids.input_ids), self.model.name
         budget = self.admission.tokens[name]
         if tokens > budget.most:
@@ -274,7 +286,7 @@ class Call:
         longest = int(ids.lengths.max(initial=0))
         with self.admission.hold(budget, tokens, name), self.first_batch(tokens, longest):
             try:
-                found, job = await self.model.batcher.run(ids, outputs)
+                found, job = await self.model.batcher.run(ids, outputs, on_token)
             except Failed as error:
                 raise Refusal("Backend", str(error)) from None
         self.tokens += tokens

@@ -21,6 +21,7 @@ PREFIX = struct.Struct("<II")
 DTYPES = ("<f4", "<i8", "<i4", "|u1", "|b1", "<f8")
 EXTRA = "extra."
 ATTENTION, TELLING, WORDS = "attention", "telling", "words"  # of one text: asked for, or sent
+TOKEN = "token"  # of a text that is being generated
 AT_ONCE = 1 << 16  # bytes that are copied sooner than sent in parts
 Arrays = Mapping[str, NDArray[Any]]
 

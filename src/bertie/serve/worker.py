@@ -86,12 +86,26 @@ class Lanes:
             try:
                 ids = wire.ids_of(arrays)
                 asked = self.attend is not None and header["outputs"] == [wire.ATTENTION]
-                found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
+                if header.get("stream"):
+                    self._stream(ids, header)
+                else:
+                    found = self.attend(ids) if self.attend and asked else engine.run(ids, header["outputs"])
             except Exception as error:  # the server tries the batch's requests one by one
                 told["error"] = f"{type(error).__name__}: {error}"[:500]
             self.running.discard(lane)
             with self.writing:
                 _send(self.connection, told, found)
+
+    def _stream(self, ids: Ids, header: Mapping[str, Any]) -> None:
+        """Sends each token of one text as it is generated. Only the torch engine generates."""
+        import numpy as np
+
+        from bertie.infer.torch_engine import TorchEngine
+
+        assert isinstance(self.alone, TorchEngine), "its facts say whether a model generates"
+        for token in self.alone.stream(ids, header["outputs"][0]):
+            with self.writing:
+                _send(self.connection, {"number": header["number"], "more": True}, {wire.TOKEN: np.array([token])})
 
 
 def attention_of(model: Path) -> "Attend":
