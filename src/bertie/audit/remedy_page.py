@@ -17,13 +17,14 @@ READING = (
     "becomes worse at language, so compare the price too (Meade et al. 2022). Differences are paired by item; those of "
     "fine-tuned sets by seed. The encoder is unchanged, and fine-tuning can bring the concept back."
 )
+SAME = 1e-9  # an interval without a width
 FREE = "The model has no masked-LM head, so it has no pseudo-perplexity."
 
 
 def sentence(one: Removed) -> str:
     """Returns what was removed in one sentence."""
     return (
-        f"{one.place}: {one.rank} directions removed. A linear classifier found the concept in "
+        f"{one.place}: {one.rank} direction{'s' * (one.rank != 1)} removed. A linear classifier found the concept in "
         f"{one.accuracy_before:.1%} of held-out texts before, and in {one.accuracy_after:.1%} after "
         f"(majority {one.majority:.1%})."
     )
@@ -36,7 +37,7 @@ def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
         rows.append(
             [
                 "pseudo-perplexity per word",
-                *(f"{language[name]:.4g}" for name in ("before", "after")),
+                *(_perplexity(language[name]) for name in ("before", "after")),
                 _change(language),
             ]
         )
@@ -46,9 +47,9 @@ def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def audit_rows(found: Mapping[str, Any], *, detail: bool) -> list[tuple[str, list[list[str]]]]:
-    """Returns the title of each set, and its figures as rows of COLUMNS. detail: whether those of parts are wanted."""
-    chosen = [one for one in found["figures"] if detail or not one["detail"]]
+def audit_rows(found: Mapping[str, Any], *, detail: bool = False) -> list[tuple[str, list[list[str]]]]:
+    """Returns the title of each set, and its figures as rows of COLUMNS. detail: those of parts instead."""
+    chosen = [one for one in found["figures"] if one["detail"] == detail]
     return [(title, [_audit_row(one) for one in group]) for title, group in groupby(chosen, lambda one: one["set"])]
 
 
@@ -60,8 +61,12 @@ def page(found: Mapping[str, Any]) -> Report:
     report.section("Price", "" if price_rows(found) else FREE)
     if rows := price_rows(found):
         report.table(COLUMNS, rows, stack=True)
-    for title, rows in audit_rows(found, detail=True):
+    details = dict(audit_rows(found, detail=True))
+    for title, rows in audit_rows(found):
         report.section(title).table(COLUMNS, rows, stack=True)
+        if more := details.get(title):
+            report.html(f"<details><summary>{len(more)} more figures</summary>")
+            report.table(COLUMNS, more, stack=True).html("</details>")
     return report.footer(docs="docs/audit.md")
 
 
@@ -69,14 +74,20 @@ def add_to_card(folder: Path, found: Mapping[str, Any]) -> None:
     """Writes the section of the model's card."""
     parts = [f"Made by `bertie debias --how {found['how']}`. {READING}"]
     parts += ["\n".join(f"- {sentence(Removed(**one))}" for one in found["removed"])]
-    for title, rows in [("Price", price_rows(found)), *audit_rows(found, detail=False)]:
+    for title, rows in [("Price", price_rows(found)), *audit_rows(found)]:
         parts += [f"**{title}**", card.table(COLUMNS, rows) if rows else FREE]
     card.put(folder, "Removed concept", *parts)
 
 
 def _audit_row(one: Mapping[str, Any]) -> list[str]:
     values = [number(one[name]["value"], one["unit"]) for name in ("before", "after")]
-    return [one["name"], *values, told(Control(**one["difference"]), one["unit"])]
+    apart = Control(**one["difference"])
+    single = apart.high - apart.low < SAME  # nothing to resample, as for one profession
+    return [one["name"], *values, number(apart.value, one["unit"]) if single else told(apart, one["unit"])]
+
+
+def _perplexity(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
 def _change(pair: Mapping[str, float]) -> str:

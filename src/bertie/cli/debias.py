@@ -114,7 +114,7 @@ def debias(
     table = Table("set", COLUMNS[0], box=None)
     for name in COLUMNS[1:]:
         table.add_column(name, justify="right", no_wrap=True)
-    for title, rows in [("price", price_rows(found)), *audit_rows(found, detail=False)]:
+    for title, rows in [("price", price_rows(found)), *audit_rows(found)]:
         for row in rows:
             table.add_row(title, *row)
     console.show(table)
