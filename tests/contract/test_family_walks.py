@@ -78,6 +78,7 @@ WALKS = (
     Walk("mpnet-base", "pair", MASKED),
     Walk("deberta-v3-base", "span", MASKED, RELATIVE),
     Walk("nomic-bert-2048", "pair", MASKED),
+    Walk("visualbert-tiny", "pair"),
 )
 BPE, UNIGRAM = ("--algorithm", "bpe"), ("--algorithm", "unigram")
 OTHER = (  # families with special tokens of their own, on a vocabulary with [CLS] and [SEP]

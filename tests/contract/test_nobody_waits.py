@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_objectives_contract import NANO, model_of, objective_of, source_of, tokenizer  # noqa: F401
+from test_objectives_contract import APART, NANO, model_of, objective_of, source_of, tokenizer  # noqa: F401
 from torch import Tensor
 
 from bertie import families, objectives
@@ -23,6 +23,7 @@ from bertie.models.model import Model
 from bertie.nn.characters import CharacterCNN, character_ids
 from bertie.nn.layout import Packed, Padded
 from bertie.objectives import OBJECTIVES
+from bertie.objectives.captions import Captions, CaptionSource
 from bertie.tasks import TASKS
 from bertie.tasks.relation import Entity, RelationExample
 from bertie.text.tokenizer import Tokenizer
@@ -50,7 +51,7 @@ def padded(batch: Batch) -> Batch:
     return replace(batch, input_ids=ids, token_type_ids=types, layout=Padded(batch.layout.mask()))
 
 
-OTHER = [name for name in OBJECTIVES if name != "bilm"]  # which spells its words, and has a test of its own
+OTHER = [name for name in OBJECTIVES if name not in APART]  # bilm spells its words; two learn from vectors
 
 
 @pytest.mark.parametrize("name", OTHER)
@@ -63,6 +64,17 @@ def test_no_objective_waits(name: str, layout: str, tokenizer: Tokenizer) -> Non
         clean, rng = source.instances(np.arange(4), np.arange(4))
         batches = [source.corrupted(padded(clean), rng)]
     step(model_of(name, objective), objective, batches)
+
+
+@pytest.mark.parametrize("name", ["itm", "frames"])
+def test_no_objective_on_vectors_waits(name: str, tokenizer: Tokenizer) -> None:  # noqa: F811
+    objective, rng = objective_of(name), np.random.default_rng(0)
+    model = model_of(name, objective)
+    size = model.config.feature_size
+    vectors = [rng.normal(size=(3, size)).astype(np.float32) for _ in range(60)]
+    captions = Captions([rng.integers(5, 30, 6).tolist() for _ in range(60)], vectors)
+    source = CaptionSource(captions, tokenizer, objective, max_length=16, batch_size=8, micro_batch_size=4)
+    step(model, objective, source.batches(0))
 
 
 def test_bilm_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Every family's published recipe, on a nano model of it: it builds, trains, and leaves folders that open."""
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home
 
 
+def _corpus(home: Path, recipe: dict[str, Any], size: int | None) -> dict[str, Any]:
+    """Texts, or a table of captions with vectors where the recipe learns from pictures."""
+    if "itm" not in recipe["objectives"]:
+        return {"corpus": str(home / "corpus")}
+    rows = [{"text": " ".join(WORDS[n : n + 5]), "image": [[n / 9] * (size or 0)] * 2} for n in range(12)]
+    (home / "captions.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return {"corpus": str(home / "captions.jsonl"), "features": {"column": "image"}}
+
+
 @pytest.mark.parametrize("variant", FAMILIES)
 def test_a_recipe_takes_a_step(variant: Variant, home: Path, tmp_path: Path) -> None:
     recipe: dict[str, Any] = configs.merge({}, variant.recipe)
@@ -54,7 +64,7 @@ def test_a_recipe_takes_a_step(variant: Variant, home: Path, tmp_path: Path) -> 
     recipe = configs.merge(
         recipe,
         {
-            "corpus": str(home / "corpus"),
+            **_corpus(home, recipe, nano.feature_size),
             "tokenizer": str(home / "tokenizer"),
             "model": preset,
             "model_overrides": overrides,

@@ -30,6 +30,7 @@ FINGERPRINTS = {
     ("pairs", "en"): "ade05a644db18936",
     ("directions", "en"): "1d0ee67d8e1d6f8f",
     ("notes", "en"): "d36b55d5ebe99dc4",
+    ("pictures", "en"): "92a8e9835f2a8df8",
 }
 ALL = [(name, language) for name, kind in TABLES.items() for language in kind.languages]
 

@@ -27,6 +27,7 @@ SETTINGS: dict[str, str | Flag] = {
     "label": "label",
     "columns": Flag("columns", commas=True, metavar="A,B,C"),
     "encoding": "encoding",
+    "features": "features.column",
     "seed": "train.seed",
 }
 FEW_SHOT = "finetune-few-shot"
@@ -156,6 +157,8 @@ def what_next(model: Path) -> list[str]:
     from bertie.text.tokenizer import Tokenizer
 
     tokenizer, folder = Tokenizer.load(model), shlex.quote(str(model))
+    if tokenizer.settings["bertie"].get("features"):
+        return [f"bertie {command} {folder} FILE" for command in ("predict", "evaluate")]
     task = TASKS[tokenizer.settings["bertie"]["task"]["name"]]
     sample = shlex.quote(task.sample(training_facts(tokenizer)["texts"]))
     return [f"echo {sample} | bertie {task.command} {folder}", f"bertie evaluate {folder} FILE"]

@@ -113,6 +113,7 @@ def predict(
     if format.kind == "lines" and predictor.texts == 2 and not format.columns:
         format = replace(format, columns=format.text or ("text1", "text2"))
     skipped, long = SkipReport(), TooLongCount(predictor.too_long, predictor.max_length)
+    format = predictor.reading(format)
     rows = predictor.task.rows(file, format, on_columns=lambda found: tables.check_texts(predictor, found, file))
     forms = {path: replace(form, columns=predictor.task.csv_columns, key=key) for path, key in files.items()}
 

@@ -12,7 +12,13 @@ from bertie.errors import UsageError
 
 
 @app.command()
-@configured("bertie.runs.config:PretrainConfig", corpus="corpus", tokenizer="tokenizer", seed="train.seed")
+@configured(
+    "bertie.runs.config:PretrainConfig",
+    corpus="corpus",
+    features="features.column",
+    tokenizer="tokenizer",
+    seed="train.seed",
+)
 def pretrain(
     given: OptionValues,
     overrides: Overrides = None,

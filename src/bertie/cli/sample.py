@@ -13,7 +13,7 @@ from bertie.errors import UsageError
 @app.command()
 def sample(
     name: Annotated[
-        str, typer.Argument(help="Name of the table: reviews, names, questions, pairs, directions or notes.")
+        str, typer.Argument(help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures.")
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
@@ -36,7 +36,7 @@ def sample(
     labels positive and negative (CSV). `names`: sentences whose names are tagged (CoNLL). `questions`: questions about
     a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
     clinic with the labels urgent and routine (CSV). `directions`: questions with two passages that a preposition tells
-    apart (JSON lines).
+    apart (JSON lines). `pictures`: drawings of two shapes, each with a sentence about it (JSON lines).
 
     [bold]Examples[/]
 

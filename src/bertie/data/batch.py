@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from bertie.nn.features import Features
 from bertie.nn.layout import Layout
 
 
@@ -18,7 +19,7 @@ class Batch:
 
     input_ids, token_type_ids: (T,) packed or (B, S) padded, int64. labels: each objective or task documents its own
     names and shapes; labels share no tensor or sentinel. sample_ids (B,) int64: the numbers of the samples in the data
-    order.
+    order. features: the vectors in the place of some tokens, where there are any.
     """
 
     input_ids: Tensor
@@ -26,6 +27,7 @@ class Batch:
     layout: Layout
     sample_ids: Tensor
     labels: Mapping[str, Tensor] = field(default_factory=dict)
+    features: Features | None = None
     moved_from: "Batch | None" = field(default=None, repr=False)
 
     def with_labels(self, **labels: Tensor) -> "Batch":
@@ -42,6 +44,7 @@ class Batch:
             self.layout.to(device),
             self.sample_ids,
             {name: label.to(device, non_blocking=True) for name, label in self.labels.items()},
+            None if self.features is None else self.features.to(device),
             self.host,
         )
 

@@ -4,6 +4,7 @@ B sequences · T real tokens of the batch · S longest sequence
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -11,7 +12,8 @@ import torch
 from numpy.typing import ArrayLike
 
 from bertie.data.batch import Batch
-from bertie.data.ids import Ids, Int
+from bertie.data.ids import STANDS, VECTORS, Ids, Int
+from bertie.nn.features import Features
 from bertie.nn.layout import Packed, Padded
 
 
@@ -58,7 +60,12 @@ def pad(sequences: Sequence[HasIds], sample_ids: ArrayLike | None = None, *, pad
 
 
 def batch_of(ids: Ids, sample_ids: ArrayLike | None = None) -> Batch:
-    """Returns a packed batch from `Ids`, whose extra arrays become labels. sample_ids (B,): 0, 1, 2 ... by default."""
+    """Returns a packed batch from `Ids`, whose extra arrays become features and labels. sample_ids (B,): 0, 1, 2 ... by
+    default."""
     numbers = np.arange(len(ids)) if sample_ids is None else sample_ids
     batch = packed(ids.input_ids, ids.token_type_ids, ids.lengths, numbers)
-    return batch.with_labels(**{name: torch.from_numpy(array) for name, array in ids.extra.items()})
+    extra = dict(ids.extra)
+    if VECTORS in extra:
+        rows, vectors_TD = np.flatnonzero(extra.pop(STANDS)), extra.pop(VECTORS)
+        batch = replace(batch, features=Features(torch.from_numpy(rows), torch.from_numpy(vectors_TD[rows])))
+    return batch.with_labels(**{name: torch.from_numpy(array) for name, array in extra.items()})

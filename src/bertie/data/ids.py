@@ -13,6 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Int = NDArray[np.int64]
 NOWHERE = np.zeros(0, np.int64)
+VECTORS, STANDS = "vectors", "stands"
+"""Of `Ids.extra`: a vector for each token (T, D), and for which tokens it stands (T,) bool."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,14 @@ def ranges(starts: Int, stops: Int) -> Int:
     ends = np.cumsum(lengths)
     numbers: Int = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - (ends - lengths), lengths)
     return numbers
+
+
+def spread(lengths: Int, counts: Int) -> tuple[Int, Int, Int]:
+    """Returns where sequences of `lengths` tokens go when `counts` vectors follow each: the rows of the tokens, those
+    of the vectors, and the new lengths."""
+    whole = lengths + counts
+    starts = np.cumsum(whole) - whole
+    return ranges(starts, starts + lengths), ranges(starts + lengths, starts + whole), whole
 
 
 def token_budget(lengths: ArrayLike, *, max_tokens: int, max_sequences: int | None = None) -> list[Int]:

@@ -25,7 +25,7 @@ Bool = NDArray[np.bool_]
 NEVER = np.uint64(2**64 - 1)  # the score of a token that must not be chosen: the highest there is
 
 # Streams of draws used here; what comes later takes the next free number (4: objectives/rtd.py, 5 and 6: span.py,
-# 7: plm.py).
+# 7: plm.py, 8 and 9: captions.py, 10: frames.py).
 CHOICE, REPLACEMENT, RANDOM_ID, RUN_LENGTH = 0, 1, 2, 3
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bertie.data.draws import U64, Draws, key, mix, unit
 from bertie.data.order import permutation
 from bertie.data.plans import ROW, Advance, Int, Plan, Sentences, account, blocks, counting, silent, table, walk
+from bertie.errors import DataError
 from bertie.registry import Registry
 
 # The share of sequences made shorter on purpose, so that the model also learns on short ones (the release's default).
@@ -89,6 +90,24 @@ PACKINGS: Registry[type[DocSentences]] = Registry(
     "packing", [("doc_sentences", DocSentences), ("full_sentences", FullSentences)]
 )
 """The content of sequences of objectives without pairs."""
+
+
+@dataclass(frozen=True)
+class OtherVectors:
+    """One text, with its own feature vectors (label 0) or those of another row (1); share: how many get another's.
+
+    Rows of a table have feature vectors (objectives/captions.py), documents of a corpus have none to plan.
+    """
+
+    share: float
+    label: ClassVar[str] = "itm_labels"
+    segments: ClassVar[int] = 1
+    crosses: ClassVar[bool] = False
+    duplicates: ClassVar[int] = 1
+
+    def plan(self, sentences: Sentences, *, max_length: int, seed: U64, advance: Advance = silent) -> Plan:
+        """Raises DataError."""
+        raise DataError("A corpus of texts has no feature vectors. Pass a table with a column of them (--features).")
 
 
 @dataclass(frozen=True)

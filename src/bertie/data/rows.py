@@ -17,11 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, time
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from bertie.data.lines import WHOLE, InvalidRow, check_characters, decoded, json_line, opened, standard_input, where_of
 from bertie.data.sheets import sheet_rows
 from bertie.errors import DataError, UsageError, nearest
+
+if TYPE_CHECKING:
+    from bertie.data.features import FeatureConfig
 
 NO_TEXT = "nested too deep, or half of a surrogate pair in a text"
 Lines = IO[bytes] | Iterable[bytes | None]  # of bytes: a file, or its lines
@@ -45,7 +48,8 @@ class TableFormat:
 
     text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: whether rows
     without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
-    (`Example.source`), which needs memory where examples are collected.
+    (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
+    how they are made.
     """
 
     text: tuple[str, ...] = ()
@@ -56,6 +60,7 @@ class TableFormat:
     labelled: bool = True
     undecided: str | None = None
     keep: bool = False
+    features: "FeatureConfig | None" = None
 
 
 RECOGNISED = TableFormat()

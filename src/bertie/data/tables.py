@@ -10,7 +10,10 @@ columns, another encoding, a truncated parquet file) is one DataError.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bertie.data.lines import InvalidRow
 from bertie.data.rows import RECOGNISED, Fields, TableFormat, records, source_of
@@ -34,6 +37,9 @@ __all__ = [
     "read",
     "stream",
 ]
+
+if TYPE_CHECKING:
+    from bertie.data.features import FeatureConfig
 
 T = TypeVar("T")
 
@@ -63,6 +69,7 @@ class Example:
         group: The group of examples that must not be separated. None: the task decides (`Reader.group`).
         source: The whole row by column, when the reader keeps it.
         share: The name of its task, where several are learned together.
+        vectors: Its feature vectors (N, D) float32, as tokens after those of its texts.
     """
 
     texts: tuple[str, ...]
@@ -72,6 +79,7 @@ class Example:
     group: Hashable = field(default=None, compare=False, kw_only=True)
     source: Mapping[str, Any] | None = field(default=None, compare=False, kw_only=True)
     share: str = field(default="", compare=False, kw_only=True)
+    vectors: NDArray[np.float32] | None = field(default=None, compare=False, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -167,6 +175,8 @@ def stream(
         undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
         if undecided:
             found = InvalidRow(line, f"no gold label ({format.undecided!r})")
+        if format.features is not None and isinstance(found, Example):
+            found = with_vectors(found, fields, format.features, Path(path).parent)
         yield replace(found, source=source_of(fields)) if format.keep else found
 
 
@@ -185,18 +195,30 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Invali
     label = fields.get(columns.label) if columns.label else None
     if columns.label and not (isinstance(label, str) and label.strip()):
         return InvalidRow(line, f"no {columns.label}")
-    return Example(tuple(texts), label.strip() if label else None, line)
+    return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors
+
+
+def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", folder: Path) -> Example | InvalidRow:
+    """Returns an example with the feature vectors of its row. folder: where the files are that the row names."""
+    from bertie.data.features import BadFeaturesError, vectors_of
+
+    value = source_of(fields).get(features.column)  # numbers as numbers
+    try:
+        return replace(example, vectors=vectors_of(value, folder, features))
+    except BadFeaturesError as bad:
+        return InvalidRow(example.line, str(bad))
 
 
 def find_columns(names: Sequence[str], format: TableFormat, where: str) -> Columns:
     """Returns the columns to read: those of the user, or recognized ones. Raises DataError with the available names."""
-    for name in (*format.text, *((format.label,) if format.label else ())):
+    vectors = (format.features.column,) if format.features else ()
+    for name in (*format.text, *((format.label,) if format.label else ()), *vectors):
         if name not in names:
             raise DataError(f"{where} has no column {name!r}. {nearest(name, names)}")
     if len(format.text) > 2:
         raise UsageError(f"--text names {len(format.text)} columns; it must name one, or two for a pair.")
     text = format.text or next((c for c in PAIRS + SINGLES if set(c) <= set(names)), ())
-    if not text:
+    if not text and not vectors:
         raise DataError(
             f"{where}: no text column was recognized among {', '.join(map(repr, names))}. Pass --text COLUMN "
             "(twice for a pair). If the first line is not a header, pass the column names, for example "

@@ -124,7 +124,7 @@ def against(
     """
     if type(a.task) is not type(b.task):
         raise UsageError(f"{name_of(a.task)} and {name_of(b.task)} are different tasks, which cannot be compared.")
-    found = [[answer for _, answer in one.stream(one.task.rows(path, format))] for one in (a, b)]
+    found = [[answer for _, answer in one.stream(one.task.rows(path, one.reading(format)))] for one in (a, b)]
     examples = list(a.task.rows(path, format))
     rows = [
         (example, answers[0], answers[1])

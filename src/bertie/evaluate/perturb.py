@@ -130,7 +130,7 @@ def measure(
     task, hows = predictor.task, chosen(predictor.task, names)
     original = [
         (row, answer)
-        for row, answer in predictor.stream(task.rows(path, format))
+        for row, answer in predictor.stream(task.rows(path, predictor.reading(format)))
         if isinstance(row, Example) and row.label is not None and isinstance(answer, Prediction)
     ]
     if not original:

@@ -26,6 +26,7 @@ from bertie.families.mpnet import MPNET
 from bertie.families.nomic_bert import NOMIC_BERT
 from bertie.families.roberta import ROBERTA
 from bertie.families.t5 import T5
+from bertie.families.visual_bert import VISUAL_BERT
 from bertie.families.xlmr import XLMR
 from bertie.models.codec import model_type
 from bertie.models.config import EncoderConfig
@@ -44,7 +45,7 @@ __all__ = ["PRESETS", "VARIANTS", "build", "changed", "config", "family", "load"
 
 FAMILIES = (
     *(BERT, ROBERTA, XLMR, CAMEMBERT, ALBERT, DISTILBERT, ELECTRA, MOBILEBERT, LONGFORMER, BIGBIRD),
-    *(OPENAI_GPT, GPT2, T5, MODERNBERT, MPNET, DEBERTA, NOMIC_BERT),
+    *(OPENAI_GPT, GPT2, T5, MODERNBERT, MPNET, DEBERTA, NOMIC_BERT, VISUAL_BERT),
 )
 VARIANTS: Registry[Variant] = Registry(
     "model_type",

@@ -10,12 +10,14 @@ W sequences · T tokens · L outputs of the head
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
+from pydantic import ValidationError
 
+from bertie.data.features import FeatureConfig
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
@@ -91,6 +93,7 @@ class Predictor:
         found = task_of(facts, tokenizer)
         self._task = None if found is None else found.with_tokenizer(tokenizer)
         trained = training_facts(tokenizer)
+        self.features: FeatureConfig | None = trained["features"]
         positions = facts.max_length
         if max_length is not None and not 3 < max_length <= positions:
             raise UsageError(
@@ -143,9 +146,21 @@ class Predictor:
         """The names of the labels."""
         return self.task.labels
 
-    def predict(self, texts: Sequence[Text]) -> list[Prediction]:
-        """Returns one `Prediction` per text, or per tuple of texts. Raises DataError for an empty text."""
-        rows = [_row(text, number) for number, text in enumerate(texts, 1)]
+    def reading(self, format: TableFormat) -> TableFormat:
+        """Returns the format of a table with the feature vectors that the model was trained on."""
+        return format if self.features is None else replace(format, features=self.features)
+
+    def predict(self, texts: Sequence[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
+        """Returns one `Prediction` per text, or per tuple of texts. Raises DataError for an empty text.
+
+        vectors: the feature vectors (N, D) of each text, for a model that reads them; the texts may then be empty.
+        """
+        rows: list[Row]
+        if vectors is None:
+            rows = [_row(text, number) for number, text in enumerate(texts, 1)]
+        else:
+            pairs = enumerate(zip(texts, vectors, strict=True), 1)
+            rows = [Example((t,) if isinstance(t, str) else tuple(t), None, n, vectors=v) for n, (t, v) in pairs]
         answers = []
         for row, answer in self.stream(rows):
             if isinstance(answer, InvalidRow):
@@ -237,7 +252,7 @@ class Predictor:
     ) -> dict[str, Any]:
         """Returns the metrics of a labeled file (Scores.report), with skipped rows and texts that are too long."""
         skipped, long = SkipReport(), TooLongCount(self.too_long, self.max_length)
-        rows = self.task.rows(path, format, on_columns=on_columns)
+        rows = self.task.rows(path, self.reading(format), on_columns=on_columns)
         report = self.evaluate(rows, skipped=skipped, long=long, findings=findings).report()
         report["left_out"] = {"rows": skipped.rows, "total": skipped.total, "reasons": skipped.counts}
         report["too_long"] = {"policy": long.policy, "max_length": long.max_length, "texts": long.long}
@@ -273,7 +288,8 @@ def score(model: "Model | Engine", path: Path | str, format: TableFormat = LABEL
 def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns how a fine-tuned model reads texts, from its tokenizer_config.json, with BERT's limits as default.
 
-    max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs.
+    max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; features: how
+    feature vectors are read, or None.
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -281,16 +297,37 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "max_length": length if isinstance(length, int) and 3 < length < 1 << 20 else 512,
         "too_long": too_long if isinstance(too_long := ours.get("too_long"), str) else None,
         "texts": texts if type(texts := ours.get("texts")) is int else 1,
+        "features": _features(ours.get("features")),
     }
 
 
-def set_training_facts(tokenizer: Tokenizer, task: Task, *, max_length: int, too_long: TooLong, texts: int) -> None:
-    """Stores the task of a model and how it reads texts, so that inference needs no options."""
+def _features(saved: Any) -> FeatureConfig | None:
+    if not isinstance(saved, dict):
+        return None
+    try:
+        return FeatureConfig.model_validate(saved)
+    except ValidationError as error:
+        raise DataError(f"tokenizer_config.json, bertie.features: {error.errors()[0]['msg']}.") from None
+
+
+def set_training_facts(
+    tokenizer: Tokenizer,
+    task: Task,
+    *,
+    max_length: int,
+    too_long: TooLong,
+    texts: int,
+    features: FeatureConfig | None = None,
+) -> None:
+    """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options."""
     tokenizer.settings["model_max_length"] = max_length
     ours = tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
     saved = {"name": name_of(task), **task.settings()}
     tokenizer.settings["bertie"] = {**ours, "too_long": too_long, "texts": texts, "task": saved}
+    tokenizer.settings["bertie"].pop("features", None)
+    if features is not None:
+        tokenizer.settings["bertie"]["features"] = features.model_dump(mode="json")
 
 
 def _row(text: Text, number: int) -> Row:

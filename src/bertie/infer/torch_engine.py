@@ -92,7 +92,9 @@ class TorchEngine:
             positions = torch.from_numpy(ids.positions).to(output.last_hidden_state.device)
             found = head.logits(output.last_hidden_state[positions], self.model.word_embeddings)
         elif head is not None:
-            found = self.model.logits(name, with_last_pieces(output, batch.labels[LAST]) if ids.extra else output)
+            found = self.model.logits(
+                name, with_last_pieces(output, batch.labels[LAST]) if LAST in ids.extra else output
+            )
         else:
             found = getattr(output, name)
         assert isinstance(found, torch.Tensor), f"the model has no {name}"

@@ -20,21 +20,26 @@ from bertie.models.kinds import (
     Alternating,
     Attention,
     Disentangled,
+    Frames,
     Full,
+    Inputs,
     LayerKind,
     Learned,
     LearnedRelative,
     Positions,
+    Regions,
     Relative,
     Residual,
     Rotary,
     Sharing,
+    Tokens,
     Unshared,
     within,
 )
 
 CHOICES = (  # what `Encoder` reads, and an encoder of another build does not
-    *("positions", "attention", "layer", "sharing", "causal", "norm_type", "pooler_dense", "max_position_embeddings"),
+    *("positions", "attention", "layer", "sharing", "inputs", "causal", "norm_type", "pooler_dense"),
+    "max_position_embeddings",
     *("project_embeddings", "trigram_embeddings", "rescale_embeddings", "embedding_norm", "embedding_dropout"),
     *("dropout_before_norm", "num_decoder_layers"),
 )
@@ -66,6 +71,7 @@ class EncoderConfig:
     attention: Annotated[Attention, Field(discriminator="kind")] = Full()
     layer: Annotated[LayerKind, Field(discriminator="kind")] = Residual()
     sharing: Annotated[Sharing, Field(discriminator="kind")] = Unshared()
+    inputs: Annotated[Inputs, Field(discriminator="kind")] = Tokens()
     causal: bool = False  # left-to-right attention (the paper's LTR ablation, GPT)
     norm_type: Literal["layer", "rms", "affine", "unbiased"] = "layer"
     """affine: a scale and a shift of each feature (MobileBERT); unbiased: layer norm without a shift."""
@@ -102,7 +108,7 @@ class EncoderConfig:
             within(name, getattr(self, name) or 0.0, 0.0, 0.999)
         for name in ("initializer_range", "layer_norm_eps"):
             within(name, getattr(self, name), 0.0, 10.0)
-        for kind in (self.layer, self.positions, self.attention, self.sharing):
+        for kind in (self.layer, self.positions, self.attention, self.sharing, self.inputs):
             kind.check(self)
         plain = (self.layer.norm, self.attention, self.embedding_size) == ("pre", Full(), None)
         plain = plain and not isinstance(self.positions, Disentangled | Rotary)
@@ -136,6 +142,20 @@ class EncoderConfig:
     def get(self, name: str, default: Any = None) -> Any:
         """Returns a field by its flat name, or the default where this config's kinds have no such setting."""
         return self.flat().get(name, default)
+
+    @property
+    def plain_embeddings(self) -> bool:
+        """Whether a token's embedding is a sum of vectors of hidden_size, without a projection."""
+        narrow = self.embedding_size not in (None, self.hidden_size)
+        return not (narrow or self.project_embeddings or self.trigram_embeddings)
+
+    @property
+    def feature_size(self) -> int | None:
+        """Numbers of a feature vector; None for a model that reads only tokens."""
+        inputs = self.inputs
+        if isinstance(inputs, Regions):
+            return inputs.visual_embedding_dim
+        return inputs.frame_size if isinstance(inputs, Frames) else None
 
     @property
     def attention_size(self) -> int:

@@ -12,9 +12,11 @@ from bertie.models.kinds import (
     GATED,
     Bottleneck,
     Disentangled,
+    Frames,
     Groups,
     Learned,
     LearnedRelative,
+    Regions,
     Relative,
     Residual,
     Window,
@@ -40,6 +42,7 @@ def parameters(config: EncoderConfig) -> dict[str, int]:
         "segment embeddings": config.type_vocab_size * summed,
         "embedding norm": NORM[config.norm_type] * summed * config.embedding_norm,
         **({"embedding projection": _linear(read, h)} if projected else {}),
+        **_features(config),
         "layers": layers * _layer(config) + _first(config),
         **({"final norm": NORM[config.norm_type] * h} if config.layer.norm == "pre" else {}),
         **({"pooler": _linear(h, h)} if config.pooler and config.pooler_dense else {}),
@@ -81,6 +84,15 @@ def _positions(config: EncoderConfig, width: int) -> dict[str, int]:
     if isinstance(positions, Learned | LearnedRelative) and width:
         found["position embeddings"] = config.max_position_embeddings * width
     return found
+
+
+def _features(config: EncoderConfig) -> dict[str, int]:
+    """Parameters of the embedding of regions or frames."""
+    inputs, h = config.inputs, config.hidden_size
+    if isinstance(inputs, Regions):
+        rows = config.type_vocab_size + config.max_position_embeddings
+        return {"region embeddings": _linear(inputs.visual_embedding_dim, h) + rows * h}
+    return {"frame embeddings": _linear(inputs.frame_size, h) + h} if isinstance(inputs, Frames) else {}
 
 
 def _first(config: EncoderConfig) -> int:

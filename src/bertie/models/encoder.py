@@ -17,11 +17,12 @@ from torch import Tensor, nn
 from bertie.errors import DataError
 from bertie.models.config import EncoderConfig
 from bertie.models.kinds import Alternating, Groups, Learned, LearnedRelative, Rotary, Sinusoidal, Window
-from bertie.models.layers import final_norm, make_layer, relative_positions, rotations
+from bertie.models.layers import feature_embeddings, final_norm, make_layer, relative_positions, rotations
 from bertie.nn.attention import attention_bias
 from bertie.nn.cache import Cache
 from bertie.nn.dropout import dropout
 from bertie.nn.embeddings import Embeddings, positions_after_pad
+from bertie.nn.features import Features
 from bertie.nn.groups import grouped
 from bertie.nn.layout import Layout, Padded
 from bertie.nn.linear import Linear
@@ -81,6 +82,7 @@ class Encoder(nn.Module):
             dropout_before_norm=config.dropout_before_norm,
             eps=config.layer_norm_eps,
             dropout_p=config.hidden_dropout_prob if config.embedding_dropout is None else config.embedding_dropout,
+            features=feature_embeddings(config),
         )
         self.viewed = isinstance(config.positions, Rotary) or isinstance(config.attention, Alternating)
         self.relative = relative_positions(config, both_sides=not config.causal)
@@ -107,6 +109,7 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
         global_attention_mask: Tensor | None = None,
+        features: Features | None = None,
         cache: Cache | None = None,
         output_hidden_states: bool = False,
         output_attentions: bool = False,
@@ -120,6 +123,7 @@ class Encoder(nn.Module):
             attention_mask: (B, S), 1 for real tokens and 0 for padding, instead of a layout.
             position_ids: Positions, same shape as input_ids. Default: 0, 1, 2 ... in every sequence.
             global_attention_mask: Same shape as input_ids, 1 for tokens with global attention, for windowed attention.
+            features: Vectors in the place of some tokens, for a model with inputs=regions or inputs=frames.
             cache: Keys and values of earlier tokens of a causal model, for a padded batch. The new tokens are added to
                 it.
             output_hidden_states: Whether to return the output of every layer.
@@ -143,7 +147,7 @@ class Encoder(nn.Module):
         else:
             position_ids = positions
         types = None if token_type_ids is None else layout.fill(token_type_ids)
-        hidden = self.embeddings(layout.fill(input_ids), types, position_ids, layout)
+        hidden = self.embeddings(layout.fill(input_ids), types, position_ids, layout, features)
         hidden = hidden.to(self.compute_dtype or hidden.dtype)
         windowed = isinstance(self.config.attention, Window)
         plain = self.config.attends_to_all and cache is None and not output_attentions

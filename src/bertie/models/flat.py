@@ -26,6 +26,7 @@ UNIONS: dict[str, tuple[Any, ...]] = {
     "attention": get_args(kinds.Attention),
     "layer": get_args(kinds.LayerKind),
     "sharing": get_args(kinds.Sharing),
+    "inputs": get_args(kinds.Inputs),
 }
 HEADS = {name: head for head, settings in asdict(HeadConfigs()).items() for name in settings}  # setting -> its head
 ALIASES = {"attention_type": "attention"}  # BigBird's name, which people know

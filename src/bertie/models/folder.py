@@ -54,6 +54,7 @@ BESIDE = ("modules.json", "sentence_bert_config.json", "config_sentence_transfor
 POOLER = "encoder.pooler.weight"
 WORD = "encoder.embeddings.word.weight"
 MAY_BE_FRESH = r"heads\.|encoder\.pooler\."  # all else must be in the file
+FEATURES = r"|encoder\.embeddings\.features\."  # but for a model of texts that is to read feature vectors too
 
 
 def build(variant: Variant, config: EncoderConfig, *, heads: Heads = None, seed: int = 0) -> Model:
@@ -108,7 +109,9 @@ def load(
             model = assembled(variant.encoder(config), modules, variant=variant, public=public)
         fill = partial(_initialize, model, variant, seed)
         dropped = _without_heads(model, variant, weights) if fresh_heads else []
-        report = load_weights(model, weights, may_be_fresh=MAY_BE_FRESH, fill=fill)
+        reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None
+        may_be_fresh = MAY_BE_FRESH + (FEATURES if reads_more else "")
+        report = load_weights(model, weights, may_be_fresh=may_be_fresh, fill=fill)
         stored = {name: weights.fused(variant.table.public(name)) for name in report.loaded}
         model.packed = {name: weight for name, weight in stored.items() if weight is not None}
     if heads is None:
@@ -165,6 +168,11 @@ def fingerprint(folder: Path) -> str:
 def _initialize(model: Model, variant: Variant, seed: int, only: set[str] | None = None) -> None:
     config = model.config
     initialize(model, std=config.initializer_range, stds=variant.stds(config), seed=seed, only=only)
+    weights = dict(model.named_parameters())
+    for name, source in variant.copied.items():
+        if name in weights and (only is None or name in only):
+            with torch.no_grad():
+                weights[name].copy_(weights[source])
 
 
 def _make(variant: Variant, heads: Heads, config: EncoderConfig) -> Mapping[str, nn.Module]:

@@ -5,6 +5,7 @@
     attention   full, window, block_sparse, alternating     which tokens a token attends to
     layer       residual, bottleneck                        how a layer is built
     sharing     none, groups                                which layers share weights
+    inputs      tokens, regions, frames                     what stands for a token besides words
 
 A new kind is a class here, a name in its union, and a function in models/layers.py that makes the module. Settings of
 different unions have different names, so that overrides and files are flat: `attention_window=64`.
@@ -79,6 +80,10 @@ class Shape(Protocol):
     def attention_size(self) -> int: ...  # noqa: D102
     @property
     def causal(self) -> bool: ...  # noqa: D102
+    @property
+    def type_vocab_size(self) -> int: ...  # noqa: D102
+    @property
+    def plain_embeddings(self) -> bool: ...  # noqa: D102
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -426,10 +431,54 @@ class Groups:
         within("inner_group_num", self.inner_group_num, 1, MOST_LAYERS)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """Tokens of a text, and nothing else."""
+
+    kind: Literal["tokens"] = "tokens"
+
+    def check(self, config: Shape) -> None:
+        """Accepts every config."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions:
+    """Tokens, then regions of a picture with a segment and a position of their own. Li et al. 2019 (VisualBERT)."""
+
+    kind: Literal["regions"] = "regions"
+    visual_embedding_dim: int
+    """Numbers of a region's vector."""
+
+    def check(self, config: Shape) -> None:
+        """Raises DataError for values that contradict the rest of the config."""
+        within("visual_embedding_dim", self.visual_embedding_dim, 1, MOST)
+        if not (config.plain_embeddings and isinstance(config.positions, Learned) and config.type_vocab_size > 1):
+            raise DataError(
+                "inputs=regions needs embeddings as wide as hidden_size, positions=learned and type_vocab_size of 2 or "
+                "more, as BERT has."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """Tokens, then frames of sound, each in the place of a word's vector. Hsu et al. 2021 (HuBERT)."""
+
+    kind: Literal["frames"] = "frames"
+    frame_size: int
+    """Numbers of a frame's vector."""
+
+    def check(self, config: Shape) -> None:
+        """Raises DataError for values that contradict the rest of the config."""
+        within("frame_size", self.frame_size, 1, MOST)
+        if not config.plain_embeddings:
+            raise DataError("inputs=frames needs embeddings as wide as hidden_size, as BERT has.")
+
+
 Positions = Learned | Relative | LearnedRelative | Disentangled | Sinusoidal | NoPositions | Rotary
 Attention = Full | Window | BlockSparse | Alternating
 LayerKind = Residual | Bottleneck
 Sharing = Unshared | Groups
+Inputs = Tokens | Regions | Frames
 
 
 def _divides(name: str, width: int, heads: int) -> None:

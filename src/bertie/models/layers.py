@@ -13,9 +13,11 @@ from bertie.models.kinds import (
     BlockSparse,
     Bottleneck,
     Disentangled,
+    Frames,
     Full,
     LayerKind,
     LearnedRelative,
+    Regions,
     Relative,
     Residual,
     Rotary,
@@ -25,6 +27,7 @@ from bertie.nn.attention import CrossAttention, SelfAttention
 from bertie.nn.blocks import BlockSparseAttention
 from bertie.nn.bottleneck import BottleneckLayer
 from bertie.nn.disentangled import ConvolvedLayer, DisentangledAttention, DistanceTable
+from bertie.nn.features import FrameEmbeddings, RegionEmbeddings
 from bertie.nn.layer import ACTIVATIONS, DecoderLayer, Layer
 from bertie.nn.linear import NORMS
 from bertie.nn.positions import RelativePositions
@@ -163,6 +166,18 @@ def _heads(config: EncoderConfig) -> dict[str, Any]:
         "scaled": layer.scale_attention,
         "dropout_p": config.attention_probs_dropout_prob,
     }
+
+
+def feature_embeddings(config: EncoderConfig) -> RegionEmbeddings | FrameEmbeddings | None:
+    """Returns what embeds the vectors in the place of tokens, where the config has one."""
+    if isinstance(config.inputs, Regions):
+        return RegionEmbeddings(
+            config.inputs.visual_embedding_dim,
+            config.hidden_size,
+            num_segments=config.type_vocab_size,
+            max_positions=config.max_position_embeddings,
+        )
+    return FrameEmbeddings(config.inputs.frame_size, config.hidden_size) if isinstance(config.inputs, Frames) else None
 
 
 def final_norm(config: EncoderConfig) -> nn.Module:

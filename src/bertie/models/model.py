@@ -148,6 +148,8 @@ class Model(nn.Module):
 
     def encode(self, batch: Inputs, **flags: Any) -> EncoderOutput:
         """Runs the encoder on a batch. `flags` are those of `Encoder.forward`."""
+        if (features := getattr(batch, "features", None)) is not None:
+            flags["features"] = features
         return self.run_encoder(batch.input_ids, batch.token_type_ids, batch.layout, **flags)
 
     def logits(self, name: str, output: EncoderOutput) -> Tensor:

@@ -1,7 +1,7 @@
 """`Variant`: a family as a value. models/codec.py reads and writes its config.json."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -63,6 +63,7 @@ class Variant(Codec):
     encoder: Callable[[Any], Any] = plain_encoder  # what makes the encoder from a config; others answer as Encoder does
     bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
     stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
+    copied: Mapping[str, str] = field(default_factory=dict)  # weights whose first values are those of others
 
     def heads(self, public: Mapping[str, Any]) -> tuple[str, ...] | None:
         """Returns the heads of the first architecture in config.json, or None for an unknown one."""

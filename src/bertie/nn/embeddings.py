@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertie.errors import UsageError
 from bertie.nn.dropout import dropout
+from bertie.nn.features import Features, FrameEmbeddings, RegionEmbeddings, placed
 from bertie.nn.layout import Layout
 from bertie.nn.linear import NORMS, Linear, NormType
 from bertie.nn.positions import sines
@@ -18,6 +20,7 @@ class Embeddings(nn.Module):
     With `embedding_size` below `hidden_size`, the sum is projected up (factorized embeddings, Lan et al. 2019, 3.1);
     with `project` also where they are equal. With `trigram`, the token's vector is projected together with its
     neighbors' (Sun et al. 2020, 3.1). rescale: whether token vectors are multiplied by the square root of the size.
+    features: what embeds the vectors in the place of tokens, where the model reads such vectors.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class Embeddings(nn.Module):
         dropout_before_norm: bool = False,
         eps: float = 1e-12,
         dropout_p: float = 0.1,
+        features: RegionEmbeddings | FrameEmbeddings | None = None,
     ) -> None:
         super().__init__()
         size = embedding_size or hidden_size
@@ -46,13 +50,31 @@ class Embeddings(nn.Module):
         self.word = nn.Embedding(vocab_size, size)
         self.position = nn.Embedding(max_positions, summed_size) if max_positions else None
         self.segment = nn.Embedding(num_segments, summed_size) if num_segments else None
+        self.features = features
         self.norm = NORMS[norm_type](summed_size, eps) if norm else nn.Identity()
         read = 3 * size if trigram else size
         self.projection = Linear(read, hidden_size) if project or trigram or size != hidden_size else None
 
-    def forward(self, input_ids: Tensor, token_type_ids: Tensor | None, position_ids: Tensor, layout: Layout) -> Tensor:
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        position_ids: Tensor,
+        layout: Layout,
+        features: Features | None = None,
+    ) -> Tensor:
         """input_ids, token_type_ids (...), position_ids that broadcast to them, int64 -> (..., hidden_size) float32"""
         summed = self.word(input_ids) if self.scale == 1 else self.word(input_ids) * self.scale
+        vectors = None
+        if features is not None:
+            if self.features is None:
+                raise UsageError(
+                    "This model reads only tokens, and the batch has feature vectors. Choose inputs=regions or "
+                    "inputs=frames when the model is made."
+                )
+            vectors = self.features(features, self.position)
+            if self.features.of_words:
+                summed = placed(summed, features, vectors)
         if self.trigram:
             summed = self._project(with_neighbors(summed, layout))
         if self.position is not None:
@@ -62,6 +84,8 @@ class Embeddings(nn.Module):
         if self.segment is not None:
             one = token_type_ids is None or self.segment.num_embeddings == 1  # one row: all text is segment 0
             summed = summed + (self.segment.weight[0] if one else self.segment(token_type_ids))
+        if features is not None and vectors is not None and self.features is not None and not self.features.of_words:
+            summed = placed(summed, features, vectors)
         if self.dropout_before_norm:
             hidden = self.norm(dropout(summed, self.dropout_p, self.training))
         else:

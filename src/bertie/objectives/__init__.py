@@ -12,6 +12,8 @@ from bertie.errors import UsageError, nearest
 from bertie.objectives.base import LossReport, LossTerm, Objective, Sum
 from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.distil import Distillation
+from bertie.objectives.frames import MaskedFrames
+from bertie.objectives.itm import ImageTextMatching
 from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.mlm import MaskedLM
 from bertie.objectives.nsp import NextSentence
@@ -25,9 +27,11 @@ __all__ = [
     "OBJECTIVES",
     "BiLanguageModel",
     "Distillation",
+    "ImageTextMatching",
     "LeftToRight",
     "LossReport",
     "LossTerm",
+    "MaskedFrames",
     "MaskedLM",
     "NextSentence",
     "Objective",
@@ -51,6 +55,8 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
         ("span", SpanCorruption),
         ("plm", PermutationLM),
         ("bilm", BiLanguageModel),
+        ("itm", ImageTextMatching),
+        ("frames", MaskedFrames),
     ],
 )
 

@@ -7,8 +7,10 @@ step. So one batch of 64 equals 4 of 16, whatever the masks.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from bertie.data.batch import Batch
@@ -85,6 +87,10 @@ class Objective(ABC):
 
         length: as of `models.count.forward_flops`; shares: predictions per token, by loss name.
         """
+        return {}
+
+    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[Any]]:
+        """Returns labels of all feature vectors (R, D) of a table, arrays of R rows that `corrupt` finds in a batch."""
         return {}
 
     @property
@@ -192,6 +198,10 @@ class Sum(Objective):
         """Returns the operations of all objectives."""
         costs = [part.extra_cost(config, length=length, shares=shares) for part in self.parts]
         return {name: flops for each in costs for name, flops in each.items()}
+
+    def vector_labels(self, vectors: NDArray[np.float32]) -> Mapping[str, NDArray[Any]]:
+        """Returns the labels of all objectives."""
+        return {name: array for part in self.parts for name, array in part.vector_labels(vectors).items()}
 
     @property
     def pairing(self) -> Pairing | None:

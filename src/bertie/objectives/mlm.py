@@ -128,8 +128,12 @@ class MaskedLM(Objective):
 
 def flat(batch: Batch) -> tuple[NDArray[np.int64], Ragged]:
     """Returns the real tokens of a packed or padded batch: flattened positions in input_ids (T,), and their ids
-    (T,)."""
+    (T,). Feature vectors are no tokens."""
     ids, mask_BS = batch.input_ids.flatten().numpy(), batch.layout.mask().numpy()
     packed = isinstance(batch.layout, Packed)
-    places_T = np.arange(len(ids)) if packed else np.flatnonzero(mask_BS)
-    return places_T, Ragged(ids[places_T], mask_BS.sum(1))
+    places_T, lengths_B = np.arange(len(ids)) if packed else np.flatnonzero(mask_BS), mask_BS.sum(1)
+    if batch.features is not None:
+        token_T = ~np.isin(places_T, batch.features.rows.numpy())
+        sequence_T = np.repeat(np.arange(len(lengths_B)), lengths_B)
+        places_T, lengths_B = places_T[token_T], np.bincount(sequence_T[token_T], minlength=len(lengths_B))
+    return places_T, Ragged(ids[places_T], lengths_B)

@@ -268,4 +268,8 @@ def readable(batch: Batch, objective: Objective, tokenizer: Tokenizer) -> str:
     tokens = [tokenizer.id_to_token(i) for i in batch.input_ids.flatten().tolist()]
     for place, answer in objective.answers(batch).items():
         tokens[place] += f"‹{' '.join(map(tokenizer.id_to_token, answer))}›"
-    return " ".join([*tokens, *(f"({verdict})" for verdict in objective.describe_labels(batch))])
+    told = [f"({verdict})" for verdict in objective.describe_labels(batch)]
+    if batch.features is not None:
+        rows = set(batch.features.rows.tolist())
+        tokens, told = [token for i, token in enumerate(tokens) if i not in rows], [f"[+ {len(rows)} vectors]", *told]
+    return " ".join([*tokens, *told])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from bertie.data.features import FeatureConfig
 from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
@@ -44,7 +45,8 @@ class PretrainConfig(Config):
     """All settings of one pre-training run."""
 
     corpus: str = ""
-    """Folder written by `bertie corpus`."""
+    """Folder written by `bertie corpus`; with features.column, a table of texts and feature vectors."""
+    features: FeatureConfig = FeatureConfig()
     corpora: tuple[CorpusShare, ...] = ()
     """Several corpora to mix, instead of corpus: [{path: domain, weight: 9}, {path: general, weight: 1}]."""
     corpus_exponent: float = Field(0.3, ge=0, le=1)
@@ -92,6 +94,7 @@ class LabeledFiles(Config):
     """Column names of files without a header line."""
     encoding: str = "utf-8"
     """Text encoding of the files: utf-8 (with or without a byte order mark), cp949 ..."""
+    features: FeatureConfig = FeatureConfig()
     data: str = ""
     """Published data set, instead of a training file: sst2, nsmc ... Its files must be as published."""
     data_dir: str = ""

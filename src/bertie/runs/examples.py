@@ -60,6 +60,11 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     dataset = DATASETS[config.data] if config.data else None
     kind = TASKS[config.task]
     written = config.task == WRITTEN  # any labels are texts
+    if config.features.column and (dataset or not kind.reads_vectors):
+        raise UsageError(
+            f"task={config.task} does not read feature vectors{' of a published data set' if dataset else ''}. Choose "
+            "sequence, multilabel or regression with --train, or omit --features."
+        )
     if dataset and not written and not issubclass(kind, TASKS[dataset.task]):
         kind = TASKS[dataset.task]  # only a special case of the data set's task may be chosen
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
@@ -147,7 +152,8 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:
         raise UsageError("No training examples given. Pass --train FILE, or --data NAME --data-dir DIR.")
-    format = TableFormat(config.text, config.label, config.columns, config.encoding)
+    features = config.features if config.features.column else None
+    format = TableFormat(config.text, config.label, config.columns, config.encoding, features=features)
     files = {"train": config.train_file, "dev": config.dev_file}
     return {split: [(Path(file), format)] for split, file in files.items() if file}
 

@@ -14,6 +14,7 @@ import xxhash
 
 from bertie import console, families
 from bertie.checksums import CHECKSUMS
+from bertie.data.ids import VECTORS
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.evaluate.baselines import baselines, compared, measured
@@ -70,7 +71,8 @@ class Run:
         self.task = examples.task
         self.too_long: TooLong = config.too_long or self.task.too_long
         self.notes = list(examples.notes)
-        self.model, self.fresh = start_model(config, self.start, self.task)
+        sizes = {example.vectors.shape[1] for example in examples.train if example.vectors is not None}
+        self.model, self.fresh = start_model(config, self.start, self.task, max(sizes, default=None))
         assert self.model.tokenizer is not None
         self.task = self.task.with_tokenizer(self.model.tokenizer)
         self._set_facts()
@@ -173,7 +175,15 @@ class Run:
     def _set_facts(self) -> None:
         tokenizer, texts = self.model.tokenizer, self.examples.texts
         assert tokenizer is not None
-        set_training_facts(tokenizer, self.task, max_length=self.config.max_length, too_long=self.too_long, texts=texts)
+        features = self.config.features if self.config.features.column else None
+        set_training_facts(
+            tokenizer,
+            self.task,
+            max_length=self.config.max_length,
+            too_long=self.too_long,
+            texts=texts,
+            features=features,
+        )
 
     def _encode(self, examples: list[Example], what: str) -> Encoded:
         config = self.config
@@ -189,7 +199,7 @@ class Run:
             )
         if count.long:
             self.notes.append(f"{what}: {count}")
-        if len(bare := nothing_left(encoded, tokenizer)):
+        if VECTORS not in encoded.extra and len(bare := nothing_left(encoded, tokenizer)):
             lines = ", ".join(str(examples[i].line) for i in bare[:5].tolist())
             more = ", ..." if len(bare) > 5 else ""
             self.notes.append(f"{what}: {len(bare):,} examples are empty after cleaning (line {lines}{more})")
@@ -334,7 +344,10 @@ class Run:
 
 
 def _fingerprint_of(encoded: Encoded, truth: list[str]) -> str:
-    return xxhash.xxh3_128(encoded.ids.tobytes() + encoded.starts.tobytes() + "\n".join(truth).encode()).hexdigest()
+    digest = xxhash.xxh3_128(encoded.ids.tobytes() + encoded.starts.tobytes() + "\n".join(truth).encode())
+    if VECTORS in encoded.extra:
+        digest.update(encoded.extra[VECTORS].tobytes())
+    return digest.hexdigest()
 
 
 def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:

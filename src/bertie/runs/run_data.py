@@ -14,6 +14,7 @@ from bertie.data.draws import key
 from bertie.data.shards import Shards
 from bertie.errors import UsageError
 from bertie.models.variant import CONFIG
+from bertie.objectives.captions import Captions, CaptionSource
 from bertie.objectives.mixture import Mixture, shares
 from bertie.objectives.source import PretrainingSource
 from bertie.runs.config import CorpusShare, PretrainConfig
@@ -22,6 +23,8 @@ from bertie.runs.phases import Phase, phases
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.phases import PhasedSource
 from bertie.train.rendezvous import world_size
+
+AnySource = PretrainingSource | CaptionSource | Mixture
 
 
 class RunData:
@@ -37,7 +40,12 @@ class RunData:
                 f"({ranks}). Set it to at least {ranks}."
             )
         corpora = _corpora(config)
-        self.shards = {name: _encoded(Path(corpus.path), tokenizer) for name, corpus in corpora.items()}
+        self.shards: dict[str, Shards | Captions] = {}
+        for name, corpus in corpora.items():
+            if config.features.column:
+                self.shards[name] = Captions.read(Path(corpus.path), config.features, tokenizer)
+            else:
+                self.shards[name] = _encoded(Path(corpus.path), tokenizer)
         sizes = [shards.num_values for shards in self.shards.values()]
         weights = [corpus.weight for corpus in corpora.values()]
         self.shares = dict(zip(corpora, shares(weights, sizes, config.corpus_exponent), strict=True))
@@ -48,9 +56,10 @@ class RunData:
 
     @property
     def folders(self) -> dict[str, tuple[Path, Shards]]:
-        """The folder and the token ids of each corpus."""
+        """The folder and the token ids of each corpus of texts."""
         paths = [self.config.corpus] if self.config.corpus else [corpus.path for corpus in self.config.corpora]
-        return {name: (Path(path), shards) for path, (name, shards) in zip(paths, self.shards.items(), strict=True)}
+        found = zip(paths, self.shards.items(), strict=True)
+        return {name: (Path(path), shards) for path, (name, shards) in found if isinstance(shards, Shards)}
 
     @property
     def fingerprint(self) -> Any:
@@ -92,17 +101,28 @@ class RunData:
             )
         return rows
 
-    def share_of(self, source: PretrainingSource | Mixture, name: str) -> PretrainingSource:
+    def share_of(self, source: AnySource, name: str) -> PretrainingSource | CaptionSource:
         """Returns the part of a phase's source that reads one corpus."""
         return source.sources[name] if isinstance(source, Mixture) else source
 
-    def source_of(self, phase: Phase) -> PretrainingSource | Mixture:
+    def source_of(self, phase: Phase) -> AnySource:
         """Returns the batches of a phase."""
         seed, packing = self.config.train.seed, self.config.packing
         cut = {"micro_batch_size": phase.micro_batch_size}
         objective = objectives.build(phase.objectives)
         if len(self.shards) == 1:
             (shards,) = self.shards.values()
+            if isinstance(shards, Captions):
+                return CaptionSource(
+                    shards,
+                    self.tokenizer,
+                    objective,
+                    max_length=phase.max_length,
+                    batch_size=phase.batch_size,
+                    seed=seed,
+                    first=phase.first,
+                    **cut,
+                )
             return PretrainingSource(
                 shards,
                 self.tokenizer,
@@ -126,6 +146,7 @@ class RunData:
                 packing=packing,
             )
             for number, (name, shards) in enumerate(self.shards.items())
+            if isinstance(shards, Shards)
         }
         return Mixture(parts, [*self.shares.values()], batch_size=phase.batch_size, seed=seed, first=phase.first, **cut)
 
@@ -145,6 +166,11 @@ def _corpora(config: PretrainConfig) -> Mapping[str, CorpusShare]:
     """Returns the corpora by a short name: that of the folder, or as much of the path as is unique."""
     if bool(config.corpus) == bool(config.corpora):
         raise UsageError("No corpus given. Pass --corpus FOLDER, or list several in `corpora`, but not both.")
+    if config.features.column and (config.corpora or config.packing or config.pseudo_perplexity):
+        raise UsageError(
+            "A table with feature vectors is a run's only corpus, without packing and pseudo_perplexity. Omit corpora "
+            "and these, or features.column."
+        )
     listed = config.corpora or (CorpusShare(path=config.corpus),)
     names = [Path(corpus.path).name for corpus in listed]
     if len(set(names)) < len(names):

@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import xxhash
 
 from bertie import console, families
 from bertie.data.tables import Example
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
+from bertie.models.config import EncoderConfig
 from bertie.models.folder import check_trainable
 from bertie.models.model import Model
 from bertie.models.partial import freeze, reinitialize
@@ -22,7 +24,9 @@ from bertie.train.rates import ABSURD, usual_rate
 MANY_EPOCHS = 80  # a plan with as many draws a warning
 
 
-def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model, list[str]]:
+def start_model(
+    config: FinetuneConfig, start: Path, task: Task, feature_size: int | None = None
+) -> tuple[Model, list[str]]:
     """Returns the model in the folder `start` with the task's heads, and the names of the modules that it lacks.
 
     Those start from random weights, as heads do unless task and labels are the same.
@@ -32,6 +36,8 @@ def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model,
     tokenizer, lacking, seed = Tokenizer.load(start), list[str](), config.train.seed
     overrides = task.overrides(read_sentence(start, {}))
     overrides |= {} if config.pooling is None else {"label_pooling": config.pooling}
+    if feature_size is not None:
+        overrides |= _reading(families.config(start), feature_size, config)
     if config.from_scratch:
         model = families.build(start, heads=task.heads, seed=seed, **overrides)
     else:
@@ -59,6 +65,17 @@ def start_model(config: FinetuneConfig, start: Path, task: Task) -> tuple[Model,
         )
     model.tokenizer, model.labels, model.problem_type = tokenizer, task.labels, task.problem_type
     return model, lacking
+
+
+def _reading(shape: EncoderConfig, size: int, config: FinetuneConfig) -> dict[str, Any]:
+    """Returns settings with which a model reads vectors of this size. Raises DataError for one that reads others."""
+    if shape.feature_size == size:
+        return {}
+    if shape.feature_size is not None:
+        raise DataError(
+            f"The feature vectors have {size:,} numbers, and {config.model} reads vectors of {shape.feature_size:,}."
+        )
+    return {"visual_embedding_dim": size} if config.features.kind == "regions" else {"frame_size": size}
 
 
 def _same_task(task: Task, tokenizer: Tokenizer, start: Path) -> bool:

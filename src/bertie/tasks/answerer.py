@@ -59,6 +59,8 @@ class Answerer(ABC):
     """The default for long texts."""
     baselines: ClassVar[tuple[str, ...]] = ()
     """Baselines without a model, rows of evaluate/baselines.py."""
+    reads_vectors: ClassVar[bool] = False
+    """Whether `encode` keeps the feature vectors of examples."""
     one_label: ClassVar[bool] = False
     """Whether an example has one label, and a prediction the probability of each: labels can then be checked."""
     at_once: ClassVar[int | None] = None

@@ -42,6 +42,7 @@ class FewShotTask(SequenceTask):
     """One of `labels` for each sequence, learned from pairs of the same and of different labels."""
 
     saved_as = "sequence"
+    reads_vectors = False
 
     def check(self, train: Sequence[Example]) -> None:
         """Raises DataError for a label without two examples, since pairs of the same label need two."""

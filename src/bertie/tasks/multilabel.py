@@ -46,6 +46,7 @@ class MultiLabelTask(Task):
     thresholds: tuple[float, ...] = ()
 
     head = "sequence"
+    reads_vectors = True
     problem_type = "multi_label_classification"
     metrics = ("micro_f1", "macro_f1")
     baselines = ("majority", "words", "characters")

@@ -52,6 +52,7 @@ class PatternTask(SequenceTask):
     head = "mlm"
     problem_type = None
     keeps_head = True
+    reads_vectors = False
     at_once = 64
     _ids: ClassVar[Sequence[int]] = ()
 

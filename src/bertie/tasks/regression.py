@@ -38,6 +38,7 @@ class RegressionTask(Task):
     activation: Literal["none", "sigmoid"] = "none"
 
     head = "sequence"
+    reads_vectors = True
     problem_type = "regression"
     metrics = ("pearson", "spearman")
     baselines = ("mean", "overlap", "ridge_words", "ridge_characters")

@@ -49,6 +49,7 @@ class SequenceTask(Task):
     head = "sequence"
     problem_type: ClassVar[str | None] = "single_label_classification"
     one_label = True
+    reads_vectors: ClassVar[bool] = True
     metrics = ("accuracy", "macro_f1")
     baselines: ClassVar[tuple[str, ...]] = ("majority", "overlap", "words", "characters")
 

@@ -16,10 +16,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from bertie.data.ids import NOWHERE, Ids, Int, ranges
+from bertie.data.ids import NOWHERE, STANDS, VECTORS, Ids, Int, ranges, spread
 from bertie.data.mixed import MixedOrder
 from bertie.data.order import Order
 from bertie.data.tables import Example
+from bertie.errors import DataError
 from bertie.text.encoding import longest_first
 from bertie.text.tokenizer import Tokenizer
 
@@ -167,7 +168,34 @@ def encode(
     "truncate" cuts long examples, and "window" makes several sequences. Under "error", long examples are cut too, and
     the caller, who knows their origin, refuses those in `too_long`.
     """
-    return encode_ids(ids_of(examples, tokenizer), tokenizer, max_length=max_length, too_long=too_long)
+    encoded = encode_ids(ids_of(examples, tokenizer), tokenizer, max_length=max_length, too_long=too_long)
+    if all(example.vectors is None for example in examples):
+        return encoded
+    return with_vectors(encoded, [example.vectors for example in examples], tokenizer.special_id("pad") or 0)
+
+
+def with_vectors(encoded: Encoded, vectors: Sequence[NDArray[np.float32] | None], pad_id: int) -> Encoded:
+    """Returns examples whose feature vectors follow the tokens of each of their sequences. pad_id: the id in their
+    places.
+
+    Raises DataError for vectors of different sizes.
+    """
+    sizes = {one.shape[1] for one in vectors if one is not None}
+    if len(sizes) > 1:
+        raise DataError(f"Feature vectors have different sizes: {', '.join(map(str, sorted(sizes)[:5]))} numbers.")
+    none = np.zeros((0, sizes.pop()), np.float32)
+    each = [none if one is None else one for one in vectors]
+    counts_E = np.array([len(one) for one in each], np.int64)
+    token_rows, vector_rows, lengths_W = spread(encoded.lengths, counts_E[encoded.example])
+    total = int(lengths_W.sum())
+    ids, types = np.full(total, pad_id, np.int32), np.zeros(total, np.uint8)
+    ids[token_rows], types[token_rows] = encoded.ids, encoded.types
+    vectors_TD, stands_T = np.zeros((total, none.shape[1]), np.float32), np.zeros(total, np.bool_)
+    vectors_TD[vector_rows] = np.concatenate([none, *(each[example] for example in encoded.example.tolist())])
+    stands_T[vector_rows] = True
+    starts = np.cumsum([0, *lengths_W], dtype=np.int64)
+    extra = {VECTORS: vectors_TD, STANDS: stands_T}
+    return replace(encoded, ids=ids, types=types, starts=starts, extra=extra)
 
 
 def encode_ids(
@@ -262,7 +290,8 @@ class TaskSource:
         """Changes with the examples, their labels, the tokenizer and the handling of long texts."""
         digest = xxhash.xxh3_128()
         encoded, targets = self.encoded, self.targets
-        told = {**targets.sequence, **targets.token}
+        vectors = {name: array for name, array in encoded.extra.items() if name == VECTORS}
+        told = {**targets.sequence, **targets.token, **vectors}
         for array in (encoded.ids, encoded.types, encoded.starts, encoded.windows, *told.values()):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.data.sample import directions, names, notes, pairs, questions, reviews
+from bertie.data.sample import directions, names, notes, pairs, pictures, questions, reviews
 from bertie.errors import UsageError
 from bertie.registry import Registry
 
@@ -38,6 +38,7 @@ TABLES = Registry("table", (
     ("pairs", Table("pairs of sentences, columns sentence1, sentence2 and score", 400, ".csv", {"en": pairs.row})),
     ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
+    ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
 ))  # fmt: skip
 
 
@@ -45,7 +46,7 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     """Returns the rows of a generated table, in random order without duplicates.
 
     Args:
-        name: "reviews", "names", "questions", "pairs", "directions" or "notes".
+        name: "reviews", "names", "questions", "pairs", "directions", "notes" or "pictures".
         language: "en", or "ko" for reviews.
         rows: Number of rows. Default: that of the table.
         seed: Seed of the generator.

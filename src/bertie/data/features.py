@@ -1,0 +1,164 @@
+"""Feature vectors beside the texts of a table: arrays, pictures and sounds, one of each per row.
+
+    [[...], [...]]             a list of lists (jsonl, parquet)
+    regions.npz:17             an array of a file: .npy, .npz, .safetensors; after the colon its name
+    scene.png                  a picture -> patches of pixels, each with its box
+    data:image/png;base64,...  a picture in the row itself
+    seven.wav                  a sound -> frames of a log-mel spectrogram
+
+Each becomes (N, D) float32. Paths are relative to the table. Dosovitskiy et al. 2021, 3.1 (patches).
+"""
+
+import base64
+import io
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from bertie.settings import Config
+
+Vectors = NDArray[np.float32]
+MOST_NUMBERS = 1 << 26  # of the vectors of one row: 256 MiB
+
+
+class FeatureConfig(Config):
+    """Feature vectors of a table."""
+
+    column: str = ""
+    """Column of feature vectors: lists of numbers, or paths of arrays, pictures or sounds. Default: none."""
+    patch_size: int = Field(16, ge=1)
+    """Pixels of the side of a picture's patch. Source: Dosovitskiy et al. 2021, 3.1."""
+    picture_size: int | None = Field(None, ge=1)
+    """Pictures are scaled to squares of so many pixels. Not set: they keep their size, up to whole patches."""
+    mel_bins: int = Field(40, ge=1)
+    """Bands of a sound's log-mel spectrogram. Its windows are 25 ms long, every 10 ms."""
+    stacked_frames: int = Field(2, ge=1)
+    """Consecutive frames of a sound that form one vector."""
+    kind: Literal["regions", "frames"] = "regions"
+    """How a model of texts alone learns to read them: regions, whose order has no meaning, or frames, in order."""
+
+
+class BadFeaturesError(Exception):
+    """A row whose feature vectors cannot be read."""
+
+
+def vectors_of(value: Any, folder: Path, config: FeatureConfig) -> Vectors:
+    """Returns the feature vectors of a row's field (N, D). Raises BadFeaturesError with the reason."""
+    try:
+        found = _read(value, folder, config)
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise BadFeaturesError(f"unreadable {config.column} ({str(error)[:120]})") from None
+    if found.ndim != 2 or not found.size or found.size > MOST_NUMBERS:
+        raise BadFeaturesError(f"{config.column} is no table of numbers, but an array {found.shape}")
+    if not np.isfinite(found).all():
+        raise BadFeaturesError(f"{config.column} has numbers that are not finite")
+    return np.ascontiguousarray(found, np.float32)
+
+
+def _read(value: Any, folder: Path, config: FeatureConfig) -> NDArray[Any]:
+    if isinstance(value, list):
+        with np.errstate(over="ignore"):  # what is too large is refused as not finite
+            return np.array(value, np.float32)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("empty")
+    if value.startswith("data:image/"):
+        return patches(io.BytesIO(base64.b64decode(value.partition(",")[2], validate=True)), config)
+    path, _, name = value.partition(":")
+    suffix = Path(path).suffix.lower()
+    if suffix in ARRAYS:
+        found: NDArray[Any] = _arrays(folder / path)[name]
+        return found
+    if suffix not in READERS:
+        raise ValueError(f"{value[:60]!r} is none of {', '.join((*ARRAYS, *READERS))}")
+    return READERS[suffix](folder / value, config)
+
+
+@lru_cache(maxsize=4)
+def _arrays(path: Path) -> Any:
+    """Returns the arrays of a file by name; a .npy has one, without a name. Objects in a file are not read."""
+    if path.suffix == ".safetensors":
+        from safetensors.numpy import load_file
+
+        return load_file(path)
+    found = np.load(path, allow_pickle=False)
+    return {"": found} if isinstance(found, np.ndarray) else found
+
+
+def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
+    """Returns the patches of a picture, row by row: 3 P P numbers from -1 to 1, then the box (left, top, right, bottom)
+    from 0 to 1."""
+    from PIL import Image
+
+    with Image.open(path) as opened:
+        picture = opened.convert("RGB")
+    if config.picture_size is not None:
+        picture = picture.resize((config.picture_size, config.picture_size), Image.Resampling.BILINEAR)
+    side = config.patch_size
+    down, across = picture.height // side, picture.width // side
+    if not down * across:
+        raise ValueError(f"{picture.width} x {picture.height} pixels are less than a patch of {side}")
+    pixels_HWC = np.asarray(picture, np.float32)[: down * side, : across * side] / 127.5 - 1
+    parts = pixels_HWC.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(down * across, -1)
+    top, left = (index.ravel() for index in np.mgrid[:down, :across])
+    box = np.stack([left / across, top / down, (left + 1) / across, (top + 1) / down], 1)
+    return np.concatenate([parts, box], 1).astype(np.float32)
+
+
+WINDOW_S, STEP_S = 0.025, 0.010  # of a spectrogram; Hsu et al. 2021 and Gong et al. 2021
+FLOOR = 1e-10  # below any sound, so that silence has a logarithm
+
+
+def frames(path: Path, config: FeatureConfig) -> Vectors:
+    """Returns the log-mel frames of a sound, `stacked_frames` of them in a vector, each band scaled over the sound."""
+    from scipy.io import wavfile
+
+    rate, samples = wavfile.read(path)
+    if samples.ndim == 2:
+        samples = samples.mean(1)
+    scale = np.iinfo(samples.dtype).max if np.issubdtype(samples.dtype, np.integer) else 1.0
+    mel_FM = log_mel(samples.astype(np.float64) / scale, rate, bins=config.mel_bins)
+    mel_FM = (mel_FM - mel_FM.mean()) / (mel_FM.std() + 1e-5)
+    count = len(mel_FM) // config.stacked_frames
+    if not count:
+        raise ValueError(f"{len(samples) / rate:.3f} s of sound are shorter than {config.stacked_frames} frames")
+    stacked: Vectors = mel_FM[: count * config.stacked_frames].reshape(count, -1).astype(np.float32)
+    return stacked
+
+
+def log_mel(samples: NDArray[np.float64], rate: int, *, bins: int) -> NDArray[np.float64]:
+    """Returns the natural logarithm of a mel spectrogram of power (F, bins). samples: from -1 to 1."""
+    from scipy.signal.windows import hann
+
+    size, step = round(WINDOW_S * rate), round(STEP_S * rate)
+    if len(samples) < size:
+        samples = np.pad(samples, (0, size - len(samples)))
+    count = 1 + (len(samples) - size) // step
+    points = 1 << (size - 1).bit_length()
+    windows = np.lib.stride_tricks.sliding_window_view(samples, size)[::step][:count]
+    power_FK = np.abs(np.fft.rfft(windows * hann(size, sym=False), points)) ** 2
+    mel_FM = power_FK @ mel_filters(np.fft.rfftfreq(points, 1 / rate), bins)
+    found: NDArray[np.float64] = np.log(np.maximum(mel_FM, FLOOR))
+    return found
+
+
+def mel_filters(hertz_K: NDArray[Any], bins: int) -> NDArray[np.float64]:
+    """Returns triangular filters (K, bins) whose centers have equal distances on O'Shaughnessy's mel scale."""
+    most = 2595 * np.log10(1 + hertz_K[-1] / 700)
+    edges = 700 * (10 ** (np.linspace(0, most, bins + 2) / 2595) - 1)
+    rising = (hertz_K[:, None] - edges[:-2]) / np.diff(edges)[:-1]
+    falling = (edges[2:] - hertz_K[:, None]) / np.diff(edges)[1:]
+    filters: NDArray[np.float64] = np.maximum(0, np.minimum(rising, falling))
+    return filters
+
+
+ARRAYS = (".npy", ".npz", ".safetensors")
+READERS: dict[str, Callable[[Path, FeatureConfig], Vectors]] = {
+    **dict.fromkeys((".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"), patches),
+    ".wav": frames,
+}
+"""Extension of a file -> what makes feature vectors of it."""

@@ -1,0 +1,67 @@
+"""Pictures of two shapes, drawn by rule, with a sentence that says what they are and how they lie.
+
+A picture is 32 by 32 pixels, in the row itself (a data URL), and a shape fills one of its 16 patches of 8 by 8.
+"""
+
+import base64
+import io
+import random
+
+COLORS = {
+    "red": (220, 40, 40),
+    "green": (40, 170, 60),
+    "blue": (40, 70, 220),
+    "yellow": (235, 205, 40),
+    "white": (250, 250, 250),
+    "purple": (150, 50, 180),
+}
+SHAPES = ("square", "circle", "triangle", "cross", "ring")
+CELLS, SIDE = 4, 8  # patches of a side, pixels of a patch's side
+GROUND = (70, 70, 70)
+
+
+def row(index: int, rng: random.Random) -> dict[str, str]:
+    """A sentence and its picture."""
+    from PIL import Image
+
+    (one, two), (here, there) = _things(rng), rng.sample(range(CELLS * CELLS), 2)
+    across, down = there % CELLS - here % CELLS, there // CELLS - here // CELLS
+    if abs(across) >= abs(down):
+        where = "left of" if across > 0 else "right of"
+    else:
+        where = "above" if down > 0 else "below"
+    picture = Image.new("RGB", (CELLS * SIDE, CELLS * SIDE), GROUND)
+    for (color, shape), cell in ((one, here), (two, there)):
+        _draw(picture, shape, COLORS[color], cell % CELLS * SIDE, cell // CELLS * SIDE)
+    out = io.BytesIO()
+    picture.save(out, "BMP")  # whose bytes are the same with every version of a library
+    said = f"a {' '.join(one)} {where} a {' '.join(two)}"
+    return {"text": said, "image": f"data:image/bmp;base64,{base64.b64encode(out.getvalue()).decode()}"}
+
+
+def _things(rng: random.Random) -> tuple[tuple[str, str], tuple[str, str]]:
+    one, two = rng.sample([(color, shape) for color in COLORS for shape in SHAPES], 2)
+    return one, two
+
+
+def _draw(picture: object, shape: str, color: tuple[int, int, int], left: int, top: int) -> None:
+    from PIL import Image
+
+    assert isinstance(picture, Image.Image)
+    for y in range(SIDE):
+        for x in range(SIDE):
+            if _inside(shape, x, y):
+                picture.putpixel((left + x, top + y), color)
+
+
+def _inside(shape: str, x: int, y: int) -> bool:
+    """Whether a pixel of a patch is of the shape, which leaves a border of one pixel."""
+    half = (SIDE - 1) / 2
+    away = (x - half) ** 2 + (y - half) ** 2
+    return {
+        "square": 1 <= x <= 6 and 1 <= y <= 6,
+        "circle": away <= 9.5,
+        "triangle": 1 <= y <= 6 and abs(x - half) <= (y + 1) / 2,
+        "cross": 1 <= x <= 6 and 1 <= y <= 6 and (x in (3, 4) or y in (3, 4)),
+        "ring": 4 < away <= 12.5,
+    }[shape]

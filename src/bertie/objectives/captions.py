@@ -1,0 +1,196 @@
+"""The batches of pre-training on a table of texts with feature vectors: pictures and their captions, sounds.
+
+    rows -> token ids, vectors -> Order -> (with another row's vectors) -> packed Batch -> objective.corrupt
+
+As of a corpus, a batch is a function of (seed, step). One row in a hundred is held out.
+
+E rows · B sequences · R vectors of the batch · D numbers of a vector
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from numpy.typing import NDArray
+
+from bertie.data.batch import Batch
+from bertie.data.collate import batch_of
+from bertie.data.draws import Draws, key
+from bertie.data.features import FeatureConfig
+from bertie.data.ids import STANDS, VECTORS, Ids, Int, ranges, spread
+from bertie.data.masking import Vocabulary
+from bertie.data.order import Order, permutation, places
+from bertie.data.pairing import OtherVectors
+from bertie.data.plans import HELD_OUT_SHARE
+from bertie.data.tables import TableFormat, collect, stream
+from bertie.errors import DataError, UsageError
+from bertie.objectives.base import Objective
+from bertie.objectives.source import VALIDATION_FIRST, VALIDATION_INSTANCES, VALIDATION_SEED, cut, readable
+from bertie.text.tokenizer import Tokenizer
+
+OTHER, WHICH = 8, 9  # streams of draws (data/masking.py lists them): whether a text gets another row's vectors, whose
+
+
+class Captions:
+    """The rows of a table: token ids without special tokens, and feature vectors."""
+
+    def __init__(self, ids: Sequence[Sequence[int]], vectors: Sequence[NDArray[np.float32]]) -> None:
+        sizes = {one.shape[1] for one in vectors}
+        if len(sizes) > 1:
+            raise DataError(f"Feature vectors have different sizes: {', '.join(map(str, sorted(sizes)[:5]))} numbers.")
+        self.ids = [np.asarray(one, np.int64) for one in ids]
+        self.vectors = np.concatenate(vectors)
+        self.starts = np.cumsum([0, *map(len, vectors)], dtype=np.int64)
+
+    @classmethod
+    def read(cls, path: Path, features: FeatureConfig, tokenizer: Tokenizer) -> "Captions":
+        """Returns the rows of a file. Raises DataError for a file without a usable row."""
+        examples, _ = collect(stream(path, TableFormat(labelled=False, features=features)), str(path))
+        ids = tokenizer.ids([" ".join(example.texts) for example in examples])
+        return cls(ids, [example.vectors for example in examples if example.vectors is not None])
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_documents(self) -> int:
+        """The number of rows."""
+        return len(self)
+
+    @property
+    def num_values(self) -> int:
+        """The number of tokens and vectors."""
+        return sum(map(len, self.ids)) + len(self.vectors)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of the contents."""
+        digest = xxhash.xxh3_128()
+        arrays: tuple[NDArray[Any], ...] = (*self.ids, self.vectors, self.starts)
+        for array in arrays:
+            digest.update(array.tobytes())
+        return digest.hexdigest()
+
+
+class CaptionSource:
+    """Rows of a table as batches for `fit`; it answers as `PretrainingSource` does.
+
+    Raises:
+        DataError: There are fewer rows than a batch has.
+        UsageError: The objective needs pairs of texts, or a row is longer than the model's positions.
+    """
+
+    def __init__(
+        self,
+        captions: Captions,
+        tokenizer: Tokenizer,
+        objective: Objective,
+        *,
+        max_length: int = 128,
+        batch_size: int = 256,
+        micro_batch_size: int | None = None,
+        seed: int = 0,
+        first: int = 0,
+    ) -> None:
+        self.captions, self.tokenizer, self.objective = captions, tokenizer, objective
+        self.max_length, self.batch_size, self.micro_batch_size = max_length, batch_size, micro_batch_size
+        self.seed, self.first = seed, first
+        self.vocabulary = Vocabulary.of(tokenizer)
+        if not isinstance(objective.pairing, OtherVectors | None):
+            raise UsageError(
+                f"{objective.name} needs pairs of texts of a corpus, and a table has rows. Remove the objective: "
+                "objectives.nsp=null."
+            )
+        shuffled = permutation(len(captions), key(VALIDATION_SEED, 0))[np.arange(len(captions))]
+        held = min(VALIDATION_INSTANCES, round(HELD_OUT_SHARE * len(captions)))
+        self.held, self.rows = np.sort(shuffled[:held]), np.sort(shuffled[held:])
+        if len(self.rows) < batch_size:
+            raise DataError(
+                f"The table has {len(self.rows):,} rows to train on, fewer than one batch of {batch_size:,}. Add "
+                f"rows, or set train.batch_size={len(self.rows)}."
+            )
+        self.order = Order(len(self.rows), seed)
+        self.labels = objective.vector_labels(captions.vectors)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with everything that changes a batch."""
+        parts = (self.captions.fingerprint, self.tokenizer.fingerprint, self.objective)
+        numbers = (self.max_length, self.batch_size, self.seed, self.first)
+        return xxhash.xxh3_128_hexdigest(repr((*parts, *numbers)).encode())
+
+    @property
+    def instances_per_epoch(self) -> int:
+        """The number of rows of an epoch."""
+        return len(self.rows)
+
+    @property
+    def report(self) -> Mapping[str, int]:
+        """The number of rows that are held out."""
+        return {"instances": len(self.rows), "held_out_documents": len(self.held)}
+
+    @property
+    def validates(self) -> bool:
+        """Whether rows are held out."""
+        return len(self.held) > 0
+
+    def batches(self, step: int, *, rank: int = 0, world: int = 1) -> list[Batch]:
+        """Returns the micro-batches of step `step` (from 0) on one of `world` ranks."""
+        numbers = places(step, self.batch_size, rank=rank, world=world, first=self.first)
+        return [self._at(part) for part in cut(numbers, self.micro_batch_size)]
+
+    def validation_batches(self) -> list[Batch]:
+        """Returns the held-out rows, with the same masks in every run."""
+        size, numbers = self.micro_batch_size or self.batch_size, VALIDATION_FIRST + np.arange(len(self.held))
+        return [
+            self._made(rows, self.held, part, key(VALIDATION_SEED, 0, rows))
+            for rows, part in zip(cut(self.held, size), cut(numbers, size), strict=True)
+            if len(rows)
+        ]
+
+    def examples(self, count: int = 3) -> list[str]:
+        """Returns the first training instances as readable text."""
+        numbers = np.arange(self.first, self.first + min(count, self.batch_size))
+        return [readable(self._at(one), self.objective, self.tokenizer) for one in cut(numbers, 1)]
+
+    def _at(self, numbers: Int) -> Batch:
+        epochs, chosen = self.order.at(numbers)
+        cycle = self.objective.corruption_cycle
+        rounds = epochs if cycle is None else epochs % cycle
+        return self._made(self.rows[chosen], self.rows, numbers, key(self.seed, rounds, self.rows[chosen]))
+
+    def _made(self, rows: Int, among: Int, sample_ids: Int, keys: Any) -> Batch:
+        """Returns a corrupted batch. among: the rows whose vectors a text may get instead of its own."""
+        draws, pictures, labels = Draws(keys), rows, dict[str, NDArray[Any]]()
+        pairing = self.objective.pairing
+        if isinstance(pairing, OtherVectors):
+            other_B = (draws.uniform(OTHER, 1)[:, 0] < pairing.share) & (len(among) > 1)
+            at = np.searchsorted(among, rows)
+            moved = (at + 1 + draws.integers(WHICH, 1, max(1, len(among) - 1))[:, 0]) % len(among)  # any but its own
+            pictures = np.where(other_B, among[moved], rows)
+            labels[pairing.label] = other_B.astype(np.int64)
+        batch = batch_of(self.ids(rows, pictures), sample_ids)
+        source = ranges(self.captions.starts[pictures], self.captions.starts[pictures + 1])
+        labels |= {name: array[source] for name, array in self.labels.items()}
+        batch = batch.with_labels(**{name: torch.from_numpy(label) for name, label in labels.items()})
+        return self.objective.corrupt(batch, draws, self.vocabulary)
+
+    def ids(self, rows: Int, pictures: Int | None) -> Ids:
+        """Returns the texts of some rows, each with the vectors of the same or another row, or of none."""
+        frame, captions = self.tokenizer.frames[0], self.captions
+        texts = [captions.ids[row][: self.max_length - frame.size] for row in rows.tolist()]
+        ids = [np.array(frame.ids([text]), np.int64) for text in texts]
+        types = [np.array(frame.types([len(text)]), np.int64) for text in texts]
+        starts = captions.starts[rows if pictures is None else pictures]
+        ends = starts if pictures is None else captions.starts[pictures + 1]
+        token_rows, vector_rows, lengths_B = spread(np.array(list(map(len, ids)), np.int64), ends - starts)
+        total = int(lengths_B.sum())
+        ids_T, types_T = np.full(total, max(0, self.vocabulary.pad_id), np.int64), np.zeros(total, np.int64)
+        ids_T[token_rows], types_T[token_rows] = np.concatenate(ids), np.concatenate(types)
+        vectors_TD, stands_T = np.zeros((total, captions.vectors.shape[1]), np.float32), np.zeros(total, np.bool_)
+        vectors_TD[vector_rows], stands_T[vector_rows] = captions.vectors[ranges(starts, ends)], True
+        return Ids(ids_T, types_T, lengths_B, extra={VECTORS: vectors_TD, STANDS: stands_T})

@@ -1,0 +1,197 @@
+"""Feature vectors beside texts: what a row may hold, where the vectors go, and a task that learns from them."""
+
+import base64
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from safetensors.numpy import save_file
+from scipy.io import wavfile
+
+from bertie import families
+from bertie.data.collate import batch_of
+from bertie.data.features import BadFeaturesError, FeatureConfig, frames, log_mel, patches, vectors_of
+from bertie.data.tables import Example, InvalidRow, TableFormat, stream
+from bertie.errors import DataError, UsageError
+from bertie.infer.predict import Predictor
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.finetune import finetune
+from bertie.settings import build
+from bertie.tasks.source import encode
+from bertie.text.tokenizer import Tokenizer
+from nano import one_thread
+
+COLUMN = FeatureConfig(column="image")
+VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "is", "it", "high", "low", "?"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
+    return Tokenizer.load(folder)
+
+
+def test_arrays_of_every_kind(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.save(tmp_path / "a.npy", array)
+    np.savez(tmp_path / "a.npz", one=array)
+    save_file({"x:1": array}, tmp_path / "a.safetensors")
+    for value in (array.tolist(), "a.npy", "a.npz:one", "a.safetensors:x:1"):
+        found = vectors_of(value, tmp_path, COLUMN)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, array)
+
+
+@pytest.mark.parametrize(
+    "value", ["", None, 3, "no.npy", "a.exe", "a.npz:two", [1.0, 2.0], [[1.0], [2.0, 3.0]], [[1e60]], []]
+)
+def test_what_cannot_be_read_says_so(value: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", one=np.zeros((1, 1)))
+    with pytest.raises(BadFeaturesError, match="image"):
+        vectors_of(value, tmp_path, COLUMN)
+
+
+def test_objects_in_an_array_file_are_never_opened(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([{}], dtype=object), allow_pickle=True)
+    with pytest.raises(BadFeaturesError, match="unreadable"):
+        vectors_of("a.npy", tmp_path, COLUMN)
+
+
+def test_patches_are_the_pixels_and_their_box(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (9, 6, 3), np.uint8)  # the last row has no whole patch
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    found = patches(tmp_path / "a.png", FeatureConfig(patch_size=2))
+    assert found.shape == (12, 16)
+    for number in range(12):
+        y, x = divmod(number, 3)
+        part = pixels[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].astype(np.float32).reshape(-1) / 127.5 - 1
+        np.testing.assert_allclose(found[number, :12], part, atol=1e-6)
+        np.testing.assert_allclose(found[number, 12:], [x / 3, y / 4, (x + 1) / 3, (y + 1) / 4], atol=1e-6)
+    assert patches(tmp_path / "a.png", FeatureConfig(patch_size=4, picture_size=8)).shape == (4, 52)
+
+
+def test_a_picture_in_the_row_itself(tmp_path: Path) -> None:
+    picture, out = Image.new("RGB", (4, 4), (255, 0, 0)), io.BytesIO()
+    picture.save(out, "PNG")
+    value = f"data:image/png;base64,{base64.b64encode(out.getvalue()).decode()}"
+    assert vectors_of(value, tmp_path, FeatureConfig(column="image", patch_size=4)).shape == (1, 52)
+
+
+def test_log_mel_equals_the_library_of_transformers() -> None:
+    from transformers.audio_utils import mel_filter_bank, spectrogram, window_function
+
+    samples = np.random.default_rng(0).normal(0, 0.1, 4000)
+    filters = mel_filter_bank(129, 20, 0.0, 4000.0, 8000, mel_scale="htk")
+    theirs = spectrogram(
+        samples,
+        window_function(200, "hann"),
+        frame_length=200,
+        hop_length=80,
+        fft_length=256,
+        power=2.0,
+        center=False,
+        mel_filters=filters,
+        mel_floor=1e-10,
+        log_mel="log",
+    ).T
+    ours = log_mel(samples, 8000, bins=20)
+    assert ours.shape == theirs.shape
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+
+
+def test_frames_are_stacked_and_scaled(tmp_path: Path) -> None:
+    sound = (np.sin(np.arange(8000) / 3) * 9000).astype(np.int16)
+    wavfile.write(tmp_path / "a.wav", 8000, sound)
+    found = frames(tmp_path / "a.wav", FeatureConfig(mel_bins=10, stacked_frames=3))
+    assert found.shape == (98 // 3, 30)
+    assert abs(float(found.mean())) < 0.1
+
+
+def test_vectors_follow_the_text_of_their_example(tokenizer: Tokenizer) -> None:
+    rng = np.random.default_rng(0)
+    vectors = [rng.normal(size=(n, 4)).astype(np.float32) for n in (2, 3)]
+    examples = [Example(("is it high",), vectors=vectors[0]), Example(("low",)), Example(("it",), vectors=vectors[1])]
+    encoded = encode(examples, tokenizer, max_length=8)
+    assert encoded.lengths.tolist() == [5 + 2, 3, 3 + 3]
+    batch = batch_of(encoded.packed(np.array([2, 0])))
+    assert batch.features is not None
+    assert batch.features.rows.tolist() == [3, 4, 5, 11, 12]
+    np.testing.assert_array_equal(batch.features.vectors.numpy(), np.concatenate([vectors[1], vectors[0]]))
+    assert batch.input_ids[batch.features.rows].tolist() == [0] * 5
+    alone = encode([Example(("low",))], tokenizer, max_length=8)
+    assert encoded.part(1, 2).ids.tolist() == alone.ids.tolist()
+    with pytest.raises(DataError, match="different sizes"):
+        encode([examples[0], Example(("it",), vectors=np.zeros((1, 5), np.float32))], tokenizer, max_length=8)
+
+
+def test_a_row_without_vectors_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    rows = [{"image": [[1, 2]], "label": "a"}, {"image": "nowhere.npy", "label": "b"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    good, bad = stream(tmp_path / "a.jsonl", TableFormat(features=COLUMN))
+    assert isinstance(good, Example)
+    assert good.texts == ("",)  # there is no text column, only vectors
+    assert isinstance(bad, InvalidRow)
+    assert "unreadable image" in bad.reason
+
+
+def written(folder: Path, count: int) -> Path:
+    """A question whose answer only the vectors tell: whether the first number of one region is above 0."""
+    rng = np.random.default_rng(count)
+    rows = []
+    for _ in range(count):
+        vectors = rng.normal(size=(int(rng.integers(1, 4)), 3))
+        vectors[0, 0] = high = rng.choice([-2.0, 2.0])
+        vectors[1:, 0] = high
+        rows.append({"text": "is it high ?", "image": vectors.round(3).tolist(), "label": "yes" if high > 0 else "no"})
+    path = folder / f"{count}.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    return path
+
+
+SIZES = {"vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize("preset", ["visualbert-tiny", "bert-tiny"])
+def test_a_task_learns_from_vectors(preset: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Also with a model of texts alone, whose tables for regions then start fresh."""
+    sizes = {**SIZES, "intermediate_size": 64, "pad_token_id": 0}
+    sizes |= {"visual_embedding_dim": 3} if preset.startswith("visual") else {}
+    start = families.build(preset, **sizes)
+    start.save_pretrained(tmp_path / "start", tokenizer=tokenizer)
+    config = {
+        "model": str(tmp_path / "start"),
+        "train_file": str(written(tmp_path, 200)),
+        "dev_file": str(written(tmp_path, 40)),
+        "features": {"column": "image"},
+        "epochs": 6,
+        "max_length": 16,
+        "label_check": "none",
+        "optim": {"lr": 5e-3},
+        "train": {"batch_size": 16, "precision": "fp32", "device": "cpu"},
+    }
+    with one_thread():
+        results = finetune(build(FinetuneConfig, config), tmp_path / "run")
+    assert results["dev"]["accuracy"] > 0.9
+    found, _ = families.load(tmp_path / "run" / "model")
+    found.tokenizer = Tokenizer.load(tmp_path / "run" / "model")
+    predictor = Predictor(found)
+    assert predictor.features is not None  # the column and its options are saved with the model
+    assert predictor.score(written(tmp_path, 41))["accuracy"] > 0.9
+    answers = predictor.predict(["is it high ?"] * 2, [np.full((1, 3), x, np.float32) for x in (2, -2)])
+    assert [answer.label for answer in answers] == ["yes", "no"]
+
+
+def test_a_model_of_other_vectors_is_refused(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    start = families.build("visualbert-tiny", **SIZES, intermediate_size=64, visual_embedding_dim=9)
+    start.save_pretrained(tmp_path / "start", tokenizer=tokenizer)
+    config = {"model": str(tmp_path / "start"), "train_file": str(written(tmp_path, 30))}
+    config |= {"features": {"column": "image"}, "max_length": 16}
+    with pytest.raises(DataError, match="reads vectors of 9"):
+        finetune(build(FinetuneConfig, config), tmp_path / "run")
+    with pytest.raises(UsageError, match="does not read feature vectors"):
+        finetune(build(FinetuneConfig, {**config, "task": "tagging"}), tmp_path / "run")
