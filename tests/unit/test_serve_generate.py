@@ -94,6 +94,12 @@ def test_a_stream_gives_the_same_text(server, path, options):
     ]
 
 
+def test_the_kind_of_answer_is_described(server):
+    paths = server.get("/openapi.json").json()["paths"]
+    for path in ("/generate", "/generate_stream"):
+        assert {"application/json", "text/event-stream"} <= set(paths[path]["post"]["responses"]["200"]["content"])
+
+
 def test_drawn_tokens(server):
     """temperature, top_k and top_p draw; the likeliest of one is the greedy text."""
     body = {"inputs": TEXTS[0], "parameters": {"max_new_tokens": 9}}

@@ -115,7 +115,7 @@ class Application:
             methods=["POST"],
             tags=[row.tag],
             summary=row.summary,
-            responses=responses(),
+            responses=responses() | row.responses,
             openapi_extra=extra,
             route_class_override=taking(work),
         )

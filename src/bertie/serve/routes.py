@@ -22,7 +22,10 @@ ANY = ()
 
 @dataclass(frozen=True)
 class Route:
-    """A route. kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model."""
+    """A route.
+
+    kinds: suitable kinds of models (`Served.kinds`), the best first; none: any model. responses: others than JSON.
+    """
 
     path: str
     kinds: tuple[str, ...]
@@ -30,7 +33,7 @@ class Route:
     work: Callable[[Call, Any], Awaitable[Any]]
     tag: str
     example: Any = None
-    more: dict[str, Any] = field(default_factory=dict)
+    responses: dict[int | str, dict[str, Any]] = field(default_factory=dict)
 
     @cached_property
     def adapter(self) -> TypeAdapter[Any]:
@@ -52,6 +55,7 @@ COMPARED = {"source_sentence": "The soup was cold.", "sentences": ["The soup had
 ASKED = {"question": "Where is the library?", "context": "The library is in the old town hall."}
 CHOICE = {"context": "It began to rain, so she", "choices": ["took a coat.", "ate a pear."]}
 NAMES = {"text": "Ada lived in Paris.", "subject": {"start": 0, "end": 3}, "object": {"start": 13, "end": 18}}
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 FOLLOWING = {"first": "It began to rain.", "second": "She took a coat."}
 
 VECTOR_KINDS = ("embed", VECTORS)
@@ -103,8 +107,8 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route("/choose", ("choice",), schemas.ChooseBody, handlers.choose, OWN, {"inputs": CHOICE}),
     Route("/relate", ("relation",), schemas.RelateBody, handlers.relate, OWN, {"inputs": NAMES}),
-    Route("/generate", ("text2text",), schemas.GenerateBody, generating.generate, PIPELINES, TEXT),
-    Route("/generate_stream", ("text2text",), schemas.GenerateBody, generating.generate_stream, TGI, TEXT),
+    Route("/generate", ("text2text",), schemas.GenerateBody, generating.generate, PIPELINES, TEXT, STREAMED),
+    Route("/generate_stream", ("text2text",), schemas.GenerateBody, generating.generate_stream, TGI, TEXT, STREAMED),
     Route("/parse", ("parse",), schemas.AnswerBody, handlers.answer, OWN, {"inputs": "Ada lived in Paris."}),
     Route(
         "/score",
