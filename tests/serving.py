@@ -42,7 +42,7 @@ LABELS = {
     "relation": ("no_relation", "of"),
 }
 LABELS |= {"tagging": ("O", "B-X", "I-X"), "parse": ("root", "x"), "regression": ("score",)}
-PAIRS = ("rank", "span")
+PAIRS = ("rank", "span", "embed")
 TASK_NAMES = [name for name, _ in TASKS.items()]
 MAX_LENGTH = 48
 

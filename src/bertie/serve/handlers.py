@@ -57,7 +57,8 @@ def check_count(inputs: Sequence[Any], most: int = MOST_INPUTS, name: str = "inp
 def check_texts(call: Call, examples: Sequence[Example]) -> None:
     """Raises Refusal for pairs if the model was trained on single texts, or the reverse."""
     predictor = call.model.predictor
-    trained = predictor.texts if predictor.texts_known else None
+    embeds = isinstance(predictor.task_or_none, EmbedTask)  # learned from pairs, and used for single texts
+    trained = predictor.texts if predictor.texts_known and not embeds else None
     wrong = [number for number, example in enumerate(examples) if trained and len(example.texts) != trained]
     if wrong:
         wants = "pairs of texts" if trained == 2 else "single texts"
