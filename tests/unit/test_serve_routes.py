@@ -10,6 +10,7 @@ import pytest
 import bertie
 from bertie.infer.pairs import verdicts
 from bertie.infer.predict import Predictor
+from bertie.search.models import relevance
 from bertie.serve.golden import difference
 from bertie.serve.routes import ROUTES
 from bertie.tasks.embed import EmbedTask
@@ -134,6 +135,14 @@ def test_reranking(server, folders):
         cohere = server.ok(path, {"query": "ab", "documents": texts, "top_n": 2, "return_documents": True})
         assert len(cohere["results"]) == 2
         assert cohere["results"][0]["document"]["text"] == texts[cohere["results"][0]["index"]]
+
+
+def test_a_model_of_lists_ranks(server, folders):
+    texts = ["c d", "e", "f g h"]
+    expected = relevance(library(folders, "choice"), "ab", texts)
+    found = server.ok("/rerank", {"model": "choice", "query": "ab", "texts": texts, "raw_scores": True})
+    assert [one["score"] for one in found] == pytest.approx(sorted(expected, reverse=True), abs=2e-6)
+    assert [one["index"] for one in found] == sorted(range(3), key=lambda i: -expected[i])
 
 
 def test_tags_answers_and_masks(server, folders):

@@ -20,6 +20,7 @@ from bertie.serve.errors import Refusal
 from bertie.serve.served import INLINE_CHARACTERS, Answer, Call
 from bertie.tasks import Prediction
 from bertie.tasks.arrays import sigmoid
+from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.relation import Entity, RelationExample
 from bertie.tasks.several import SeveralTask
@@ -248,8 +249,7 @@ async def rerank(call: Call, body: schemas.RerankBody) -> Any:
     cohere = body.documents is not None
     given = [one if isinstance(one, str) else str(one.get("text", "")) for one in (body.documents or body.texts or [])]
     name = "documents" if cohere else "texts"
-    answers = await call.predict(examples_of([[body.query, text] for text in given], name=name))
-    odds = [log_odds(answer) for answer in answers]
+    odds = await relevance(call, examples_of([[body.query, text] for text in given], name=name))
     scores = odds if body.raw_scores else sigmoid(np.array(odds, np.float32)).tolist()
     order = sorted(range(len(scores)), key=lambda index: -scores[index])[: body.top_n]
     if cohere:
@@ -259,6 +259,16 @@ async def rerank(call: Call, body: schemas.RerankBody) -> Any:
         return {"results": results, "model": call.model.name, "usage": usage}
     texts = {index: {"text": given[index]} for index in order if body.return_text}
     return [{"index": index, "score": scores[index], **texts.get(index, {})} for index in order]
+
+
+async def relevance(call: Call, examples: Sequence[Example]) -> list[float]:
+    """Returns how well each text answers the query: log odds, or the scores of a model that learned from lists."""
+    task = call.model.predictor.task
+    if not isinstance(task, ChoiceTask):
+        return [log_odds(answer) for answer in await call.predict(examples)]
+    encoded = await call.begin([Example((examples[0].texts[0], *(example.texts[1] for example in examples)))], task)
+    call.cut(encoded, task)
+    return [float(score) for score in (await call.logits(encoded, task)).ravel()]
 
 
 def log_odds(answer: Answer) -> float:

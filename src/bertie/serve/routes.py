@@ -58,6 +58,7 @@ NAMES = {"text": "Ada lived in Paris.", "subject": {"start": 0, "end": 3}, "obje
 STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 FOLLOWING = {"first": "It began to rain.", "second": "She took a coat."}
 
+RANKERS = ("rank", "regression", "choice")
 VECTOR_KINDS = ("embed", VECTORS)
 
 ROUTES: tuple[Route, ...] = (
@@ -65,7 +66,7 @@ ROUTES: tuple[Route, ...] = (
     Route("/embed_all", VECTOR_KINDS, schemas.EmbedAllBody, handlers.embed_all, TEI, TEXT),
     Route("/similarity", VECTOR_KINDS, schemas.SimilarityBody, handlers.similarity, TEI, {"inputs": COMPARED}),
     Route("/predict", LABELS, schemas.PredictBody, handlers.predict, TEI, TEXT),
-    Route("/rerank", ("rank", "regression"), schemas.RerankBody, handlers.rerank, TEI, PAIR),
+    Route("/rerank", RANKERS, schemas.RerankBody, handlers.rerank, TEI, PAIR),
     Route("/tokenize", ANY, schemas.TokenizeBody, handlers.tokenize, TEI, TEXT),
     Route("/decode", ANY, schemas.DecodeBody, handlers.decode, TEI, {"ids": [5, 6, 7]}),
     Route(
@@ -78,7 +79,7 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "/v1/rerank",
-        ("rank", "regression"),
+        RANKERS,
         schemas.RerankBody,
         handlers.rerank,
         COHERE,
