@@ -87,6 +87,7 @@ def test_every_task_shows_its_example(page, name, language):
     choose(page, "model", name)
     page.find_element("css selector", "#examples button").click()
     assert answer(page)
+    assert page.find_element("id", "task").text
     assert not page.find_elements("css selector", ".error")
     assert page.find_elements("css selector", "#tokens .piece")
     page.execute_script("document.querySelector('#tokens-box').open = true")

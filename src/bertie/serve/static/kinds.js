@@ -30,7 +30,7 @@ const similar = {
 
 export const KINDS = {
   sequence: classifier, multilabel: classifier, pattern: unexplained,
-  text2text: { ...unexplained, show: (found) => [element("p", { class: "verdict" }, found.answers[0].label)] },
+  text2text: { ...unexplained, show: (found, _, words) => [element("p", { class: "verdict" }, found.answers[0].label || words.none)] },
   several: { ...unexplained, show: (found, _, words) => Object.entries(found.answers[0].heads).flatMap(([name, one]) => [element("h3", {}, name), ...labels({ scores: {}, ...one }, words)]) },
   regression: { ...classifier, show: (found, _, words) => [element("p", { class: "verdict" }, `${words.score}: ${found.answers[0].label.toFixed(4)}`)] },
   rank: {
