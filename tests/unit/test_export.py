@@ -15,10 +15,11 @@ pytest.importorskip("onnxscript")
 
 import bertie as library
 from bertie import families
+from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
 from bertie.export import folder as writing
 from bertie.export import graph
-from bertie.export.graph import refusal, traced
+from bertie.export.graph import _signature, refusal, traced
 from bertie.export.parity import Parity, _measure, compared, encoded, expected
 from bertie.infer.batching import run
 from bertie.infer.onnx_engine import OnnxEngine, graph_of
@@ -188,6 +189,16 @@ def test_heads_that_no_graph_has_are_refused_by_name():
     assert "windows" in str(refusal(families.build("longformer-base-4096", **shape)))
 
 
+@pytest.mark.parametrize(("preset", "last"), [("bert-tiny", False), ("xlnet-base-cased", True), ("gpt2", True)])
+def test_the_graph_knows_which_token_represents_a_text(preset, last):
+    shape = {"num_hidden_layers": 1, "vocab_size": 21, "hidden_size": 32, "num_attention_heads": 2}
+    model = families.build(preset, intermediate_size=32, **shape).eval()
+    assert _signature(model).summary_last == last
+    ids = Ids(np.arange(5, 12), np.zeros(7, np.int64), np.array([7]))
+    rows = TorchEngine(model).run(ids, ["last_hidden_state", "cls"])
+    assert np.allclose(rows["cls"][0], rows["last_hidden_state"][-1 if last else 0], atol=1e-6)
+
+
 ROWS = [
     ("bert-tiny", ("mlm", "pair")),
     ("bert-tiny", ("choice",)),
@@ -220,7 +231,7 @@ def test_families_and_heads(preset, heads, folder, tmp_path):
     found = compared(engine, expected(TorchEngine(model), outputs, sequences))
     assert found.equal, str(found)
     if not heads:
-        for name in ("mean", "cls", "max", "pooler_output"):
+        for name in ("mean", "cls", "max", *({"pooler_output"} & {*outputs})):  # XLNet has no pooler
             assert (
                 np.abs(
                     run(engine, sequences[3], [name])[name] - TorchEngine(model).run(sequences[3], [name])[name]

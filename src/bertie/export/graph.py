@@ -101,7 +101,7 @@ def _signature(model: Model) -> Signature:
         if not model.config.pooler and model.config.pooler_dense:
             del outputs["pooler_output"], of_encoder["pooler_output"]
     facts = replace(facts, of_encoder=of_encoder, device="cpu", precision="float32 (ONNX Runtime)", layers=0)
-    return Signature(facts, outputs, model.config.pad_token_id, model.config.causal)
+    return Signature(facts, outputs, model.config.pad_token_id, model.config.summary_last)
 
 
 def refusal(model: Model) -> str | None:

@@ -158,6 +158,11 @@ class EncoderConfig:
         return inputs.frame_size if isinstance(inputs, Frames) else None
 
     @property
+    def summary_last(self) -> bool:
+        """Whether the last token represents a sequence, not the first: in a causal model, only it has seen all."""
+        return self.causal
+
+    @property
     def attention_size(self) -> int:
         """Total size of all attention heads."""
         return self.layer.attention_size(self)

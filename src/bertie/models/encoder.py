@@ -177,11 +177,11 @@ class Encoder(nn.Module):
         return EncoderOutput(
             last_hidden_state=layout.real(hidden),
             layout=given,
-            pooler_output=self.pool(summary(hidden, layout, last=self.config.causal)),
+            pooler_output=self.pool(summary(hidden, layout, last=self.config.summary_last)),
             hidden_states=tuple(map(layout.real, hidden_states)) if output_hidden_states else None,
             attentions=tuple(a.window if windowed else a for a in attentions) if output_attentions else None,
             global_attentions=tuple(a.of_global for a in attentions) if output_attentions and windowed else None,
-            summary_last=self.config.causal,  # the only token that has seen all
+            summary_last=self.config.summary_last,
         )
 
     def pool(self, token: Tensor) -> Tensor | None:

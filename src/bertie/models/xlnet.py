@@ -37,6 +37,11 @@ class XLNetConfig(EncoderConfig):
     unread: ClassVar = frozenset({*CHOICES, "embedding_size"})
     positions: Positions = NoPositions()
 
+    @property
+    def summary_last(self) -> bool:
+        """XLNet's <cls> is the last token."""
+        return True
+
 
 class XLNetEncoder(nn.Module):
     """Has the interface of `Encoder`. Its pooler reads the last token, which is XLNet's <cls>.
@@ -115,7 +120,7 @@ class XLNetEncoder(nn.Module):
             pooler_output=None if self.pooler is None or two else torch.tanh(self.pooler(layout.last(hidden))),
             hidden_states=tuple(hidden_states) if output_hidden_states else None,
             attentions=tuple(attentions) if output_attentions else None,
-            summary_last=True,
+            summary_last=self.config.summary_last,
         )
 
     def _relations(
