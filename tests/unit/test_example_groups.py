@@ -85,6 +85,9 @@ class Answers:
     def __init__(self, answers: list[Prediction]) -> None:
         self.answers = answers
 
+    def reading(self, format: TableFormat) -> TableFormat:
+        return format
+
     def stream(self, rows: Iterator[Example]) -> Iterator[tuple[Example, Prediction]]:
         yield from zip(rows, self.answers, strict=True)
 

@@ -1,5 +1,6 @@
 """What a run took: counters of energy against made-up machines, and its place in results, report and card."""
 
+import re
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -153,7 +154,7 @@ def check_run(run: Path, results: Any) -> None:
     card = (run / "model" / "README.md").read_text()
     assert card.count("## Cost of the training") == 1
     assert "| cost | forecast | measured | difference |" in card
-    assert " MB" in card
+    assert re.search(r"\d (MB|GB)", card)
     assert verify(run)["ok"]
 
 

@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 import numpy as np
-from pydantic import ValidationError
 
-from bertie.data.features import FeatureConfig
 from bertie.data.tables import Columns, Example, InvalidRow, SkipReport, TableFormat
 from bertie.errors import DataError, UsageError, nearest
 from bertie.infer.batching import CHUNK, as_they_come, chunks, run
@@ -30,6 +28,7 @@ from bertie.tasks.source import Encoded, TooLong
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from bertie.data.features import FeatureConfig
     from bertie.infer.findings import Findings
     from bertie.models.model import Model
 
@@ -301,9 +300,13 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def _features(saved: Any) -> FeatureConfig | None:
+def _features(saved: Any) -> "FeatureConfig | None":
     if not isinstance(saved, dict):
         return None
+    from pydantic import ValidationError
+
+    from bertie.data.features import FeatureConfig
+
     try:
         return FeatureConfig.model_validate(saved)
     except ValidationError as error:
@@ -317,7 +320,7 @@ def set_training_facts(
     max_length: int,
     too_long: TooLong,
     texts: int,
-    features: FeatureConfig | None = None,
+    features: "FeatureConfig | None" = None,
 ) -> None:
     """Stores the task of a model and how it reads texts and feature vectors, so that inference needs no options."""
     tokenizer.settings["model_max_length"] = max_length
