@@ -152,8 +152,6 @@ def test_a_client_that_leaves_frees_its_place(folders):
         body = {"inputs": "a b c", "parameters": {"max_new_tokens": 40, "temperature": 5.0}}
         with server.client.stream("POST", server.url + "/generate_stream", json=body) as response:
             next(response.iter_lines())
-            assert server.fleet.admission.texts.used == 1
-            assert server.fleet.models["m"].calls == 1
         until(lambda: server.fleet.admission.texts.used == 0, 10)
         assert server.fleet.models["m"].calls == 0
         assert server.fleet.admission.tokens["m"].used == 0
