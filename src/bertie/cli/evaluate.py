@@ -78,7 +78,6 @@ def evaluate(
       bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
     from bertie.evaluate import compare
-    from bertie.evaluate import perturb as perturbing
     from bertie.files import check_new_file, write_json
     from bertie.infer.findings import Findings
     from bertie.metrics.base import baseline_notes, summary, undefined
@@ -98,7 +97,10 @@ def evaluate(
         check_new_file(wanted, overwrite=overwrite)
         wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read
     predictor = reading.predictor(model, ensemble or ())
-    perturbing.chosen(predictor.task, perturb or ())  # say what is wrong with the names before the work
+    if perturb:
+        from bertie.evaluate import perturb as perturbing
+
+        perturbing.chosen(predictor.task, perturb)  # say what is wrong with the names before the work
     metrics = predictor.task.metrics
     path: Path | str = file
     format = table.format()
@@ -141,7 +143,7 @@ def evaluate(
     show_details(found, metrics)
     for name in metrics if against else ():
         console.show(f"{name} minus that of {against}: {differences[name]}")
-    for line in perturbing.lines(found.get("perturbed", {}), metrics):
+    for line in perturbing.lines(found["perturbed"], metrics) if perturb else ():
         console.show(line)
 
 

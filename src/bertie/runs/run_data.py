@@ -108,32 +108,19 @@ class RunData:
     def source_of(self, phase: Phase) -> AnySource:
         """Returns the batches of a phase."""
         seed, packing = self.config.train.seed, self.config.packing
-        cut = {"micro_batch_size": phase.micro_batch_size}
         objective = objectives.build(phase.objectives)
         if len(self.shards) == 1:
             (shards,) = self.shards.values()
+            cut: dict[str, Any] = {
+                "max_length": phase.max_length,
+                "batch_size": phase.batch_size,
+                "micro_batch_size": phase.micro_batch_size,
+                "seed": seed,
+                "first": phase.first,
+            }
             if isinstance(shards, Captions):
-                return CaptionSource(
-                    shards,
-                    self.tokenizer,
-                    objective,
-                    max_length=phase.max_length,
-                    batch_size=phase.batch_size,
-                    seed=seed,
-                    first=phase.first,
-                    **cut,
-                )
-            return PretrainingSource(
-                shards,
-                self.tokenizer,
-                objective,
-                max_length=phase.max_length,
-                batch_size=phase.batch_size,
-                seed=seed,
-                first=phase.first,
-                packing=packing,
-                **cut,
-            )
+                return CaptionSource(shards, self.tokenizer, objective, **cut)
+            return PretrainingSource(shards, self.tokenizer, objective, packing=packing, **cut)
         parts = {
             name: PretrainingSource(
                 shards,
@@ -148,7 +135,14 @@ class RunData:
             for number, (name, shards) in enumerate(self.shards.items())
             if isinstance(shards, Shards)
         }
-        return Mixture(parts, [*self.shares.values()], batch_size=phase.batch_size, seed=seed, first=phase.first, **cut)
+        return Mixture(
+            parts,
+            [*self.shares.values()],
+            batch_size=phase.batch_size,
+            micro_batch_size=phase.micro_batch_size,
+            seed=seed,
+            first=phase.first,
+        )
 
 
 def models_named(config: PretrainConfig) -> dict[str, str]:

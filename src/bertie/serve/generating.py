@@ -9,7 +9,7 @@ when the next one begins. The last event has the whole text.
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import orjson
@@ -66,12 +66,12 @@ def writing_of(task: Text2TextTask, given: schemas.Writing) -> GenerationConfig:
     sample = given.do_sample
     if sample is None:
         sample = any(name in options for name in ("temperature", "top_k", "top_p"))
-    trained = {
-        "max_new_tokens": min(task.max_target_length, schemas.MOST_WRITTEN),
-        "num_beams": 1 if sample else task.num_beams,
-        "length_penalty": task.length_penalty,
+    trained = task.writing
+    usual = {
+        "max_new_tokens": min(trained.max_new_tokens, schemas.MOST_WRITTEN),
+        "num_beams": 1 if sample else trained.num_beams,
     }
-    return GenerationConfig(**{**trained, **options, "do_sample": sample})
+    return replace(trained, **{**usual, **options, "do_sample": sample})
 
 
 @dataclass(frozen=True, eq=False)
