@@ -20,10 +20,21 @@ extensions = ["myst_nb"]  # Markdown as myst_parser reads it, and notebooks
 myst_enable_extensions = ["colon_fence"]
 nb_execution_mode = "off"  # outputs are those in the file; a slow test runs the notebook
 myst_heading_anchors = 4  # links such as page.md#a-heading, as a Git host makes them
-exclude_patterns = ["README.md", "_build"]  # README.md is index.md with a tree of pages
+exclude_patterns = ["README.md", "README.ko.md", "_build"]  # index.md and index.ko.md are these with a tree of pages
 suppress_warnings = ["myst.header"]  # LOG.md starts its entries at the third level
 
 html_theme = "furo"
 html_title = "Bertie"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+
+
+def setup(app):
+    """Marks Korean pages as Korean, for fonts, hyphenation and screen readers."""
+    app.connect("html-page-context", language_of_the_page)
+
+
+def language_of_the_page(app, name, template, context, tree):
+    """Sets the language that the page's HTML names."""
+    if name.endswith(".ko"):
+        context["language"] = "ko"

@@ -1,4 +1,6 @@
-"""Writes docs/reference/*.md and docs/index.md: what the program itself knows is not written by hand a second time.
+"""Writes docs/reference/*.md, docs/index.md and docs/index.ko.md.
+
+What the program itself knows is not written by hand a second time.
 
     python docs/generate.py [FOLDER]     FOLDER: where docs/ is, by default the folder of this file
 
@@ -38,6 +40,7 @@ def generate(docs: Path = DOCS) -> list[Path]:
         **{f"reference/{name}.md": make() for name, make in REFERENCE.items()},
         **{f"project/{name}": project(name) for name in PROJECT},
         "index.md": index((DOCS / "README.md").read_text(encoding="utf-8")),
+        "index.ko.md": index((DOCS / "README.ko.md").read_text(encoding="utf-8")),
     }
     for name, text in pages.items():
         path = docs / name
@@ -256,10 +259,15 @@ def exit_codes() -> str:
 
 
 def index(readme: str) -> str:
-    """The page README.md as the site's home, with a hidden tree of the pages that each of its sections links to."""
+    """A list of pages (README.md, README.ko.md) as a page of the site, with a hidden tree of each section's pages.
+
+    Each page is in one tree: that of the Korean list has the Korean pages, and is itself a part of the other.
+    """
+    korean = "(README.md)" in readme.partition("\n## ")[0]
     readme = re.sub(r"\]\(\.\./(\w+\.md)\)", r"](project/\1)", readme)
+    readme = re.sub(r"\]\(README(\.ko)?\.md\)", r"](index\1.md)", readme)
     parts = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
-    return "\n".join([NOTE, *(part.rstrip() + "\n\n" + _tree(part) for part in parts)])
+    return "\n".join([NOTE, *(part.rstrip() + "\n\n" + _tree(part, korean) for part in parts)])
 
 
 def project(name: str) -> str:
@@ -268,8 +276,10 @@ def project(name: str) -> str:
     return NOTE + re.sub(r"\[([^\]]+)\]\(LICENSE\)", r"\1", text)
 
 
-def _tree(section: str) -> str:
+def _tree(section: str, korean: bool) -> str:
     links = re.findall(r"\[([^]`]+)\]\(([\w./-]+)\.(?:md|ipynb)\)", section)
+    here, below = ("index.ko", r".*\.ko") if korean else ("index", r".*(?<!\.ko)|index\.ko")
+    links = [(label, name) for label, name in links if re.fullmatch(below, name) and name != here]
     labels = {name: label[0].upper() + " ".join(label.split())[1:] for label, name in links}
     pages = [f"{label} <{name}>" for name, label in labels.items()]
     title = re.match(r"## (.*)", section)

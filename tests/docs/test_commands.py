@@ -15,7 +15,9 @@ from bertie.runs.config import FinetuneConfig, PretrainConfig
 
 ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", "README.ko.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
-PAGES = [page for page in PAGES if not re.match(r"docs/(reference/|project/|_build/|index\.md)", page)]  # made ones
+PAGES = [
+    page for page in PAGES if not re.match(r"docs/(reference/|project/|_build/|index(\.ko)?\.md)", page)
+]  # made ones
 CONFIGS = {"pretrain": PretrainConfig, "finetune": FinetuneConfig}
 
 _CODE = re.compile(r"```(?:\w*)\n(.*?)```|^((?: {4,}\S.*\n?)+)", re.DOTALL | re.MULTILINE)
@@ -31,7 +33,14 @@ def command_lines(page: str) -> Iterator[str]:
             yield _END.split(line.replace(" ... ", " "))[0].strip()
 
 
-LINES = [(page, line) for page in PAGES for line in dict.fromkeys(command_lines(page))]
+def own_lines(page: str) -> list[str]:
+    """The lines of a page, without those that the English form of a Korean page has too."""
+    english = page.replace(".ko.md", ".md")
+    known = set(command_lines(english)) if english != page and (ROOT / english).exists() else set()
+    return [line for line in dict.fromkeys(command_lines(page)) if line not in known]
+
+
+LINES = [(page, line) for page in PAGES for line in own_lines(page)]
 
 ROOT_COMMAND: Any = typer.main.get_command(app)
 

@@ -47,7 +47,7 @@ TERMS = {
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
-    if not re.search(r"docs/(reference/|project/|_build/|index\.md)", str(path))
+    if not re.search(r"docs/(reference/|project/|_build/|index(\.ko)?\.md)", str(path))
 }
 
 

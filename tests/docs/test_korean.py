@@ -1,0 +1,196 @@
+"""The Korean pages are in step with the English ones: the same sections, code, tables, pictures, links and names.
+
+A page `x.ko.md` is the Korean form of `x.md` in the same folder. The test compares them section by section.
+"""
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MADE = re.compile(r"docs/(reference/|project/|_build/|index(\.ko)?\.md)")  # written by docs/generate.py
+PAGES = {
+    str(path.relative_to(ROOT))
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    if not MADE.match(str(path.relative_to(ROOT)))
+}
+KOREAN = sorted(page for page in PAGES if page.endswith(".ko.md"))
+# Pages that stay English, with the reason. The generated reference stays English too, as `bertie COMMAND --help` does.
+ENGLISH = {
+    r"docs/(LOG|log/.*)\.md": "records of measurements, which are added to every day",
+    r"docs/DECISIONS\.md|CHANGELOG\.md": "records for those who change the code",
+    r"docs/(architecture|promises|add-a-.*)\.md|CONTRIBUTING\.md|RELEASING\.md": "for those who change the code",
+    r"docs/file-formats\.md": "a list of names of files and keys, for programs that read the folders",
+    r"docs/glossary\.md": "it defines English terms; a Korean page explains a term where it is first used",
+    r"SECURITY\.md": "reports of faults are written in English",
+}
+NOT_YET: set[str] = {
+    "docs/attention.md",
+    "docs/audit.md",
+    "docs/benchmarks.md",
+    "docs/bert-in-the-code.md",
+    "docs/compatibility.md",
+    "docs/compress.md",
+    "docs/convert-and-grow.md",
+    "docs/corpora.md",
+    "docs/data-sets.md",
+    "docs/demo.md",
+    "docs/embeddings.md",
+    "docs/evaluation.md",
+    "docs/explain.md",
+    "docs/export.md",
+    "docs/families.md",
+    "docs/few-labels.md",
+    "docs/fine-tuning.md",
+    "docs/get-started/coming-from.md",
+    "docs/inference.md",
+    "docs/long-texts.md",
+    "docs/model.md",
+    "docs/objectives.md",
+    "docs/other-tasks.md",
+    "docs/pictures-and-sound.md",
+    "docs/plan.md",
+    "docs/pretraining.md",
+    "docs/probe.md",
+    "docs/published-models.md",
+    "docs/python.md",
+    "docs/question-answering.md",
+    "docs/reliability.md",
+    "docs/reports.md",
+    "docs/results.md",
+    "docs/runs.md",
+    "docs/scale.md",
+    "docs/search.md",
+    "docs/serving.md",
+    "docs/small-data.md",
+    "docs/tables.md",
+    "docs/tagging.md",
+    "docs/text-to-text.md",
+    "docs/tokenization.md",
+    "docs/training.md",
+    "docs/tuning.md",
+    "docs/tutorials/classification.md",
+    "docs/tutorials/domain.md",
+    "docs/tutorials/names.md",
+    "docs/tutorials/pretrain.md",
+    "docs/tutorials/questions.md",
+    "docs/tutorials/search.md",
+}
+# Pages with examples of their own, so their code differs: Korean reviews instead of English ones.
+OWN_CODE = {"docs/get-started/quick-start.ko.md"}
+ALONE = {"docs/get-started/korean.ko.md"}  # has no English form
+
+_FENCE = re.compile(r"^( *)```.*?^\1```$", re.DOTALL | re.MULTILINE)
+_INDENTED = re.compile(r"(?<=\n\n)(?: {4,}\S.*\n)+")
+_HEADING = re.compile(r"^(#+) (.*)$", re.MULTILINE)
+_LINK = re.compile(r"(?<!!)\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
+
+
+def read(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
+
+
+def english(page: str) -> str:
+    return page.replace(".ko.md", ".md")
+
+
+def slugs(page: str) -> list[str]:
+    """The anchors of a page's headings, as Git hosts and the site make them."""
+    headings = [text for _, text in _HEADING.findall(_FENCE.sub("", read(page)))]
+    return [re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", "-") for text in headings]
+
+
+def normalized(link: str, page: str) -> str:
+    """A link as the English page has it: to the English page, with the number of a heading instead of its name."""
+    target, _, anchor = link.partition("#")
+    if re.match(r"https?:|mailto:", link):
+        return link
+    path = (ROOT / page).parent / target if target else ROOT / page
+    if anchor and path.suffix == ".md" and not MADE.match(str(path.resolve().relative_to(ROOT))):
+        names = slugs(str(path.resolve().relative_to(ROOT)))
+        anchor = str(names.index(anchor)) if anchor in names else f"no heading {anchor}"
+    return f"{english(target)}#{anchor}"
+
+
+@dataclass
+class Section:
+    """What a section of a page must have in both languages."""
+
+    level: int
+    code: list[str]
+    tables: list[tuple[int, int]]
+    pictures: list[str]
+    links: Counter[str]
+    names: set[str]
+    decimals: set[str]
+
+
+def sections(page: str) -> list[Section]:
+    text = read(page)
+    kept: list[str] = []
+
+    def keep(match: re.Match[str]) -> str:
+        kept.append(re.sub(r"\s+# .*", "", match[0]))  # remarks are in the language of the page
+        return f"\nCODE{len(kept) - 1}\n"
+
+    text = _INDENTED.sub(keep, _FENCE.sub(keep, text))
+    found = []
+    for part in re.split(r"^(?=#+ )", text, flags=re.MULTILINE):
+        head = _HEADING.match(part)
+        own = (page, english(page), english(page).replace(".md", ".ko.md"))
+        links = _LINK.findall(re.sub(r"`[^`]*`", "", part))
+        sisters = {Path(name).name for name in own}
+        tables = re.findall(r"(?:^ *\|.*\n?)+", part, re.MULTILINE)
+        prose = re.sub(r"\]\([^)]*\)", "]", part)
+        found.append(
+            Section(
+                level=len(head[1]) if head else 0,
+                code=[kept[int(number)] for number in re.findall(r"^CODE(\d+)$", part, re.MULTILINE)],
+                tables=[(len(table.splitlines()), table.splitlines()[0].count("|")) for table in tables],
+                pictures=re.findall(r"!\[.*\]\((.*)\)", part),
+                links=Counter(normalized(link, page) for link in links if link not in sisters),
+                names={" ".join(name.split()) for name in re.findall(r"`([^`]+)`", prose)},
+                decimals=set(re.findall(r"\d+\.\d+", re.sub(r"`[^`]*`", "", prose))),
+            )
+        )
+    return found
+
+
+@pytest.mark.parametrize("page", [page for page in KOREAN if page not in ALONE])
+def test_a_korean_page_is_in_step_with_the_english_one(page: str):
+    ours, theirs = sections(page), sections(english(page))
+    assert [one.level for one in ours] == [one.level for one in theirs], f"{page}: other headings"
+    for number, (here, there) in enumerate(zip(ours, theirs, strict=True)):
+        if page in OWN_CODE:
+            there.code, there.names, there.links = here.code, here.names, here.links
+        for what in vars(there):
+            mine, other = getattr(here, what), getattr(there, what)
+            enough = other <= mine if isinstance(other, set) else mine == other  # a Korean page may say more
+            assert enough, f"{page}, heading {number}, {what}: {mine} instead of {other}"
+
+
+@pytest.mark.parametrize("page", KOREAN)
+def test_a_korean_page_links_to_korean_pages(page: str):
+    for link in _LINK.findall(re.sub(r"`[^`]*`", "", _FENCE.sub("", read(page)))):
+        target = link.partition("#")[0]
+        if re.match(r"https?:|#|mailto:", link) or not target.endswith(".md") or target == Path(english(page)).name:
+            continue
+        sister = (ROOT / page).parent / target.replace(".md", ".ko.md")
+        assert target.endswith(".ko.md") or not sister.exists(), f"{page}: {target} has a Korean page"
+
+
+@pytest.mark.parametrize("page", [page for page in KOREAN if page not in ALONE])
+def test_both_pages_link_to_each_other_below_the_title(page: str):
+    here, there = Path(page).name, Path(english(page)).name
+    assert read(page).splitlines()[1:4] == ["", f"[English]({there})", ""]
+    assert read(english(page)).splitlines()[1:4] == ["", f"[한국어]({here})", ""]
+
+
+def test_every_page_for_users_is_there_in_korean():
+    written = {english(page) for page in KOREAN if page not in ALONE}
+    without = PAGES - set(KOREAN) - written
+    missing = {page for page in without if not any(re.fullmatch(pattern, page) for pattern in ENGLISH)}
+    assert missing <= NOT_YET
