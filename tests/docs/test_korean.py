@@ -38,13 +38,11 @@ NOT_YET: set[str] = {
     "docs/corpora.md",
     "docs/data-sets.md",
     "docs/demo.md",
-    "docs/embeddings.md",
     "docs/evaluation.md",
     "docs/explain.md",
     "docs/export.md",
     "docs/families.md",
     "docs/few-labels.md",
-    "docs/fine-tuning.md",
     "docs/get-started/coming-from.md",
     "docs/inference.md",
     "docs/long-texts.md",
@@ -72,12 +70,6 @@ NOT_YET: set[str] = {
     "docs/tokenization.md",
     "docs/training.md",
     "docs/tuning.md",
-    "docs/tutorials/classification.md",
-    "docs/tutorials/domain.md",
-    "docs/tutorials/names.md",
-    "docs/tutorials/pretrain.md",
-    "docs/tutorials/questions.md",
-    "docs/tutorials/search.md",
 }
 # Pages with examples of their own, so their code differs: Korean reviews instead of English ones.
 OWN_CODE = {"docs/get-started/quick-start.ko.md"}
