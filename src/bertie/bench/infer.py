@@ -17,7 +17,7 @@ import numpy as np
 
 from bertie import console
 from bertie.bench import harness
-from bertie.bench.infer_peers import PEERS, Vectors
+from bertie.bench.infer_peers import PEERS, TEXTS, Vectors
 from bertie.bench.infer_runners import OURS, Opened, Texts, opened, reading_of
 from bertie.data.ids import Ids
 from bertie.errors import UsageError
@@ -93,6 +93,7 @@ def measure(
     import torch
 
     torch.set_num_threads(threads)
+    (work / TEXTS).write_text(json.dumps([texts.texts, texts.ids, texts.calibration]))
     reading = reading_of(model)
     exact = _exact(model, texts, reading.output)
     answers = reading.answers(exact)
@@ -116,7 +117,7 @@ def measure(
     cells = harness.interleave(
         {name: _timed(one.all, texts.tokens) for name, one in ready.items()}, rounds=rounds, warmup=0
     )
-    costs = {name: _cost(name, model, work, texts, threads, reading.output) if memory else {} for name in ready}
+    costs = {name: _cost(name, model, work, threads, reading.output) if memory else {} for name in ready}
     return [
         {
             "bench": "infer",
@@ -191,13 +192,11 @@ def _latencies(one: Opened, count: int) -> list[float]:
     return seconds
 
 
-def _cost(name: str, model: Path, work: Path, texts: Texts, threads: int, output: str) -> dict[str, float]:
+def _cost(name: str, model: Path, work: Path, threads: int, output: str) -> dict[str, float]:
     """Returns the seconds from the start of a process to its first vector, and its peak memory after all texts."""
     import subprocess
 
-    path = work / "texts.json"
-    path.write_text(json.dumps([texts.texts, texts.ids, texts.calibration]))
-    arguments = [name, str(model), str(work), str(path), str(threads), output]
+    arguments = [name, str(model), str(work), str(work / TEXTS), str(threads), output]
     began = time.time()
     done = subprocess.run(
         [sys.executable, "-m", "bertie.bench.infer_runners", *arguments], capture_output=True, text=True, check=False

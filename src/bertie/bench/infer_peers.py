@@ -6,6 +6,7 @@ of similar length; for one text all cores. A peer whose package is missing is le
 B sequences · S longest · H hidden size
 """
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ Batch = Callable[[Any], Vectors]
 Pool = Callable[[NDArray[Any], NDArray[np.int64]], Vectors]
 """Last hidden states (B, S, H) and their mask (B, S) -> (B, H)"""
 NAMES = ("input_ids", "attention_mask", "token_type_ids")
+TEXTS = "texts.json"  # in the scratch folder: the texts, their ids, and those that a peer may calibrate on
 
 
 @dataclass(frozen=True)
@@ -187,8 +189,34 @@ def onnxruntime_peer(file: Callable[[Path, Path], Path]) -> Callable[[Path, Path
     return open
 
 
-def openvino_peer(precision: str) -> Callable[[Path, Path, int, int, Pool], Batch]:
-    """OpenVINO on the ONNX file; `precision` as its INFERENCE_PRECISION_HINT has it, or int8 by NNCF."""
+def int8_weights(model: Path, work: Path, exact: Any) -> Any:
+    """NNCF's int8 for weights alone: activations stay float32."""
+    import nncf
+
+    return nncf.compress_weights(exact)
+
+
+def int8_calibrated(model: Path, work: Path, exact: Any) -> Any:
+    """NNCF's int8 for weights and activations, calibrated on the benchmark's own calibration texts."""
+    import nncf
+    import openvino
+
+    path = work / "openvino-int8.xml"
+    if not path.exists():
+        from transformers import AutoTokenizer
+
+        texts = json.loads((work / TEXTS).read_text())[2]
+        ids = AutoTokenizer.from_pretrained(model)(texts, truncation=True)["input_ids"]
+        items = [(row, mask, np.zeros_like(row)) for row, mask in (rectangle([one]) for one in ids)]
+        found = nncf.quantize(exact, nncf.Dataset(items), model_type=nncf.ModelType.TRANSFORMER)
+        openvino.save_model(found, str(path), compress_to_fp16=False)
+    return openvino.Core().read_model(str(path))
+
+
+def openvino_peer(
+    precision: str, quantized: Callable[[Path, Path, Any], Any] | None = None
+) -> Callable[[Path, Path, int, int, Pool], Batch]:
+    """OpenVINO on the ONNX file, quantized or not; `precision` as its INFERENCE_PRECISION_HINT has it."""
 
     def open(model: Path, work: Path, calls: int, cores: int, pool: Pool) -> Batch:
         import threading
@@ -197,13 +225,10 @@ def openvino_peer(precision: str) -> Callable[[Path, Path, int, int, Pool], Batc
 
         core = openvino.Core()
         read = core.read_model(str(onnx_file(model, work)))
-        if precision == "int8":
-            import nncf
-
-            read = nncf.compress_weights(read)
-        hint = "f32" if precision == "int8" else precision
+        if quantized:
+            read = quantized(model, work, read)
         settings: dict[str, Any] = {
-            "INFERENCE_PRECISION_HINT": hint,
+            "INFERENCE_PRECISION_HINT": precision,
             "INFERENCE_NUM_THREADS": calls * cores,
             "NUM_STREAMS": calls,
             "ENABLE_CPU_PINNING": False,  # two compiled models would wait for each other's cores
@@ -233,5 +258,6 @@ PEERS = {
     "ONNX Runtime int8 by default": Peer(ONNX, onnxruntime_peer(lambda m, w: quantized_onnx(m, w, "default"))),
     "OpenVINO float32": Peer(("openvino", *ONNX[1:]), openvino_peer("f32")),
     "OpenVINO bfloat16": Peer(("openvino", *ONNX[1:]), openvino_peer("bf16")),
-    "OpenVINO int8 weights": Peer(("openvino", "nncf", *ONNX[1:]), openvino_peer("int8")),
+    "OpenVINO int8": Peer(("openvino", "nncf", *ONNX[1:]), openvino_peer("f32", int8_calibrated)),
+    "OpenVINO int8 weights": Peer(("openvino", "nncf", *ONNX[1:]), openvino_peer("f32", int8_weights)),
 }
