@@ -3,6 +3,7 @@
 A page `x.ko.md` is the Korean form of `x.md` in the same folder. The test compares them section by section.
 """
 
+import json
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def read(page: str) -> str:
 
 
 def english(page: str) -> str:
-    return page.replace(".ko.md", ".md")
+    return page.replace(".ko.", ".")  # pages and the notebook
 
 
 def slugs(page: str) -> list[str]:
@@ -148,3 +149,17 @@ def test_every_page_for_users_is_there_in_korean():
     without = PAGES - set(KOREAN) - written
     missing = {page for page in without if not any(re.fullmatch(pattern, page) for pattern in ENGLISH)}
     assert missing <= NOT_YET
+
+
+def test_the_korean_notebook_has_the_same_code_and_outputs():
+    notebooks = [ROOT / "docs/tutorials" / f"bert-in-ten-minutes{language}.ipynb" for language in ("", ".ko")]
+    there, here = (json.loads(path.read_text(encoding="utf-8"))["cells"] for path in notebooks)
+    assert len(here) == len(there)
+    for ours, theirs in zip(here, there, strict=True):
+        if theirs["cell_type"] == "code":
+            assert ours == theirs
+        else:
+            texts = ["".join(cell["source"]) for cell in (ours, theirs)]
+            assert ours["id"] == theirs["id"]
+            assert len(_HEADING.findall(texts[0])) == len(_HEADING.findall(texts[1]))
+            assert set(re.findall(r"`[^`]+`", texts[0])) == set(re.findall(r"`[^`]+`", texts[1]))
