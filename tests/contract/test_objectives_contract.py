@@ -1,6 +1,9 @@
 """What every objective promises, each on a nano model: run over the rows of OBJECTIVES."""
 
+import tempfile
 from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,6 +51,7 @@ CASES: dict[str, Case] = {
     "sop": Case(),
     "rtd": Case(preset="electra-small-discriminator", overrides={"embedding_size": 8}, options={"size": 0.5}),
     "distil": Case(preset="distilbert-base-uncased", options={"teacher": "teacher"}),
+    "hidden": Case(options={"teacher": "teacher"}),
     "ltr": Case(preset="gpt2", overrides={"embedding_dropout": 0.0}),
     "span": Case(preset="t5-small", overrides={"num_decoder_layers": 2, "attention_head_size": 8}),
     "plm": Case(preset="xlnet-base-cased"),
@@ -86,21 +90,28 @@ class FakeShards:
         return self.tokens[start:stop]
 
 
+@cache
+def vocabulary() -> Tokenizer:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
+        return Tokenizer.load(folder)
+
+
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    folder = tmp_path_factory.mktemp("tokenizer")
-    (folder / "vocab.txt").write_text("\n".join(VOCAB) + "\n", encoding="utf-8")
-    return Tokenizer.load(folder)
+def tokenizer() -> Tokenizer:
+    return vocabulary()
 
 
 def objective_of(name: str) -> Objective:
     return objectives.build({name: CASES[name].options}).load_dependencies(teacher)
 
 
-def teacher(folder: str) -> Model:
+def teacher(folder: str, *, states_only: bool = False) -> Model:
     assert folder == "teacher"
     shape = families.config("bert-tiny", **{**NANO, "num_hidden_layers": 3})
-    return families.build(shape, heads=MaskedLM().heads, seed=9)
+    model = families.build(shape, heads=MaskedLM().heads, seed=9)
+    model.tokenizer = vocabulary()
+    return model
 
 
 def source_of(objective: Objective, tokenizer: Tokenizer, **options: Any) -> PretrainingSource:
@@ -113,6 +124,7 @@ def model_of(name: str, objective: Objective) -> Model:
     nano = {name: value for name, value in NANO.items() if name not in preset.unread}
     shape: EncoderConfig = preset.replace(**{**nano, **case.overrides})
     model = families.build(shape, heads=objective.heads, variant=families.family(case.preset).model_type)
+    model.tokenizer = None if name == "bilm" else vocabulary()
     objective.prepare(model, 0)
     return model
 

@@ -10,7 +10,7 @@ from bertie.demo import libraries, settings
 from bertie.objectives import OBJECTIVES
 
 ROOT = Path(__file__).parents[2]
-WORDS = dict(zip("two three four five six seven eight nine ten".split(), range(2, 11), strict=True))
+WORDS = dict(zip("two three four five six seven eight nine ten eleven".split(), range(2, 12), strict=True))
 NUMBERS = [  # page, the text around the number, the number
     ("README.md", r"a table of (\w+) made-up reviews", TABLES["reviews"].rows),
     ("README.md", r"only knows its (\w+) sentences", TABLES["reviews"].rows),

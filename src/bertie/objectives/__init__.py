@@ -13,6 +13,7 @@ from bertie.objectives.base import LossReport, LossTerm, Objective, Sum
 from bertie.objectives.bilm import BiLanguageModel
 from bertie.objectives.distil import Distillation
 from bertie.objectives.frames import MaskedFrames
+from bertie.objectives.hidden import HiddenStates
 from bertie.objectives.itm import ImageTextMatching
 from bertie.objectives.ltr import LeftToRight
 from bertie.objectives.mlm import MaskedLM
@@ -27,6 +28,7 @@ __all__ = [
     "OBJECTIVES",
     "BiLanguageModel",
     "Distillation",
+    "HiddenStates",
     "ImageTextMatching",
     "LeftToRight",
     "LossReport",
@@ -57,6 +59,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry(
         ("bilm", BiLanguageModel),
         ("itm", ImageTextMatching),
         ("frames", MaskedFrames),
+        ("hidden", HiddenStates),
     ],
 )
 

@@ -5,9 +5,9 @@ step. So one batch of 64 equals 4 of 16, whatever the masks.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,17 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 __all__ = ["LossReport", "LossTerm", "Objective", "Sum"]
+
+
+class OpensModel(Protocol):
+    """Protocol of a function that opens a model by its name or folder, with its tokenizer.
+
+    states_only: whether only its last hidden states are read, which a faster library may compute.
+    """
+
+    def __call__(self, folder: str, *, states_only: bool = False) -> "Model":
+        """Returns the model."""
+        ...
 
 
 class Objective(ABC):
@@ -69,8 +80,8 @@ class Objective(ABC):
         """Model folders that the objective needs, by option: {"distil.teacher": "models/base"}."""
         return {}
 
-    def load_dependencies(self, load: Callable[[str], "Model"]) -> "Objective":
-        """Returns this objective with its dependencies, such as a teacher. `load` opens a model folder."""
+    def load_dependencies(self, load: OpensModel) -> "Objective":
+        """Returns this objective with its dependencies, such as a teacher. `load` opens them."""
         return self
 
     def prepare(self, model: "Model", seed: int) -> None:
@@ -178,7 +189,7 @@ class Sum(Objective):
         """The model folders of all objectives."""
         return {option: folder for part in self.parts for option, folder in part.reads.items()}
 
-    def load_dependencies(self, load: Callable[[str], "Model"]) -> "Sum":
+    def load_dependencies(self, load: OpensModel) -> "Sum":
         """Loads the dependencies of all objectives."""
         return Sum(tuple(part.load_dependencies(load) for part in self.parts))
 

@@ -10,7 +10,7 @@ B sequences · T real tokens of the batch · N compared tokens · H hidden size
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
@@ -31,7 +31,7 @@ from bertie.models.model import Model
 from bertie.models.surgery import take_layers
 from bertie.nn.layout import where
 from bertie.nn.soft_targets import Decoder, soft_targets_loss
-from bertie.objectives.base import LossReport, LossTerm, Objective
+from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
 
 NOT_FRESH = r"encoder\.(?!pooler\.)|heads\.mlm\."  # weights a student is given with its layers
 
@@ -71,7 +71,7 @@ class Distillation(Objective):
         """The folder of the teacher."""
         return {"distil.teacher": self.teacher}
 
-    def load_dependencies(self, load: Callable[[str], Model]) -> "Distillation":
+    def load_dependencies(self, load: OpensModel) -> "Distillation":
         """Loads the teacher. Raises UsageError when none is named, or when it has no masked-LM head."""
         if not self.teacher:
             raise UsageError("distil.teacher is missing. Set it to the folder of the teacher model.")

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bertie.runs.domains import held_out_sentences
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.phases import phases
 from bertie.runs.run_data import RunData, is_folder, models_named
+from bertie.runs.teachers import open_teacher
 from bertie.text.tokenizer import Tokenizer
 from bertie.train import precision
 from bertie.train.resume import flatten
@@ -46,9 +47,8 @@ class PreparedRun:
 
     def __init__(self, config: PretrainConfig) -> None:
         self.config, self.start = config, model_folder(config.model)
-        self.objective = objectives.build(config.objectives).load_dependencies(
-            lambda folder: families.load(model_folder(folder))[0]
-        )
+        device = precision.choose_device(config.train.device)
+        self.objective = objectives.build(config.objectives).load_dependencies(partial(open_teacher, device=device))
         if not config.tokenizer and not self.is_folder:
             raise UsageError(
                 "tokenizer is missing. Pass --tokenizer FOLDER: a folder of `bertie tokenizer "
@@ -60,7 +60,6 @@ class PreparedRun:
             raise UsageError(f"pseudo_perplexity needs a trained model to start from, but {config.model} is a preset.")
         self.tokenizer = Tokenizer.load(config.tokenizer or self.start)
         self.shape = self._shape()
-        precision.choose_device(config.train.device)
         if config.optim.warmup > config.train.steps:
             console.warn(
                 f"The learning rate rises for optim.warmup={config.optim.warmup:,.0f} steps, but the run has "

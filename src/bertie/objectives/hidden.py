@@ -1,0 +1,209 @@
+"""Hidden states of a teacher with another tokenizer: each token learns what the teacher has in its place.
+
+    objectives: {mlm: {rate: 0.2}, nsp: null, hidden: {teacher: minilm-l6}}
+
+    student   [CLS] the gal ##axy [SEP]         reads the masked text
+    teacher   <s>   ▁The ▁galax y </s>          reads the original text, written out from the student's tokens
+
+A token's target is the mean of the teacher's last hidden states over the token's characters. Special tokens have no
+characters: their target is the mean of the whole text, which is the vector of most sentence models. So the student
+learns contextual meanings at every token, and a sentence vector at [CLS], before its masked LM has left its plateau.
+The loss is that of data2vec (Baevski et al. 2022, 3.3): the squared error of a linear map, to targets normalized as by
+a LayerNorm without weights. The map is trained with the model and not saved. The objective adds no labels.
+
+B sequences · T real tokens of the batch · P pairs of a student's and a teacher's token · H hidden size · C characters
+"""
+
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from bertie.data.batch import Batch
+from bertie.data.collate import pack
+from bertie.data.draws import Draws
+from bertie.data.masking import Vocabulary
+from bertie.errors import UsageError
+from bertie.models.config import EncoderConfig
+from bertie.models.count import forward_flops
+from bertie.models.encoder import EncoderOutput
+from bertie.models.model import Model
+from bertie.nn.init import initialize
+from bertie.nn.layout import where
+from bertie.objectives.base import LossReport, LossTerm, Objective, OpensModel
+from bertie.objectives.mlm import flat
+from bertie.text.encoding import Encoding
+from bertie.text.tokenizer import Tokenizer
+
+CLOSING, OPENING = frozenset(".,:;!?%)]}»”’'\"…·、。"), frozenset("([{«“‘")
+"""Punctuation that is written without a space before it, and after it."""
+
+
+@dataclass(frozen=True)
+class HiddenStates(Objective):
+    """Learns the hidden states of a teacher. Raises UsageError for a weight that is not above 0."""
+
+    name: ClassVar[str] = "hidden"
+
+    teacher: str = field(default="", repr=False)  # no batch changes with it; its weights are in the run's identity
+    """Name or folder of the teacher, an encoder with any tokenizer: minilm-l6, e5-small, models/base."""
+    weight: float = 10.0
+    """Weight of the loss. Source: ours, measured (docs/log/pre-training-results.md)."""
+    loaded: Model | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.weight > 0:
+            raise UsageError(f"hidden.weight is {self.weight}; it must be above 0.")
+
+    @property
+    def reads(self) -> dict[str, str]:
+        """The folder of the teacher."""
+        return {"hidden.teacher": self.teacher}
+
+    def load_dependencies(self, load: OpensModel) -> "HiddenStates":
+        """Loads the teacher. Raises UsageError when none is named."""
+        if not self.teacher:
+            raise UsageError("hidden.teacher is missing. Set it to the name or folder of a model, such as minilm-l6.")
+        found, teacher = copy(self), load(self.teacher, states_only=True)
+        object.__setattr__(found, "loaded", teacher.eval().requires_grad_(False))
+        return found
+
+    def prepare(self, model: Model, seed: int) -> None:
+        """Adds the linear map from the student's hidden size to the teacher's."""
+        model.companions["hidden"] = nn.Linear(model.config.hidden_size, self._teacher.config.hidden_size)
+        fresh = {name for name, _ in model.named_parameters() if name.startswith("companions.hidden.")}
+        initialize(model, std=model.config.initializer_range, seed=seed, only=fresh)
+
+    def heads(self, config: EncoderConfig) -> dict[str, nn.Module]:
+        """Returns no heads."""
+        return {}
+
+    def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
+        """Returns the batch unchanged."""
+        return batch
+
+    def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
+        """Returns the operations of the teacher's forward pass, or nothing when the teacher is not loaded."""
+        if self.loaded is None:
+            return {}
+        return {"teacher": sum(forward_flops(self.loaded.config, length=length, predicted=0).values())}
+
+    def counts(self, batch: Batch) -> dict[str, int]:
+        """Returns the number of tokens, T."""
+        return {"hidden": batch.tokens}
+
+    def loss(self, model: Model, output: EncoderOutput, batch: Batch) -> LossReport:
+        """Returns the squared error of the mapped hidden states, the mean of the teacher's dimensions."""
+        teacher, ours = self._teacher, output.last_hidden_state.flatten(0, -2)
+        assert model.tokenizer is not None
+        assert teacher.tokenizer is not None
+        aligned = align(batch.host, model.tokenizer, teacher.tokenizer, max_length=teacher.config.max_length)
+        targets_TH = targets(teacher.to(ours.device), aligned.to(ours.device), model.compute_dtype)
+        real = None if batch.input_ids.ndim == 1 else where(batch.host.layout.mask(), ours.device)
+        mapped_TH = model.companions["hidden"]((ours if real is None else ours[real]).float())
+        total = (mapped_TH - targets_TH).square().mean(-1).sum()
+        return {"hidden": LossTerm(total, batch.host.tokens, weight=self.weight)}
+
+    @property
+    def _teacher(self) -> Model:
+        if self.loaded is None:
+            raise UsageError("The teacher is not loaded. Call `load_dependencies` first.")
+        return self.loaded
+
+
+@dataclass(frozen=True)
+class Aligned:
+    """The teacher's batch, and the weight (P,) of a teacher's token `columns` in the target of a student's token
+    `rows`. The weights of a row add up to 1. size: T."""
+
+    batch: Batch
+    size: int
+    rows: Tensor
+    columns: Tensor
+    weights: Tensor
+
+    def to(self, device: torch.device) -> "Aligned":
+        """Returns the same on another device."""
+        return Aligned(
+            self.batch.to(device), self.size, *(x.to(device) for x in (self.rows, self.columns, self.weights))
+        )
+
+
+@torch.no_grad()
+def targets(teacher: Model, aligned: Aligned, dtype: torch.dtype | None) -> Tensor:
+    """Returns the targets of the student's real tokens, with mean 0 and variance 1 over their dimensions. -> (T, H)"""
+    teacher.compute_dtype = dtype
+    hidden = teacher.encode(aligned.batch).last_hidden_state.float()
+    means = hidden.new_zeros(aligned.size, hidden.shape[-1])
+    means.index_add_(0, aligned.rows, hidden[aligned.columns] * aligned.weights[:, None])
+    return F.layer_norm(means, means.shape[-1:])
+
+
+def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: int) -> Aligned:
+    """Encodes a batch's original texts for the teacher, and links the tokens by the characters that they share."""
+    ids = batch.input_ids.flatten().clone()
+    if "mlm_positions" in batch.labels:
+        ids[batch.labels["mlm_positions"]] = batch.labels["mlm_targets"]
+    places_T, tokens = flat(batch)
+    parts = np.split(ids.numpy()[places_T], np.cumsum(tokens.lengths)[:-1])
+    texts, owners = zip(*map(spelling(student), parts), strict=True)
+    encodings = teacher.encode_batch(texts, max_length=max_length)
+    rows, columns, counts = [], [], []
+    first, base = 0, 0  # of the sequence: its first token in the student's batch and in the teacher's
+    for owner_C, encoding, length in zip(owners, encodings, tokens.lengths.tolist(), strict=True):
+        found = _pairs(owner_C, encoding, length)
+        rows.append(found[0] + first)
+        columns.append(found[1] + base)
+        counts.append(found[2])
+        first, base = first + length, base + len(encoding.ids)
+    rows_P, columns_P, counts_P = (np.concatenate(parts) for parts in (rows, columns, counts))
+    weights_P = (counts_P / np.bincount(rows_P, counts_P)[rows_P]).astype(np.float32)
+    return Aligned(pack(encodings), first, *(torch.from_numpy(x) for x in (rows_P, columns_P, weights_P)))
+
+
+Int = NDArray[np.int64]
+
+
+def _pairs(owner_C: Int, encoding: Encoding, length: int) -> tuple[Int, Int, Int]:
+    """Returns the pairs (P,) of one text in the order of the student's tokens, with the characters that they share.
+
+    A token that shares none with a token of the teacher has a pair with all of the teacher's.
+    """
+    theirs_C, size = np.full(len(owner_C), -1), len(encoding.ids)
+    for number, (start, end) in enumerate(encoding.offsets):
+        theirs_C[start:end] = number
+    both = (owner_C >= 0) & (theirs_C >= 0)
+    shared, counts = np.unique(owner_C[both] * size + theirs_C[both], return_counts=True)
+    alone = np.setdiff1d(np.arange(length), shared // size)
+    rows = np.concatenate([shared // size, np.repeat(alone, size)])
+    columns = np.concatenate([shared % size, np.tile(np.arange(size), len(alone))])
+    counts = np.concatenate([counts, np.ones(size * len(alone), np.int64)])
+    order = np.argsort(rows, kind="stable")
+    return rows[order], columns[order], counts[order]
+
+
+@lru_cache(4)
+def spelling(tokenizer: Tokenizer) -> Callable[[Int], tuple[str, Int]]:
+    """Returns a function from token ids to their text and the token of each character (C,), -1 for spaces."""
+    written = [tokenizer.written(i) for i in range(tokenizer.vocab_size)]
+    written = ["" if i in tokenizer.special_ids else text for i, text in enumerate(written)]
+    tight = tokenizer.continues_word(np.arange(tokenizer.vocab_size)).tolist()
+    before = ["" if tight[i] or not text or text in CLOSING else " " for i, text in enumerate(written)]
+
+    def spelled(ids: Int) -> tuple[str, Int]:
+        parts, owners, after = list[str](), list[int](), True
+        for number, i in enumerate(ids.tolist()):
+            space = "" if after else before[i]
+            parts += [space, written[i]]
+            owners += [-1] * len(space) + [number] * len(written[i])
+            after = written[i] in OPENING if written[i] else after
+        return "".join(parts), np.array(owners, np.int64)
+
+    return spelled

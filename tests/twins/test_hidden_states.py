@@ -1,0 +1,129 @@
+"""The targets of `hidden`, compared with a plain loop over characters, and its loss with the formula."""
+
+import numpy as np
+import pytest
+import tokenizers
+import torch
+from tokenizers import decoders, models, normalizers, pre_tokenizers
+from torch.nn import functional as F
+
+from bertie import families, objectives
+from bertie.data.collate import pack
+from bertie.data.draws import Draws, key
+from bertie.data.masking import Vocabulary
+from bertie.errors import UsageError
+from bertie.objectives.hidden import align, spelling, targets
+from bertie.runs.teachers import NativeStates
+from bertie.text.tokenizer import Tokenizer
+from bertie.train.step import backward
+
+TEXTS = ["a banana (an apple), an ape.", "banana", "ape! x ban a"]
+STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SIZES = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+
+
+def student_tokenizer() -> Tokenizer:
+    pieces = ["a", "an", "ban", "##an", "##a", "ap", "##ple", "##e", *"(),.!"]
+    vocab = {token: i for i, token in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *pieces])}
+    engine = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    engine.normalizer, engine.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece()
+    return Tokenizer(engine)
+
+
+def teacher_tokenizer() -> Tokenizer:
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"abcdefghijklmnopqrstuvwxyz(),.!", "▁ba", "nan", "pl", "▁an"]
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    vocab = [(token, 0.0 if token in special else -float(4 - len(token))) for token in [*tokens, "<mask>"]]
+    engine = tokenizers.Tokenizer(models.Unigram(vocab, unk_id=3))
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    engine.add_special_tokens(special)
+    return Tokenizer(engine)
+
+
+def teacher(folder: str = "teacher", *, states_only: bool = False):
+    tokenizer = teacher_tokenizer()
+    shape = families.config("bert-tiny", vocab_size=tokenizer.vocab_size, hidden_size=64, **SIZES)
+    model = families.build(shape, seed=5)
+    model.tokenizer = tokenizer
+    return model.eval()
+
+
+def student(objective):
+    tokenizer = student_tokenizer()
+    model = families.build(
+        "bert-tiny", heads=objective.heads, vocab_size=tokenizer.vocab_size, hidden_size=32, seed=6, **SIZES, **STILL
+    )
+    model.tokenizer = tokenizer
+    objective.prepare(model, 6)
+    return model.train()
+
+
+def batch_of(objective):
+    tokenizer = student_tokenizer()
+    rng, vocabulary = Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(tokenizer)
+    return objective.corrupt(pack(tokenizer.encode_batch(TEXTS)), rng, vocabulary)
+
+
+def plain_targets(model) -> torch.Tensor:
+    """Of each text, token by token and character by character."""
+    ours, found = student_tokenizer(), []
+    for text in TEXTS:
+        text = text.replace("x", "").replace("  ", " ")  # an unknown word has no characters
+        encoding = model.tokenizer.encode(text)
+        hidden = model.encode(pack([encoding])).last_hidden_state
+        at = {c: n for n, (start, end) in enumerate(encoding.offsets) for c in range(start, end)}
+        tokens = ours.encode(text)
+        rows = []
+        for (start, end), name in zip(tokens.offsets, tokens.tokens, strict=True):
+            shared = [at[c] for c in range(start, end) if c in at and text[c] != " "]
+            rows.append(hidden[shared].mean(0) if shared and name[0] != "[" else hidden.mean(0))
+            if text.startswith("ape! ban") and name == "!":
+                rows.append(hidden.mean(0))  # [UNK]
+        found += rows
+    return F.layer_norm(torch.stack(found), [hidden.shape[-1]])
+
+
+def test_the_text_of_tokens_is_written_as_people_write():
+    tokenizer = student_tokenizer()
+    text, owners = spelling(tokenizer)(np.array(tokenizer.encode(TEXTS[0]).ids))
+    assert text == TEXTS[0]
+    assert [i for i, c in enumerate(text) if c == " "] == np.flatnonzero(owners == -1).tolist()
+
+
+def test_targets_are_the_means_over_characters():
+    objective = objectives.build({"mlm": {"rate": 0.5}, "hidden": {"teacher": "t"}}).load_dependencies(teacher)
+    batch, model = batch_of(objective), teacher()
+    aligned = align(batch, student_tokenizer(), model.tokenizer, max_length=64)
+    torch.testing.assert_close(targets(model, aligned, None), plain_targets(model), rtol=1e-4, atol=1e-5)
+
+
+def test_the_loss_is_the_formula_and_the_map_is_trained():
+    objective = objectives.build({"hidden": {"teacher": "t", "weight": 3.0}}).load_dependencies(teacher)
+    model, batch = student(objective), batch_of(objective)
+    sums = backward(model, objective, [batch], objective.counts(batch), seed=(0,), device=torch.device("cpu"))
+    losses, _ = sums.read(sums.tensor().tolist())
+    ours = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+    model.zero_grad()
+    mapped = model.companions["hidden"](model.encode(batch).last_hidden_state)
+    loss = F.mse_loss(mapped, plain_targets(teacher()))
+    (3.0 * loss).backward()
+    assert losses["hidden"] / batch.tokens == pytest.approx(loss.item(), rel=1e-4)
+    assert "companions.hidden.weight" in ours
+    for name, gradient in ours.items():
+        torch.testing.assert_close(gradient, dict(model.named_parameters())[name].grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_the_native_library_has_the_states_of_torch():
+    plain, native = teacher(), teacher()
+    native.encoder = NativeStates(native)
+    batch = pack(plain.tokenizer.encode_batch(TEXTS))
+    expected = plain.encode(batch).last_hidden_state
+    torch.testing.assert_close(native.encode(batch).last_hidden_state, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_a_teacher_must_be_named():
+    with pytest.raises(UsageError, match=r"hidden\.teacher is missing"):
+        objectives.build({"hidden": {}}).load_dependencies(teacher)
+    with pytest.raises(UsageError, match=r"hidden\.weight is 0"):
+        objectives.build({"hidden": {"teacher": "t", "weight": 0.0}})
