@@ -45,7 +45,16 @@ def test_warmup_is_a_number_of_steps_or_a_share_of_them():
     assert warmup_steps(1, 50) == 1
 
 
-@pytest.mark.parametrize("decay", ["linear", "constant", "cosine", "inverse_sqrt"])
+@pytest.mark.parametrize("decay", ["linear", "constant", "cosine", "inverse_sqrt", "stable"])
 @pytest.mark.parametrize("warmup", [0, 0.3, 5, 50])
 def test_no_step_has_a_rate_of_zero_or_above_the_peak(decay, warmup):
     assert all(0 < rate <= 1 for rate in rates(10, warmup=warmup, decay=decay))
+
+
+def test_stable_falls_in_the_final_steps_alone():
+    """Hägele et al. 2024: 1 - sqrt, so that half of the fall is in the first quarter of the final steps."""
+    found = rates(20, warmup=2, decay="stable", cooldown=7)
+    assert found[:2] == [0.5, 1]
+    assert found[2:13] == [1] * 11
+    assert found[13:] == pytest.approx([1 - math.sqrt(k / 8) for k in range(1, 8)])
+    assert rates(20, decay="stable", warmup=2, cooldown=0.35) == found

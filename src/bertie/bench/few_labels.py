@@ -12,9 +12,7 @@ measurement is a separate file, so that the command can be resumed. A draw comes
 table has all rows.
 """
 
-import datetime
 import itertools
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,20 +22,20 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.bench import harness
+from bertie.bench.cells import NEVER, cell, finetuned, made, measured
 from bertie.bench.results import check_model, spaced
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluate.baselines import BASELINES
-from bertie.evaluate.compare import SeedSummary, over_seeds
-from bertie.files import read_json, write_json
+from bertie.evaluate.compare import over_seeds
+from bertie.files import read_json
 from bertie.models.head_config import Pooled
+from bertie.report.charts import Line, line_chart
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, few, read_examples
-from bertie.runs.finetuning import Run, with_steps
+from bertie.runs.finetuning import Run
 from bertie.settings import load
 from bertie.tasks import TASKS
-from bertie.train.loop import fit
 
 SIZES = (8, 16, 64)  # examples of each label
 TOPICS = 4  # articles of SQuAD with the most questions: which article a question is about, as in AG News
@@ -76,20 +74,16 @@ SETS: Mapping[str, Callable[[Path], Examples]] = {
 
 
 def _config(recipe: str | None, model: str, seed: int, **changes: Any) -> FinetuneConfig:
-    fixed: dict[str, Any] = {"train.seed": seed, "train.eval_every": 10**6, "train.save_every": 10**6}
+    fixed: dict[str, Any] = {"train.seed": seed, "train.eval_every": NEVER, "train.save_every": NEVER}
     return load(FinetuneConfig, recipe, model=model, **fixed, **changes)
 
 
-def _trained(config: FinetuneConfig, examples: Examples) -> float:
-    """Trains as `bertie finetune` does, and measures once in float32, without a run folder and its pages."""
-    with tempfile.TemporaryDirectory(prefix="bertie-few-") as place:
-        run = Run(with_steps(config, len(examples.train)), Path(place), examples)
-        fit(run.model, run.task, run.source, train=run.config.train, optim=run.config.optim, run=place)
-    return float(run.measure()["accuracy"])
+def _accuracy(config: FinetuneConfig, examples: Examples) -> float:
+    return finetuned(config, examples)["accuracy"]
 
 
 def _few_shot(examples: Examples, model: str, size: int, seed: int) -> float:
-    return _trained(_config("finetune-few-shot", model, seed), _pairs(examples))
+    return _accuracy(_config("finetune-few-shot", model, seed), _pairs(examples))
 
 
 def _pairs(examples: Examples) -> Examples:
@@ -105,7 +99,7 @@ def _vectors(examples: Examples, model: str, size: int, seed: int) -> float:
 def _fine_tuning(examples: Examples, model: str, size: int, seed: int) -> float:
     pooling: Pooled = "mean"  # what a sentence model was trained with; its pooler was not
     changes = {"epochs": PLAIN_EPOCHS[size], "train.batch_size": 16, "pooling": pooling}
-    return _trained(_config(None, model, seed, **changes), examples)
+    return _accuracy(_config(None, model, seed, **changes), examples)
 
 
 def _words(examples: Examples, model: str, size: int, seed: int) -> float:
@@ -137,43 +131,52 @@ def reproduce(names: Sequence[str], model: str, data_dir: Path, run: Path, *, dr
         for draw in range(draws):
             for name, size, way in itertools.product(names, SIZES, WAYS):
                 file = run / name / f"{way}-{size}-{draw}.json"
-                if not file.exists():
-                    whole = read(name)
-                    train, dev = few(whole.train, size, seed=draw), spaced(whole.dev, DEV)
-                    began = time.process_time()
-                    accuracy = WAYS[way](replace(whole, train=train, dev=dev, notes=[]), model, size, draw)
-                    file.parent.mkdir(parents=True, exist_ok=True)
-                    write_json(file, {"accuracy": accuracy, "processor_s": time.process_time() - began})
-                found.setdefault((name, size, way), []).append(read_json(file)["accuracy"])
+                one = measured(file, partial(_measure, read, name, model, size, way, draw))
+                found.setdefault((name, size, way), []).append(one["accuracy"])
                 advance(1, last=f"{name} {size} {way}")
     return [
-        {"set": name, "per_label": size, "way": way, **over_seeds(values).as_json()}
-        for (name, size, way), values in found.items()
+        {"set": name, "per_label": size, "way": way, "accuracy": values} for (name, size, way), values in found.items()
     ]
+
+
+def _measure(
+    read: Callable[[str], Examples], name: str, model: str, size: int, way: str, draw: int
+) -> dict[str, float]:
+    whole, began = read(name), time.process_time()
+    train, dev = few(whole.train, size, seed=draw), spaced(whole.dev, DEV)
+    accuracy = WAYS[way](replace(whole, train=train, dev=dev, notes=[]), model, size, draw)
+    return {"accuracy": accuracy, "processor_s": time.process_time() - began}
 
 
 def page(rows: Sequence[Mapping[str, Any]], *, model: str, command: str) -> str:
     """Returns the table as Markdown: mean accuracy and its 95% interval over draws."""
-    machine = harness.machine()
-    by_cell = {(row["set"], row["per_label"], row["way"]): row for row in rows}
+    by_cell = {(row["set"], row["per_label"], row["way"]): row["accuracy"] for row in rows}
     lines = [f"| set | examples per label | {' | '.join(WAYS)} |", f"|---|---|{'---|' * len(WAYS)}"]
     for name, size in dict.fromkeys((row["set"], row["per_label"]) for row in rows):
-        cells = " | ".join(_cell(by_cell[name, size, way]) for way in WAYS)
-        lines.append(f"| {name} | {size} | {cells} |")
-    draws = min(row["runs"] for row in rows)
+        lines.append(f"| {name} | {size} | {' | '.join(cell(by_cell[name, size, way]) for way in WAYS)} |")
+    draws = min(len(row["accuracy"]) for row in rows)
     lines += [
         "",
         f"Accuracy on {DEV} dev examples: mean and 95% interval of the mean over {draws} draws of training examples.",
-        f"Model: `{Path(model).absolute().name}`. Measured on {datetime.date.today().isoformat()} with torch "
-        f"{machine['torch']}, {machine['processor']}.",
+        f"Model: `{Path(model).absolute().name}`. {made()}",
         "",
         f"    {command}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cell(row: Mapping[str, Any]) -> str:
-    known = SeedSummary(**{name: row[name] for name in ("runs", "mean", "sd", "low", "high")})
-    if known.low is None or known.high is None:
-        return f"{known.mean:.3f}"
-    return f"{known.mean:.3f} ({known.low:.3f} to {known.high:.3f})"
+def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns a chart of each set by its name: accuracy over the number of examples, with bands."""
+    found = {}
+    for name in dict.fromkeys(row["set"] for row in rows):
+        lines = []
+        for way in WAYS:
+            points = {
+                row["per_label"]: over_seeds(row["accuracy"]) for row in rows if (row["set"], row["way"]) == (name, way)
+            }
+            known = [*points.values()]
+            low = [one.mean if one.low is None else one.low for one in known]
+            high = [one.mean if one.high is None else one.high for one in known]
+            lines.append(Line(way, [*points], [one.mean for one in known], low, high))
+        found[name] = line_chart(lines, x_label="examples per label", y_label="accuracy", title=f"{name}: accuracy")
+    return found

@@ -11,6 +11,7 @@ import datetime
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,13 @@ from scipy import stats
 
 from bertie import console
 from bertie.bench import harness
+from bertie.bench.cells import check_same, measured
 from bertie.bench.finetune import Prepared, bertie_run, peer_run, prepare
 from bertie.bench.peers import AT_ITS_BEST, require
 from bertie.data.tables import Example
 from bertie.errors import UsageError, nearest
 from bertie.evaluate.compare import SeedSummary, over_seeds
-from bertie.files import read_json, write_bytes, write_json
+from bertie.files import write_bytes
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.tasks.source import steps_of
@@ -119,9 +121,8 @@ def reproduce(
             for seed in range(min(seeds, row.seeds)):
                 for side, measure in SIDES.items():
                     file = run / name / f"{side.lower()}-{seed}.json"
-                    if not file.exists():
-                        write_json(file, measure(row, config_of(row, models[row.model], data_dir, seed)))
-                    sides[side].append(read_json(file))
+                    config = config_of(row, models[row.model], data_dir, seed)
+                    sides[side].append(measured(file, partial(measure, row, config)))
                     advance(1, last=f"{name} {side}")
             found.append(_summary(name, sides))
     return found
@@ -129,11 +130,7 @@ def reproduce(
 
 def check_model(folder: Path, model: Path) -> None:
     """Results of two models are not to be mixed."""
-    folder.mkdir(parents=True, exist_ok=True)
-    note, said = folder / "model.json", {"model": model.absolute().name}
-    if note.exists() and read_json(note) != said:
-        raise UsageError(f"{folder} contains results of another model. Choose another folder.")
-    write_json(note, said)
+    check_same(folder, {"model": model.absolute().name}, of="another model", file="model.json")
 
 
 def prepared(row: ResultSpec, config: FinetuneConfig) -> Prepared:

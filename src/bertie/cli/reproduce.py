@@ -1,7 +1,8 @@
 """`bertie reproduce`: the result tables of the documentation."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,7 +44,60 @@ def few_labels(
     rows = program.reproduce(names, model, data_dir, output, draws=draws)
     command = f"bertie reproduce few-labels --model {Path(model).absolute().name} --data-dir data --draws {draws}"
     page = program.page(rows, model=model, command=f"{command}{f' --only {only}' if only else ''} -o runs/few")
-    write_bytes(to or output / "few-labels.md", page.encode())
+    _written(to or output / "few-labels.md", page, rows, program.pictures(rows))
+
+
+@group.command("modern")
+def modern(
+    corpus: Annotated[str, typer.Option(help="Corpus folder.")],
+    tokenizer: Annotated[str, typer.Option(help="Tokenizer folder.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder that contains the folders of the data sets: glue, tagging.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Folder for the measurements. Those in it are reused.")
+    ],
+    only: Annotated[str, typer.Option(help="Rows, comma-separated. Default: all rows.")] = "",
+    size: Annotated[str, typer.Option(help="Size of the models: mini or small.")] = "mini",
+    minutes: Annotated[float, typer.Option(min=0.01, help="Time of the steps of a run, in minutes per thread.")] = 10.0,
+    tasks: Annotated[
+        str, typer.Option(help="Fine-tuned data sets, comma-separated: rows of `bertie reproduce results`.")
+    ] = "sst2,conll2003",
+    examples: Annotated[int, typer.Option(min=8, help="Maximum number of training examples per task.")] = 4_000,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of runs per row.")] = 3,
+    to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/modern.md.")] = None,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Measure what newer architectures gain at a small budget.
+
+    Pre-trains BERT as published, with each later change alone, and with all of them, for the same processor time.
+    Compares the validation loss and two fine-tuned tasks. The same command resumes an interrupted one.
+
+    [bold]Example[/]
+
+      bertie reproduce modern --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data -o runs/modern
+    """
+    from bertie.bench import modern as program
+
+    table = program.Table(corpus, tokenizer, data_dir, size, minutes, tuple(tables.names(tasks)), examples)
+    rows = program.reproduce(table, tables.names(only) or tuple(table.rows), output, seeds=seeds)
+    command = (
+        f"bertie reproduce modern --corpus {Path(corpus).absolute().name} --tokenizer "
+        f"{Path(tokenizer).absolute().name} --data-dir data --size {size} --minutes {minutes:g} --seeds {seeds} "
+        f"--tasks {tasks} --examples {examples}{f' --only {only!r}' if only else ''} -o runs/modern"
+    )
+    page = program.page(rows, table=table, command=command)
+    _written(to or output / "modern.md", page, rows, program.pictures(rows, table.tasks))
+
+
+def _written(to: Path, page: str, rows: Sequence[Mapping[str, Any]], pictures: Mapping[str, str]) -> None:
+    """Writes a page and its pictures beside it, and prints the page, or its rows as JSON."""
+    from bertie.bench.cells import write_picture
+
+    for name, svg in pictures.items():
+        write_picture(to.with_name(f"{to.stem}-{name}.svg"), svg)
+    page += "".join(f"\n![{name}]({to.stem}-{name}.svg)\n" for name in pictures)
+    write_bytes(to, page.encode())
     if console.verbosity.json:
         for row in rows:
             emit(row)

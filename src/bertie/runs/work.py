@@ -34,7 +34,7 @@ from bertie.train.step_metrics import measure
 
 # Settings that change how long a run is, or what it learns, but not the speed of a step.
 FREE_TRAIN = ("steps", "seed", "log_every", "eval_every", "save_every", "keep", "keep_checkpoints", "tensorboard")
-FREE_OPTIM = ("lr", "betas", "eps", "warmup", "decay", "weight_decay", "max_grad_norm", "layer_decay")
+FREE_OPTIM = ("lr", "betas", "eps", "warmup", "decay", "cooldown", "weight_decay", "max_grad_norm", "layer_decay")
 FREE = {
     *(f"train.{name}" for name in FREE_TRAIN),
     *(f"optim.{name}" for name in FREE_OPTIM),

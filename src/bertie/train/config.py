@@ -40,9 +40,13 @@ class OptimConfig(Config):
     warmup: float = Field(0.01, ge=0)
     """Steps of linear warm-up, or below 1 their share of all steps. Source: Devlin et al. 2018, A.2: 10,000 of
     1,000,000."""
-    decay: Literal["linear", "constant", "cosine", "inverse_sqrt"] = "linear"
-    """Learning-rate schedule after warm-up: linear or cosine to zero, constant, or the inverse square root of the step.
-    Source: Devlin et al. 2018, A.2; Raffel et al. 2020, 3.1.2 (the last)."""
+    decay: Literal["linear", "constant", "cosine", "inverse_sqrt", "stable"] = "linear"
+    """Learning-rate schedule after warm-up: linear or cosine to zero, constant, the inverse square root of the step, or
+    stable: constant until the final steps (cooldown), then 1 - sqrt to zero. Source: Devlin et al. 2018, A.2; Raffel et
+    al. 2020, 3.1.2 (inverse_sqrt); Hägele et al. 2024 (stable)."""
+    cooldown: float = Field(0.2, gt=0)
+    """Final steps in which the rate falls under decay=stable, or below 1 their share of all steps. Source: Hägele et
+    al. 2024, 3."""
 
 
 class TrainConfig(Config):

@@ -23,6 +23,9 @@ def lr_at(step: int, steps: int, optim: OptimConfig) -> float:
         return optim.lr * step / warm
     if optim.decay == "constant":
         return optim.lr
+    if optim.decay == "stable":  # Hägele et al. 2024, (3)
+        last = min(max(1, warmup_steps(optim.cooldown, steps)), steps - warm)
+        return optim.lr * (1 - math.sqrt(max(0, step - (steps - last)) / (last + 1)))
     start = max(warm, 1)
     if optim.decay == "inverse_sqrt":
         return optim.lr * math.sqrt(start / step)

@@ -1,0 +1,72 @@
+"""What the tables of `bertie reproduce` share: measurements in files, fine-tuned scores, cells and pictures."""
+
+import datetime
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertie.bench import harness
+from bertie.errors import UsageError
+from bertie.evaluate.compare import over_seeds
+from bertie.files import read_json, write_bytes, write_json
+from bertie.report.style import STYLE
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import Examples
+from bertie.runs.finetuning import Run, with_steps
+from bertie.train.loop import fit
+
+NEVER = 10**6  # steps between evaluations and checkpoints of a run that needs none
+COLOURS = STYLE.partition("* {")[0]  # the variables of the page's colors, in both schemes
+
+
+def measured(file: Path, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+    """Returns what is in a file of measurements, which is written first if it does not exist."""
+    if not file.exists():
+        found = measure()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, found)
+    return dict(read_json(file))
+
+
+def check_same(folder: Path, settings: Mapping[str, Any], *, of: str, file: str = "settings.json") -> None:
+    """Raises UsageError for a folder with results of other settings, which are not to be mixed in."""
+    folder.mkdir(parents=True, exist_ok=True)
+    note, said = folder / file, {**settings, **{k: list(v) for k, v in settings.items() if isinstance(v, tuple)}}
+    if note.exists() and read_json(note) != said:
+        raise UsageError(f"{folder} contains results of {of}. Choose another folder.")
+    write_json(note, said)
+
+
+def finetuned(config: FinetuneConfig, examples: Examples) -> Mapping[str, float]:
+    """Trains as `bertie finetune` does, and measures once in float32, without a run folder and its pages."""
+    with tempfile.TemporaryDirectory(prefix="bertie-cell-") as place:
+        run = Run(with_steps(config, len(examples.train)), Path(place), examples)
+        fit(run.model, run.task, run.source, train=run.config.train, optim=run.config.optim, run=place)
+    return run.measure()
+
+
+def cell(values: Sequence[float], *, metric: str = "", form: str = ".3f") -> str:
+    """Returns the mean of several runs, and its 95% interval in parentheses where there are two or more."""
+    if not values:
+        return "-"
+    known = over_seeds(values, metric)
+    if known.low is None or known.high is None:
+        return f"{known.mean:{form}}"
+    return f"{known.mean:{form}} ({known.low:{form}} to {known.high:{form}})"
+
+
+def made() -> str:
+    """Returns when and on which machine a table was measured, as a sentence."""
+    machine = harness.machine()
+    threads = f"{machine['threads']} thread{'s' * (machine['threads'] > 1)}"
+    where = machine.get("gpu", machine["processor"])
+    return f"Measured on {datetime.date.today().isoformat()} with torch {machine['torch']}, {where}, {threads}."
+
+
+def write_picture(path: Path, svg: str) -> None:
+    """Writes a chart of report/charts.py as a file of its own, which is light or dark as the reader's system is."""
+    style = f"<style>{COLOURS} svg {{ background: var(--card); }}</style>"
+    head, end, rest = svg.partition(">")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, f"{head}{end}{style}{rest}\n".encode())
