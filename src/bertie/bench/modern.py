@@ -63,17 +63,17 @@ def rows_of(size: str) -> dict[str, Values]:
         },
         "no biases": {"model_overrides": {"bias": False, "attention_bias": False, "norm_type": "unbiased"}},
         "norms before": {"model_overrides": {"norm": "pre"}},
-        "more layers, narrower networks": {
+        "more and narrower layers": {
             "model_overrides": {
                 "num_hidden_layers": 3 * shape.num_hidden_layers // 2,
                 "intermediate_size": 9 * shape.hidden_size // 4,
             }
         },
         "masks from 30% to 15%": {
-            "phases": [_masks(rate, {"steps": share}) for rate, share in ((0.3, 0.7), (0.25, 0.15), (0.2, 0.1))]
+            "phases": [_masks(rate, {"steps": share}) for rate, share in ((0.3, 0.7), (0.25, 0.1), (0.2, 0.1))]
             + [_masks(0.15)]
         },
-        "warm-up, stable, decay": {"optim": {"decay": "stable"}},
+        "stable rate": {"optim": {"decay": "stable"}},
         "texts of 128 to 512 tokens": {
             "model_overrides": {"max_position_embeddings": 512},
             "phases": [

@@ -8,11 +8,11 @@ characters would come first: a pair of two characters that occur once has the la
 P slots of pairs that are frequent enough
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 CONTINUES = "##"
 SWEPT = 1_000  # merges between two removals of dead slots
@@ -45,8 +45,8 @@ def learn(words: Mapping[str, int], *, pieces: Sequence[str], count: int, least:
 class _State:
     """The words as pieces, and the counts of pieces and pairs.
 
-    A gain changes whenever a count of its two pieces does, so that no queue stays in order. The gains of all frequent
-    pairs are computed again for each join, which numpy does in less time than a join takes.
+    A gain changes whenever a count of its two pieces does, also upward, so that no queue stays in order. A join changes
+    the counts of three pieces: the gains of their pairs alone are computed again, and numpy finds the largest of all.
     """
 
     def __init__(self, words: Mapping[str, int], pieces: Sequence[str], least: int) -> None:
@@ -54,31 +54,42 @@ class _State:
         self.ids = {name: i for i, name in enumerate(self.names)}
         self.words = [[self.ids[piece] for piece in split(word)] for word in words]
         self.counts, self.least = list(words.values()), max(1, least)
-        self.piece_counts = np.zeros(2 * len(pieces) + 1024, np.int64)
-        self.pairs, self.where = Counter[Pair](), dict[Pair, set[int]]()
+        self.pairs, self.where = dict[Pair, int](), dict[Pair, list[int]]()
+        totals = [0] * len(self.names)
         for number, (word, count) in enumerate(zip(self.words, self.counts, strict=True)):
-            np.add.at(self.piece_counts, word, count)
+            for piece in word:
+                totals[piece] += count
             for pair in pairwise(word):
-                self.pairs[pair] += count
-                self.where.setdefault(pair, set()).add(number)
+                self.pairs[pair] = self.pairs.get(pair, 0) + count
+                self.where.setdefault(pair, []).append(number)
+        self.piece_counts = np.zeros(2 * len(pieces) + 1024)
+        self.piece_counts[: len(totals)] = totals
         self.joins = 0
         self._sweep()
 
     def _sweep(self) -> None:
         """Gives a slot to each frequent pair."""
         live = [pair for pair, count in self.pairs.items() if count >= self.least]
-        self.slots = {pair: slot for slot, pair in enumerate(live)}
-        self.pair_of = live
+        self.pair_of, self.slots = live, {pair: slot for slot, pair in enumerate(live)}
+        self.slots_of: list[list[int]] = [[] for _ in self.names]
+        for slot, pair in enumerate(live):
+            for piece in {*pair}:
+                self.slots_of[piece].append(slot)
         room = 2 * len(live) + 1024
-        self.sides_P2 = np.zeros((room, 2), np.int64)
-        self.sides_P2[: len(live)] = np.array(live, np.int64).reshape(-1, 2)
-        self.count_P = np.zeros(room, np.int64)
+        self.sides_2P = np.zeros((2, room), np.int64)
+        self.sides_2P[:, : len(live)] = np.array(live, np.int64).reshape(-1, 2).T
+        self.count_P, self.gains_P = np.zeros(room), np.zeros(room)
         self.count_P[: len(live)] = [self.pairs[pair] for pair in live]
+        self._weigh(np.arange(len(live)))
+
+    def _weigh(self, slots: NDArray[np.int64]) -> None:
+        """Computes the gains of some pairs."""
+        first, second = self.piece_counts[self.sides_2P[:, slots]]
+        self.gains_P[slots] = self.count_P[slots] / np.maximum(1, first * second)
 
     def best(self) -> Pair | None:
         """Returns the pair with the largest gain, of equals the first by name; None where none is frequent enough."""
-        size = len(self.pair_of)
-        gains_P = self.count_P[:size] / np.maximum(1, self.piece_counts[self.sides_P2[:size]]).prod(-1, dtype=float)
+        gains_P = self.gains_P[: len(self.pair_of)]
         top = gains_P.max(initial=0.0)
         if top <= 0:
             return None
@@ -94,46 +105,60 @@ class _State:
         if new is None:
             new = self.ids[name] = len(self.names)
             self.names.append(name)
+            self.slots_of.append([])
             if new >= len(self.piece_counts):
                 self.piece_counts = np.concatenate([self.piece_counts, np.zeros_like(self.piece_counts)])
-        for number in sorted(self.where[pair]):
-            self._rewrite(number, pair, new)
+        joined, changes = self._rewrite(pair, new)
+        for piece, change in ((first, -joined), (second, -joined), (new, joined)):
+            self.piece_counts[piece] += change
         self.joins += 1
-        if self.joins % SWEPT == 0 or len(self.pair_of) + 1024 > len(self.count_P):
+        for each, change in changes.items():
+            if change:
+                self.pairs[each] = self.pairs.get(each, 0) + change
+        if self.joins % SWEPT == 0 or len(self.pair_of) + len(changes) > len(self.count_P):
             self._sweep()
+        else:
+            for each, change in changes.items():
+                if change:
+                    self._count(each)
+            self._weigh(np.array([slot for piece in (first, second, new) for slot in self.slots_of[piece]], np.int64))
         return name if fresh else None
 
-    def _rewrite(self, number: int, pair: Pair, new: int) -> None:
-        word, count = self.words[number], self.counts[number]
-        joined, at = list[int](), 0
-        while at < len(word):
-            if word[at : at + 2] == [*pair]:
-                joined.append(new)
-                at += 2
-            else:
-                joined.append(word[at])
-                at += 1
-        times = len(word) - len(joined)
-        if not times:
-            return
-        for piece, change in ((pair[0], -times), (pair[1], -times), (new, times)):
-            self.piece_counts[piece] += change * count
-        before, after = Counter(pairwise(word)), Counter(pairwise(joined))
-        for each in {**before, **after}:
-            self._add(each, (after[each] - before[each]) * count)
-            if not after[each]:
-                self.where[each].discard(number)
-            elif not before[each]:
-                self.where.setdefault(each, set()).add(number)
-        self.words[number] = joined
+    def _rewrite(self, pair: Pair, new: int) -> tuple[int, dict[Pair, int]]:
+        """Joins a pair in all words that have it, from the left. Returns how often, and the changes of the counts of
+        pairs."""
+        first, second = pair
+        joined, changes = 0, dict[Pair, int]()
 
-    def _add(self, pair: Pair, change: int) -> None:
-        self.pairs[pair] += change
-        total = self.pairs[pair]
-        slot = self.slots.get(pair)
-        if slot is None and total >= self.least and len(self.pair_of) < len(self.count_P):
+        def change(each: Pair, by: int) -> None:
+            changes[each] = changes.get(each, 0) + by
+
+        for number in self.where.pop(pair):  # some of them have lost the pair to another join
+            word, count, at = self.words[number], self.counts[number], 0
+            while at < len(word) - 1:
+                if word[at] == first and word[at + 1] == second:
+                    change(pair, -count)
+                    if at:
+                        change((word[at - 1], first), -count)
+                        change((word[at - 1], new), count)
+                        self.where.setdefault((word[at - 1], new), []).append(number)
+                    if at + 2 < len(word):
+                        change((second, word[at + 2]), -count)
+                        change((new, word[at + 2]), count)
+                        self.where.setdefault((new, word[at + 2]), []).append(number)
+                    word[at : at + 2] = [new]
+                    joined += count
+                at += 1
+        return joined, changes
+
+    def _count(self, pair: Pair) -> None:
+        """Writes the count of a pair to its slot, which it gets when it is frequent enough."""
+        total, slot = self.pairs[pair], self.slots.get(pair)
+        if slot is None and total >= self.least:
             slot = self.slots[pair] = len(self.pair_of)
             self.pair_of.append(pair)
-            self.sides_P2[slot] = pair
+            self.sides_2P[:, slot] = pair
+            for piece in {*pair}:
+                self.slots_of[piece].append(slot)
         if slot is not None:
             self.count_P[slot] = total if total >= self.least else 0
