@@ -4,6 +4,9 @@ import sys
 from importlib.metadata import version as installed
 from pathlib import Path
 
+from sphinx import addnodes
+from sphinx.environment.adapters.toctree import TocTree
+
 sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src")]
 
 from generate import generate  # noqa: E402 (next to this file)
@@ -30,11 +33,19 @@ html_css_files = ["site.css"]
 
 
 def setup(app):
-    """Marks Korean pages as Korean, for fonts, hyphenation and screen readers."""
-    app.connect("html-page-context", language_of_the_page)
+    """Registers `korean_page` before the theme's own function, which has the priority 500."""
+    app.connect("html-page-context", korean_page, priority=400)
 
 
-def language_of_the_page(app, name, template, context, tree):
-    """Sets the language that the page's HTML names."""
-    if name.endswith(".ko"):
-        context["language"] = "ko"
+def korean_page(app, name, template, context, doctree):
+    """Marks a Korean page as Korean, for fonts and screen readers, and gives it the tree of the Korean list."""
+    if not name.endswith(".ko"):
+        return
+    context["language"] = "ko"
+
+    def toctree(**options):
+        trees = app.env.get_doctree("index.ko").findall(addnodes.toctree)
+        found = (TocTree(app.env).resolve(name, app.builder, tree, prune=False, **options) for tree in trees)
+        return "".join(app.builder.render_partial(tree)["fragment"] for tree in found if tree)
+
+    context["toctree"] = toctree
