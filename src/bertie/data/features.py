@@ -35,6 +35,8 @@ class FeatureConfig(Config):
     """Pixels of the side of a picture's patch. Source: Dosovitskiy et al. 2021, 3.1."""
     picture_size: int | None = Field(None, ge=1)
     """Pictures are scaled to squares of so many pixels. Not set: they keep their size, up to whole patches."""
+    skip_plain: bool = False
+    """Patches of a single color are left out, unless all are."""
     mel_bins: int = Field(40, ge=1)
     """Bands of a sound's log-mel spectrogram. Its windows are 25 ms long, every 10 ms."""
     stacked_frames: int = Field(2, ge=1)
@@ -91,7 +93,7 @@ def _arrays(path: Path) -> Any:
 
 def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
     """Returns the patches of a picture, row by row: 3 P P numbers from -1 to 1, then the box (left, top, right, bottom)
-    from 0 to 1."""
+    from -P to P, so that the 4 numbers weigh about as much as the pixels."""
     from PIL import Image
 
     with Image.open(path) as opened:
@@ -106,7 +108,9 @@ def patches(path: Path | IO[bytes], config: FeatureConfig) -> Vectors:
     parts = pixels_HWC.reshape(down, side, across, side, 3).transpose(0, 2, 1, 3, 4).reshape(down * across, -1)
     top, left = (index.ravel() for index in np.mgrid[:down, :across])
     box = np.stack([left / across, top / down, (left + 1) / across, (top + 1) / down], 1)
-    return np.concatenate([parts, box], 1).astype(np.float32)
+    found: Vectors = np.concatenate([parts, (2 * box - 1) * side], 1).astype(np.float32)
+    plain = (parts.reshape(len(parts), -1, 3) == parts[:, None, :3]).all((1, 2))
+    return found[~plain] if config.skip_plain and not plain.all() else found
 
 
 WINDOW_S, STEP_S = 0.025, 0.010  # of a spectrogram; Hsu et al. 2021 and Gong et al. 2021

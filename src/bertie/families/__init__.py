@@ -51,7 +51,10 @@ VARIANTS: Registry[Variant] = Registry(
     "model_type",
     [
         *((variant.model_type, variant) for variant in FAMILIES),
-        *((name, Later[Variant](f"bertie.families.{name}", name.upper())) for name in ("elmo", "xlnet")),
+        *(
+            (name, Later[Variant](f"bertie.families.{name}", name.upper()))
+            for name in ("elmo", "xlnet", "vilbert", "lxmert")
+        ),
     ],
 )
 """Those with encoders of their own need torch, and are opened when they are asked for."""

@@ -80,6 +80,8 @@ class SequenceConfig:
     """Activation of a dense layer on the sequence's token. Not set: the head reads the pooler."""
     sequence_matrix_only: bool = False
     """Whether the head is only a matrix, without dense layer, pooler, bias and dropout (GPT)."""
+    sequence_mlp: bool = False
+    """Whether a dense layer of twice the size, GELU and a norm precede the classifier (ViLBERT, LXMERT)."""
     sequence_input_dropout: bool = True
     """Whether dropout is applied before the dense layer too."""
     sequence_dropout: float | None = None

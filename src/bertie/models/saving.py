@@ -78,6 +78,7 @@ def save(
     problem_type = problem_type or model.problem_type
     if (labels, problem_type) != (read_labels(model.public, CONFIG), model.public.get("problem_type")):
         public |= write_labels(labels, problem_type)
+        public |= {variant.label_count: len(labels)} if variant.label_count and labels else {}
     public.pop(QUANTIZATION, None)
     if packed:
         public[QUANTIZATION] = quantization(packed.values())

@@ -63,6 +63,7 @@ class Variant(Codec):
     encoder: Callable[[Any], Any] = plain_encoder  # what makes the encoder from a config; others answer as Encoder does
     bare: tuple[str, ...] = ()  # classes with heads whose other names have no `table.base` before them all the same
     stds: Callable[[EncoderConfig], Stds] = lambda config: {}  # first values unlike BERT's: nn.init.initialize
+    label_count: str | None = None  # the key of config.json with the number of labels, besides their names
     copied: Mapping[str, str] = field(default_factory=dict)  # weights whose first values are those of others
 
     def heads(self, public: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -63,7 +63,8 @@ class MultiHeadAttention(nn.Module):
     """The base of self-attention and cross-attention: the projections, and the attention between them.
 
     head_size: None where the heads together have the hidden size. bias: of query, key and value. scaled: whether scores
-    are divided by the square root of the head size.
+    are divided by the square root of the head size. memory_size: width of what keys and values are made of; None: the
+    hidden size.
     """
 
     projections: ClassVar[Mapping[str, int]]  # name -> how many of query, key and value it makes, one upon the other
@@ -74,6 +75,7 @@ class MultiHeadAttention(nn.Module):
         num_heads: int,
         *,
         head_size: int | None = None,
+        memory_size: int | None = None,
         bias: bool = True,
         output_bias: bool = True,
         scaled: bool = True,
@@ -83,7 +85,8 @@ class MultiHeadAttention(nn.Module):
         self.num_heads, self.scaled, self.dropout_p = num_heads, scaled, dropout_p
         size = num_heads * head_size if head_size else hidden_size
         for name, parts in self.projections.items():
-            self.add_module(name, Linear(hidden_size, parts * size, bias, parts=parts))
+            read = memory_size or hidden_size if name == "kv" else hidden_size
+            self.add_module(name, Linear(read, parts * size, bias, parts=parts))
         self.output = Linear(size, hidden_size, output_bias)
 
     def _attended(

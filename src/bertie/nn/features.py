@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from bertie.nn.linear import Linear
+from bertie.nn.linear import LayerNorm, Linear
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,31 @@ class RegionEmbeddings(nn.Module):
             positions_RAH = position(features.aligned.clamp(min=0)) * word_RA[..., None]
             summed = summed + positions_RAH.sum(1) / word_RA.sum(1).clamp(min=1)[:, None]
         return summed
+
+
+class LocatedRegions(nn.Module):
+    """Regions of a picture for a stream of their own: the features and the location are projected and added.
+
+    vectors: the features, then the numbers of the location. Normalized together (Lu et al. 2019, 3.1) or, with
+    `norm_each`, each alone and then averaged (Tan and Bansal 2019, 2.1).
+    """
+
+    def __init__(self, size: int, location_size: int, hidden_size: int, *, norm_each: bool, eps: float) -> None:
+        super().__init__()
+        self.projection, self.location = Linear(size, hidden_size), Linear(location_size, hidden_size)
+        self.norm = LayerNorm(hidden_size, eps)
+        self.location_norm = LayerNorm(hidden_size, eps) if norm_each else None
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """vectors (R, D) -> (R, H)"""
+        vectors = vectors.to(self.projection.weight.dtype)
+        size = self.projection.in_features
+        features, location = self.projection(vectors[:, :size]), self.location(vectors[:, size:])
+        if self.location_norm is None:
+            found: Tensor = self.norm(features + location)
+            return found
+        averaged: Tensor = (self.norm(features) + self.location_norm(location)) / 2
+        return averaged
 
 
 class FrameEmbeddings(nn.Module):

@@ -57,7 +57,12 @@ class FewShotTask(SequenceTask):
         """Returns a head that is a classifier on the pooled vector alone: as the sentence model pools, or the mean."""
         (pooling,) = sentence.pooling if len(sentence.pooling) == 1 else ("mean",)
         known = {"cls": "first", "max": "max", "last": "last"}
-        only_classifier = {"label_transform": None, "sequence_act": None, "sequence_matrix_only": False}
+        only_classifier = {
+            "label_transform": None,
+            "sequence_act": None,
+            "sequence_matrix_only": False,
+            "sequence_mlp": False,
+        }
         return {"label_pooling": known.get(pooling, "mean"), **only_classifier}
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":

@@ -96,7 +96,17 @@ END = "<|endoftext|>"
 
 BERT = Format(
     classes=("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer", "MobileBertTokenizer"),
-    model_types=("bert", "distilbert", "electra", "mobilebert", "elmo", "nomic_bert", "visual_bert"),
+    model_types=(
+        "bert",
+        "distilbert",
+        "electra",
+        "mobilebert",
+        "elmo",
+        "nomic_bert",
+        "visual_bert",
+        "vilbert",
+        "lxmert",
+    ),
     special=SPECIAL_TOKENS,
     files=(VOCABULARY,),
     template=AROUND_BERT,

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import gelu
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput, summary
@@ -22,7 +23,7 @@ from bertie.nn.attention import CrossAttention, attention_bias
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.layout import Padded
-from bertie.nn.linear import Linear
+from bertie.nn.linear import LayerNorm, Linear
 
 
 class Pool(nn.Module):
@@ -51,6 +52,19 @@ class Pool(nn.Module):
         found, _ = self.attention(query_B1H, alone, output.last_hidden_state, output.layout, hide)
         attended: Tensor = found[:, 0]
         return attended
+
+
+class Widened(nn.Module):
+    """A dense layer of twice the size, GELU and a norm. Lu et al. 2019, 3.2 (the two-layer MLP of its VQA)."""
+
+    def __init__(self, size: int, eps: float) -> None:
+        super().__init__()
+        self.dense, self.norm = Linear(size, 2 * size), LayerNorm(2 * size, eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., H) -> (..., 2 H)"""
+        found: Tensor = self.norm(gelu(self.dense(x)))
+        return found
 
 
 class _OnSequence(Head):
@@ -104,6 +118,9 @@ class SequenceHead(_OnSequence):
             config, num_labels, own.sequence_act, first_p=last_p if own.sequence_input_dropout else 0.0, last_p=last_p
         )
         self.needs = replace(self.needs, global_tokens=first_token)
+        if own.sequence_mlp:
+            self.transform = Widened(config.hidden_size, config.layer_norm_eps)
+            self.classifier = Linear(2 * config.hidden_size, num_labels)
 
 
 class MatrixSequenceHead(Head):

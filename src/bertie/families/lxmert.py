@@ -1,0 +1,125 @@
+"""LXMERT: ViLBERT's two streams with one co-attention for both directions. Tan and Bansal 2019, arXiv:1908.07490.
+
+Its heads that predict objects and attributes of regions are not implemented; their weights are not read.
+"""
+
+from dataclasses import replace
+
+from bertie.families.bert import BUFFERS, KEYS, old_names
+from bertie.families.bert import TABLE as BERT_TABLE
+from bertie.models.codec import same
+from bertie.models.head_config import HeadConfigs, SequenceConfig
+from bertie.models.names import Row, WeightTable
+from bertie.models.streams import TwoStreamConfig, TwoStreamEncoder
+from bertie.models.variant import Variant
+
+MODEL = "lxmert."
+BASE = TwoStreamConfig(
+    num_hidden_layers=9,
+    visual_pos_dim=4,
+    norm_each=True,
+    v_num_hidden_layers=5,
+    co_layers=5,
+    co_attention="shared",
+    classifier_dropout=0.0,
+    heads=HeadConfigs(sequence=SequenceConfig(sequence_mlp=True)),
+)
+
+
+def _attention(ours: str, theirs: str, norm: str, inside: str = "self") -> tuple[Row, ...]:
+    parts = tuple(f"{theirs}.{inside}.{name}.*" for name in ("query", "key", "value"))
+    fused: tuple[Row, ...] = ((f"{ours}.qkv.*", parts),)
+    if inside == "att":
+        fused = ((f"{ours}.query.*", parts[0]), (f"{ours}.kv.*", parts[1:]))
+    return (*fused, (f"{ours}.output.*", f"{theirs}.output.dense.*"), (norm, f"{theirs}.output.LayerNorm.*"))
+
+
+def _layer(ours: str, attention: str, inter: str, output: str) -> tuple[Row, ...]:
+    return (
+        *_attention(f"{ours}.attention", attention, f"{ours}.attention_norm.*"),
+        (f"{ours}.up.*", f"{inter}.dense.*"),
+        (f"{ours}.down.*", f"{output}.dense.*"),
+        (f"{ours}.output_norm.*", f"{output}.LayerNorm.*"),
+    )
+
+
+def _plain(ours: str, theirs: str) -> tuple[Row, ...]:
+    return _layer(ours, f"{theirs}.attention", f"{theirs}.intermediate", f"{theirs}.output")
+
+
+ENCODER = f"{MODEL}encoder"
+BLOCK, CROSS = f"{ENCODER}.x_layers.{{}}", "encoder.co_layers.{}"
+TABLE = WeightTable(
+    base=MODEL,
+    rows=(
+        *(row for row in BERT_TABLE.rows if row[0].startswith("heads.mlm.") or row[0].startswith("heads.pair.")),
+        ("encoder.embeddings.word.*", f"{MODEL}embeddings.word_embeddings.*"),
+        ("encoder.embeddings.position.*", f"{MODEL}embeddings.position_embeddings.*"),
+        ("encoder.embeddings.segment.*", f"{MODEL}embeddings.token_type_embeddings.*"),
+        ("encoder.embeddings.norm.*", f"{MODEL}embeddings.LayerNorm.*"),
+        ("encoder.regions.projection.*", f"{ENCODER}.visn_fc.visn_fc.*"),
+        ("encoder.regions.norm.*", f"{ENCODER}.visn_fc.visn_layer_norm.*"),
+        ("encoder.regions.location.*", f"{ENCODER}.visn_fc.box_fc.*"),
+        ("encoder.regions.location_norm.*", f"{ENCODER}.visn_fc.box_layer_norm.*"),
+        *_plain("encoder.layers.{}", f"{ENCODER}.layer.{{}}"),
+        *_plain("encoder.v_layers.{}", f"{ENCODER}.r_layers.{{}}"),
+        *_attention(f"{CROSS}.shared.attention", f"{BLOCK}.visual_attention", f"{CROSS}.shared.norm.*", "att"),
+        *_layer(f"{CROSS}.text", f"{BLOCK}.lang_self_att", f"{BLOCK}.lang_inter", f"{BLOCK}.lang_output"),
+        *_layer(f"{CROSS}.regions", f"{BLOCK}.visn_self_att", f"{BLOCK}.visn_inter", f"{BLOCK}.visn_output"),
+        ("encoder.pooler.*", f"{MODEL}pooler.dense.*"),
+        ("heads.sequence.transform.dense.*", "answer_head.logit_fc.0.*"),
+        ("heads.sequence.transform.norm.*", "answer_head.logit_fc.2.*"),
+        ("heads.sequence.classifier.*", "answer_head.logit_fc.3.*"),
+    ),
+    old=(*old_names(MODEL), *BERT_TABLE.old[-1:]),
+    ignored=BUFFERS,
+)
+UNREAD = ("task_obj_predict", "task_qa")  # which heads a pre-training folder has besides ours
+
+LXMERT = Variant(
+    model_type="lxmert",
+    about="A text and the regions of a picture in two streams, with one co-attention for both directions.",
+    source="Tan and Bansal 2019, arXiv:1908.07490",
+    tokenizer="wordpiece",
+    base=BASE,
+    presets={
+        "lxmert-base-uncased": BASE,
+        "lxmert-tiny": replace(
+            BASE,
+            hidden_size=128,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=512,
+            visual_feat_dim=192,
+            v_num_hidden_layers=1,
+            co_layers=2,
+        ),
+    },
+    table=TABLE,
+    architectures={
+        "LxmertModel": (),
+        "LxmertForPreTraining": ("mlm", "pair"),
+        "LxmertForQuestionAnswering": ("sequence",),
+    },
+    keys={
+        **{
+            ours: key
+            for ours, key in KEYS.items()
+            if ours not in ("num_hidden_layers", "classifier_dropout", "layer_norm_eps", "pad_token_id")
+        },
+        "num_hidden_layers": "l_layers",
+        "v_num_hidden_layers": "r_layers",
+        "co_layers": "x_layers",
+        **same("visual_feat_dim", "visual_pos_dim"),
+    },
+    flattened=lambda public: {key: value for key, value in public.items() if key not in UNREAD},
+    fixed=dict.fromkeys(UNREAD, False),
+    label_count="num_qa_labels",
+    recipe={  # paper, 3.2, without its objectives on regions and its questions
+        "objectives": {"mlm": {"rate": 0.15}, "nsp": None, "itm": {}},
+        "max_length": 20,
+        "optim": {"lr": 1e-4, "betas": (0.9, 0.999), "eps": 1e-6, "weight_decay": 0.01, "warmup": 35_000},
+        "train": {"steps": 700_000, "batch_size": 256},
+    },
+    encoder=TwoStreamEncoder,
+)
