@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,23 @@ import pytest
 from PIL import Image
 from safetensors.numpy import save_file
 from scipy.io import wavfile
+from typer.testing import CliRunner
 
+import bertie
 from bertie import families
+from bertie.cli.commands import app
 from bertie.data.collate import batch_of
 from bertie.data.features import BadFeaturesError, FeatureConfig, frames, log_mel, patches, vectors_of
 from bertie.data.tables import Example, InvalidRow, TableFormat, stream
 from bertie.errors import DataError, UsageError
-from bertie.infer.predict import Predictor
+from bertie.explain.attention_page import TextAttention
+from bertie.explain.targets import question_of
+from bertie.infer.predict import Predictor, set_training_facts
+from bertie.probing.contexts import words
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetune import finetune
 from bertie.settings import build
+from bertie.tasks.sequence import SequenceTask
 from bertie.tasks.source import encode
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
@@ -71,7 +79,15 @@ def test_patches_are_the_pixels_and_their_box(tmp_path: Path) -> None:
         y, x = divmod(number, 3)
         part = pixels[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].astype(np.float32).reshape(-1) / 127.5 - 1
         np.testing.assert_allclose(found[number, :12], part, atol=1e-6)
-        np.testing.assert_allclose(found[number, 12:], [x / 3, y / 4, (x + 1) / 3, (y + 1) / 4], atol=1e-6)
+        box = 2 * (2 * np.array([x / 3, y / 4, (x + 1) / 3, (y + 1) / 4]) - 1)  # from -2 to 2, the patch's size
+        np.testing.assert_allclose(found[number, 12:], box, atol=1e-6)
+    pixels[2:4, :2] = 7
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    kept = patches(tmp_path / "a.png", FeatureConfig(patch_size=2, skip_plain=True))
+    np.testing.assert_array_equal(kept[:3], found[:3])  # only the fourth patch has a single color
+    np.testing.assert_array_equal(kept[3:], found[4:])
+    Image.fromarray(np.full_like(pixels, 7)).save(tmp_path / "a.png")
+    assert len(patches(tmp_path / "a.png", FeatureConfig(patch_size=2, skip_plain=True))) == 12
     assert patches(tmp_path / "a.png", FeatureConfig(patch_size=4, picture_size=8)).shape == (4, 52)
 
 
@@ -156,12 +172,19 @@ def written(folder: Path, count: int) -> Path:
 SIZES = {"vocab_size": len(VOCAB), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
 
 
-@pytest.mark.parametrize("preset", ["visualbert-tiny", "bert-tiny"])
+LOCATED: dict[str, Any] = {"visual_feat_dim": 2, "visual_pos_dim": 1}
+READS: dict[str, dict[str, Any]] = {
+    "visualbert-tiny": {"visual_embedding_dim": 3},
+    "bert-tiny": {},
+    "vilbert-tiny": {**LOCATED, "image_location": (0.0,)},
+    "lxmert-tiny": LOCATED,
+}
+
+
+@pytest.mark.parametrize("preset", READS)
 def test_a_task_learns_from_vectors(preset: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Also with a model of texts alone, whose tables for regions then start fresh."""
-    sizes = {**SIZES, "intermediate_size": 64, "pad_token_id": 0}
-    sizes |= {"visual_embedding_dim": 3} if preset.startswith("visual") else {}
-    start = families.build(preset, **sizes)
+    start = families.build(preset, **SIZES, intermediate_size=64, **READS[preset])
     start.save_pretrained(tmp_path / "start", tokenizer=tokenizer)
     config = {
         "model": str(tmp_path / "start"),
@@ -195,3 +218,37 @@ def test_a_model_of_other_vectors_is_refused(tokenizer: Tokenizer, tmp_path: Pat
         finetune(build(FinetuneConfig, config), tmp_path / "run")
     with pytest.raises(UsageError, match="does not read feature vectors"):
         finetune(build(FinetuneConfig, {**config, "task": "tagging"}), tmp_path / "run")
+
+
+def test_what_reads_only_texts_refuses_the_model(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Each with one error that names the column, instead of answers without the picture."""
+    task = SequenceTask(("no", "yes"))
+    model = families.build("visualbert-tiny", **SIZES, intermediate_size=64, visual_embedding_dim=3, heads=task.heads)
+    model.tokenizer, model.labels = Tokenizer.load(tokenizer_folder(tokenizer, tmp_path)), task.labels
+    set_training_facts(model.tokenizer, task, max_length=16, too_long="truncate", texts=1, features=COLUMN)
+    model.eval().requires_grad_(False)
+    model.save_pretrained(tmp_path / "model")
+    folder = str(tmp_path / "model")
+    refusals: list[Callable[[], object]] = [
+        lambda: bertie.predict(folder, ["is it high ?"]),
+        lambda: bertie.embed(folder, ["is it high ?"]),
+        lambda: question_of(model, ["is it high ?"]),
+        lambda: TextAttention.of(model, ("is it high ?",)),
+        lambda: words(model, ["is it high ?", "is it low ?"], "is"),
+    ]
+    for refusal in refusals:
+        with pytest.raises(UsageError, match="column 'image'"):
+            refusal()
+    for command in (("export",), ("compress",), ("audit", "--sets", "words"), ("heads", "--texts", "a.txt")):
+        (tmp_path / "a.txt").write_text("is it high ?\n", encoding="utf-8")
+        wanted = [str(tmp_path / one) if one == "a.txt" else one for one in command[1:]]
+        run = CliRunner().invoke(app, [command[0], folder, *wanted, "-o", str(tmp_path / "out")])
+        assert run.exit_code == 2, run.output
+        assert "feature vectors" in str(run.exception), command
+        assert not (tmp_path / "out").exists()
+
+
+def tokenizer_folder(tokenizer: Tokenizer, folder: Path) -> Path:
+    """A copy whose settings the test may change."""
+    tokenizer.save(folder / "tokenizer")
+    return folder / "tokenizer"

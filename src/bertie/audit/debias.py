@@ -18,6 +18,7 @@ from bertie.audit.sets import SETS
 from bertie.errors import UsageError, nearest
 from bertie.folders import check, new_folder
 from bertie.infer.choose import engine_of
+from bertie.infer.predict import check_reads_texts
 from bertie.infer.pseudo import pseudo_perplexity
 from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files
 from bertie.models.model import Model
@@ -66,6 +67,7 @@ def debias(
         read_examples(config)  # what cannot be read is reported now, and not after the audits
     loaded = opened(folder, device)
     assert isinstance(loaded, Model)
+    check_reads_texts(loaded.tokenizer, "bertie debias")
     check_trainable(loaded, folder)
     if loaded.tokenizer is None:
         raise UsageError(f"{folder} has no tokenizer. Copy its files (tokenizer.json or vocab.txt) into the folder.")

@@ -272,12 +272,14 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
 def _opened(asked: _Asked, *, float_: bool, texts: bool) -> "Model":
     """The model. texts: whether they are needed."""
     import bertie
+    from bertie.infer.predict import check_reads_texts
 
     found = bertie.load(asked.model)
     if float_ and not found.packed:
         raise UsageError(f"{asked.model} has no quantized weights; it is a float model already.")
     if found.packed and not float_:
         raise UsageError(f"{asked.model} has quantized weights already. Write a float copy first: --float")
+    check_reads_texts(found.tokenizer, "bertie compress")
     if texts and asked.texts is None:
         raise UsageError("No texts given. Pass --texts FILE: representative texts, one per line, or a table of pairs.")
     if found.tokenizer is None:

@@ -67,6 +67,7 @@ def heads(
     import bertie
     from bertie.explain.heads_page import card_parts, page
     from bertie.files import check_new_file
+    from bertie.infer.predict import check_reads_texts
     from bertie.report.card import put
 
     if not (texts or parsed or data):
@@ -74,6 +75,7 @@ def heads(
     if output is not None:
         check_new_file(output, overwrite=overwrite)
     opened = bertie.load(model)
+    check_reads_texts(opened.tokenizer, "bertie heads")
     opened.eval().requires_grad_(False)
     sections: dict[str, Any] = {}
     if texts is not None:

@@ -23,6 +23,7 @@ from bertie.explain.attention import (
 )
 from bertie.explain.attribution import by_word
 from bertie.explain.page import heat
+from bertie.infer.predict import check_reads_texts
 from bertie.models.model import Model
 from bertie.report import card
 from bertie.report.page import Report, StatCard
@@ -69,6 +70,7 @@ class TextAttention:
         """
         if model.tokenizer is None:
             raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
+        check_reads_texts(model.tokenizer, "bertie attention")
         most = most_tokens(model)
         if max_length is not None and not 4 <= max_length <= most:
             raise UsageError(f"--max-length is {max_length}; it must be 4 to {most} for the attention of this model.")

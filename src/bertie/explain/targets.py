@@ -9,6 +9,7 @@ from torch import Tensor
 from bertie.errors import DataError, UsageError, nearest
 from bertie.explain.attribution import Question, Target
 from bertie.explain.words import words_of
+from bertie.infer.predict import check_reads_texts
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
@@ -43,6 +44,7 @@ def question_of(
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
+    check_reads_texts(tokenizer, "bertie explain")
     length = max_length or min(model.config.max_length, 512)
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if all(sequence is None for sequence in encoding.sequence_ids):

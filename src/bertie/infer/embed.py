@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertie.data.tables import InvalidRow, SkipReport
 from bertie.errors import UsageError, nearest
-from bertie.infer.predict import Predictor, Row, TooLongCount
+from bertie.infer.predict import Predictor, Row, TooLongCount, check_reads_texts
 from bertie.models.sentence import MODES
 from bertie.tasks.embed import EmbedTask
 
@@ -42,6 +42,7 @@ def embedder(
     made of length one. Raises UsageError for a prompt or a way of pooling that there is not.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
+    check_reads_texts(found.tokenizer, "an embedding")
     sentence = found.engine.facts.sentence
     trained = found.task if found.answers and isinstance(found.task, EmbedTask) else EmbedTask.told(sentence)
     own, prompts = trained or EmbedTask(), sentence.prompts

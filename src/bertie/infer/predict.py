@@ -263,6 +263,8 @@ class Predictor:
         return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:
+        if self.features is not None and any(example.vectors is None for example in examples):
+            raise UsageError(_no_vectors(self.features, "a text alone is not its input"))
         return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
 
@@ -298,6 +300,21 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "texts": texts if type(texts := ours.get("texts")) is int else 1,
         "features": _features(ours.get("features")),
     }
+
+
+def check_reads_texts(tokenizer: Tokenizer | None, what: str) -> None:
+    """Raises UsageError for a model that was fine-tuned on feature vectors. what: the command, which reads only
+    texts."""
+    features: FeatureConfig | None = training_facts(tokenizer)["features"] if tokenizer is not None else None
+    if features is not None:
+        raise UsageError(_no_vectors(features, f"{what} reads only texts"))
+
+
+def _no_vectors(features: "FeatureConfig", why: str) -> str:
+    return (
+        f"This model was trained on feature vectors (column {features.column!r}), and {why}. Pass a table with this "
+        "column to bertie predict or bertie evaluate, or the vectors to Predictor.predict."
+    )
 
 
 def _features(saved: Any) -> "FeatureConfig | None":

@@ -34,7 +34,7 @@ from bertie.evaluate.compare import PairedDifference, paired_rows
 from bertie.files import read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported
-from bertie.infer.predict import Predictor
+from bertie.infer.predict import Predictor, check_reads_texts
 from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files, fingerprint
 from bertie.models.model import Model
 from bertie.report.page import draw
@@ -126,6 +126,7 @@ class _Search:
         self.model = _loaded(model)
         check_trainable(self.model, model)
         self.predictor = Predictor(self.model)
+        check_reads_texts(self.predictor.tokenizer, "bertie compress")
         self.task = self.predictor.task
         self.metric = self.task.metrics[0]
         self.dev = [one for one in self._examples(data.dev) if one.label is not None]

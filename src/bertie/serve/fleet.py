@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.errors import BertieError, DataError, hub_hint, nearest
 from bertie.hub.names import find
+from bertie.infer.predict import check_reads_texts
 from bertie.runs.models import model_folder
 from bertie.serve.admission import Admission
 from bertie.serve.batcher import Batcher
@@ -102,6 +103,7 @@ class Fleet:
         try:
             # so that requests continue while files are read and the fast encoder is made
             await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
+            check_reads_texts(served.tokenizer, "bertie serve")
             await check(served)
         except BaseException:
             await batcher.kill()

@@ -8,7 +8,7 @@ from bertie.data.ids import Ids, Int
 from bertie.infer.native.encoder import ACTIVATIONS, Keep
 from bertie.models.config import EncoderConfig
 from bertie.models.head_config import LabelConfig
-from bertie.models.kinds import Full, Learned, Residual, Tokens
+from bertie.models.kinds import Full, Learned, Residual
 
 WIDEST_HEAD = 128
 BATCH_TOKENS = 16_384  # many calls of CHUNK tokens at once, so that no thread waits long for the last one
@@ -20,7 +20,7 @@ def misfit(config: EncoderConfig) -> str | None:
     widths = (config.hidden_size, width, config.intermediate_size, config.head_size)
     rules = {
         "its attention is not full": isinstance(config.attention, Full) and not config.causal,
-        f"it reads {config.inputs.kind} too": isinstance(config.inputs, Tokens),
+        "it reads feature vectors too": config.feature_size is None,
         "its positions are not learned": isinstance(config.positions, Learned),
         "its layers are not those of BERT": isinstance(config.layer, Residual) and config.layer.norm == "post",
         "its first layer differs from the others": config.get("first_attention_norm", True)
