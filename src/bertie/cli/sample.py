@@ -13,7 +13,10 @@ from bertie.errors import UsageError
 @app.command()
 def sample(
     name: Annotated[
-        str, typer.Argument(help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures.")
+        str,
+        typer.Argument(
+            help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures, picture-questions."
+        ),
     ],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="File to write. Default: standard output.")
@@ -37,6 +40,7 @@ def sample(
     a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
     clinic with the labels urgent and routine (CSV). `directions`: questions with two passages that a preposition tells
     apart (JSON lines). `pictures`: drawings of two shapes, each with a sentence about it (JSON lines).
+    `picture-questions`: the same drawings, each with a question and its answer (JSON lines).
 
     [bold]Examples[/]
 

@@ -39,6 +39,8 @@ TABLES = Registry("table", (
     ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
     ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
+    ("picture-questions", Table("questions about pictures, columns text, image and label", 600, ".jsonl",
+                                {"en": pictures.question})),
 ))  # fmt: skip
 
 
@@ -46,7 +48,7 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     """Returns the rows of a generated table, in random order without duplicates.
 
     Args:
-        name: "reviews", "names", "questions", "pairs", "directions", "notes" or "pictures".
+        name: "reviews", "names", "questions", "pairs", "directions", "notes", "pictures" or "picture-questions".
         language: "en", or "ko" for reviews.
         rows: Number of rows. Default: that of the table.
         seed: Seed of the generator.

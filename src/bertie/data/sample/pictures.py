@@ -1,4 +1,4 @@
-"""Pictures of two shapes, drawn by rule, with a sentence that says what they are and how they lie.
+"""Pictures of two shapes, drawn by rule, with a sentence that says what they are and how they lie, or with a question.
 
 A picture is 32 by 32 pixels, in the row itself (a data URL), and a shape fills one of its 16 patches of 8 by 8.
 """
@@ -20,8 +20,32 @@ CELLS, SIDE = 4, 8  # patches of a side, pixels of a patch's side
 GROUND = (70, 70, 70)
 
 
+Thing = tuple[str, str]  # its color, its shape
+PLACES = ("left of", "right of", "above", "below")
+
+
 def row(index: int, rng: random.Random) -> dict[str, str]:
     """A sentence and its picture."""
+    one, where, two, picture = _drawn(rng)
+    return {"text": f"a {' '.join(one)} {where} a {' '.join(two)}", "image": picture}
+
+
+def question(index: int, rng: random.Random) -> dict[str, str]:
+    """A question, its picture and the answer, a word: a color, a shape, yes or no."""
+    one, where, two, picture = _drawn(rng)
+    asked = [(f"is the {' '.join(one)} {place} the {' '.join(two)}?", "yes" if place == where else "no")
+             for place in (where, PLACES[PLACES.index(where) ^ 1])]  # fmt: skip
+    choices = [rng.choice(asked)]
+    if one[1] != two[1]:
+        choices.append((f"what color is the {one[1]}?", one[0]))
+    if one[0] != two[0]:
+        choices.append((f"what shape is {one[0]}?", one[1]))
+    text, answer = rng.choice(choices)
+    return {"text": text, "image": picture, "label": answer}
+
+
+def _drawn(rng: random.Random) -> tuple[Thing, str, Thing, str]:
+    """Two things, where the first lies from the second, and their picture as a data URL."""
     from PIL import Image
 
     (one, two), (here, there) = _things(rng), rng.sample(range(CELLS * CELLS), 2)
@@ -35,11 +59,10 @@ def row(index: int, rng: random.Random) -> dict[str, str]:
         _draw(picture, shape, COLORS[color], cell % CELLS * SIDE, cell // CELLS * SIDE)
     out = io.BytesIO()
     picture.save(out, "BMP")  # whose bytes are the same with every version of a library
-    said = f"a {' '.join(one)} {where} a {' '.join(two)}"
-    return {"text": said, "image": f"data:image/bmp;base64,{base64.b64encode(out.getvalue()).decode()}"}
+    return one, where, two, f"data:image/bmp;base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
-def _things(rng: random.Random) -> tuple[tuple[str, str], tuple[str, str]]:
+def _things(rng: random.Random) -> tuple[Thing, Thing]:
     one, two = rng.sample([(color, shape) for color in COLORS for shape in SHAPES], 2)
     return one, two
 
