@@ -28,8 +28,6 @@ ENGLISH = {
     r"SECURITY\.md": "reports of faults are written in English",
 }
 NOT_YET: set[str] = {
-    "docs/few-labels.md",
-    "docs/pictures-and-sound.md",
     "docs/text-to-text.md",
 }
 # Pages with examples of their own, so their code differs: Korean reviews instead of English ones.
