@@ -8,7 +8,7 @@ import pytest
 
 from bertie import families
 from bertie.errors import DataError, UsageError
-from bertie.models.count import forward_flops
+from bertie.models.count import decoder_parameters, forward_flops, parameters
 from bertie.plan import catalog, cost
 from bertie.plan.forecast import Assumptions, cheapest, forecast
 from bertie.plan.job import Job, JobPhase
@@ -287,3 +287,26 @@ def test_bad_input(given: tuple[str, ...], said: str, bertie: Any) -> None:
     code, _, err = bertie("plan", *given)
     assert code == 2
     assert said in err
+
+
+def test_a_plan_counts_the_decoder(tmp_path: Path, bertie: Any) -> None:
+    """T5 for classes reads the text twice; for texts, it generates the target."""
+    shape = families.config("t5-small")
+    decoder = sum(decoder_parameters(shape).values())
+    assert decoder > 25e6  # 60.5 million parameters in all
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n" + "".join(f"text {i}\t{'ab'[i % 2]}\n" for i in range(200)))
+
+    def found(*more: str) -> tuple[int, float]:
+        said = ("model=t5-small", f"train_file={tmp_path / 'rows.tsv'}", "--on", "l4", "--json")
+        code, out, err = bertie("plan", *said, *more)
+        assert code == 0, err
+        told = json.loads(out)
+        return told["parameters"], told["flops"] / told["tokens"]
+
+    encoder = sum(parameters(shape).values())
+    alone = 3 * sum(forward_flops(shape, length=128).values())
+    assert found() == (encoder + decoder, pytest.approx(3 * sum(forward_flops(shape, length=128, decoded=1).values())))
+    size, flops = found("task=text2text", "task_options.max_target_length=32")
+    assert size == encoder + decoder
+    assert flops == pytest.approx(3 * sum(forward_flops(shape, length=128, predicted=0.25).values()))
+    assert flops > 1.2 * alone

@@ -17,8 +17,12 @@ from bertie.infer.predict import Predictor
 from bertie.metrics.base import Sums
 from bertie.metrics.written import WrittenScores
 from bertie.models.config import EncoderConfig
+from bertie.models.count import forward_flops
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
+from bertie.runs.finetuning import Run, with_steps
+from bertie.runs.work import finetuning_work
 from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
@@ -172,3 +176,46 @@ def test_a_text_that_leaves_no_positions_is_refused(tmp_path: Path) -> None:
     folder = toy_writer(tmp_path, "gpt2")
     with pytest.raises(UsageError, match="48 positions"):
         bertie.write(folder, ["a " * 30], max_new_tokens=30)
+
+
+def test_places_of_spaces() -> None:
+    """Against F1 of the sets of "the text before a space, without its spaces"."""
+
+    def before(text: str) -> set[str]:
+        return {text[:i].replace(" ", "") for i, letter in enumerate(text) if letter == " "}
+
+    draw = random.Random(0)
+    true = ["".join(draw.choices("abc ", k=20)) for _ in range(40)]
+    given = ["".join(draw.choice([letter, letter, letter, "b", " ", ""]) for letter in text) for text in true[:30]]
+    true, given = ([" ".join(text.split()) for text in texts] for texts in (true, given + true[30:]))
+    scores = WrittenScores(("space_f1",))
+    scores.add(true, given)
+    right = sum(len(before(t) & before(g)) for t, g in zip(true, given, strict=True))
+    every = sum(len(before(t)) + len(before(g)) for t, g in zip(true, given, strict=True))
+    assert scores.compute()["space_f1"] == pytest.approx(2 * right / every)
+    alone = WrittenScores(("space_f1",))
+    alone.add(["가 나 다", "라마"], ["가 나다", "라마"])
+    assert alone.compute()["space_f1"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("family", ["t5", "gpt2"])
+def test_the_cost_of_a_run_counts_the_targets(family: str, tmp_path: Path) -> None:
+    """A decoder reads the targets beside the text; a causal model after it."""
+    rows = [{"text": "a b c d"[: 1 + i % 7], "label": "e f g"[: 1 + i % 5]} for i in range(40)]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tree = {"model": str(toy_writer(tmp_path / "m", family)), "task": "text2text", "max_length": 20}
+    config = FinetuneConfig.model_validate({**tree, "train_file": str(tmp_path / "t.jsonl")})
+    examples = read_examples(config)
+    run = Run(with_steps(config, len(examples.train)), tmp_path / "run", examples)
+    (phase,) = (work := finetuning_work(run)).phases
+    lengths, target = run.train.lengths, int(run.source.targets.sequence["target_length"].sum())
+    share, shape = target / lengths.sum(), run.model.config
+    mean = float((lengths**2).sum() / lengths.sum())
+    if family == "t5":
+        once = sum(forward_flops(shape, length=mean, predicted=share).values())
+        assert work.job.parameters == sum(one.numel() for one in run.model.parameters())
+    else:
+        read = 1 + share
+        once = read * sum(forward_flops(shape, length=mean * read, predicted=share / read).values())
+    assert phase.flops == pytest.approx(3 * once * lengths.mean() * 32)
+    assert phase.shape.predicted > 0

@@ -1,4 +1,4 @@
-"""Scores of generated texts: exact match, BLEU and chrF (sacrebleu), ROUGE (rouge-score).
+"""Scores of generated texts: exact match, places of spaces, BLEU and chrF (sacrebleu), ROUGE (rouge-score).
 
 All are functions of sums over examples, so that their intervals resample counts. BLEU and chrF are from 0 to 100.
 Papineni et al. 2002; Popović 2015; Lin 2004.
@@ -9,6 +9,7 @@ N examples · K counts
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,29 @@ def _exact(name: str) -> tuple[Counts, Value]:
     return (lambda given, true: [float(given.split() == true.split())]), _mean
 
 
+def _spaces(name: str) -> tuple[Counts, Value]:
+    """F1 of the places of spaces. A place is the number of characters before it; it is right where the target has a
+    space too, and all characters before it are those of the target."""
+
+    def counts(given: str, true: str) -> Sequence[float]:
+        (own, own_places), (known, known_places) = map(_places, (given, true))
+        same = next((i for i, (a, b) in enumerate(zip(own, known, strict=False)) if a != b), min(len(own), len(known)))
+        right = sum(place <= same for place in own_places & known_places)
+        return [2 * right, len(own_places) + len(known_places)]
+
+    def value(sums: Float, examples: Float) -> Float:
+        found: Float = sums[..., 0] / np.maximum(sums[..., 1], 1)
+        return found
+
+    return counts, value
+
+
+def _places(text: str) -> tuple[str, set[int]]:
+    """Returns the text without spaces, and the numbers of characters before its spaces."""
+    words = text.split()
+    return "".join(words), set(accumulate(map(len, words[:-1])))
+
+
 def _sacrebleu(name: str) -> tuple[Counts, Value]:
     """The library's own counts of a sentence, which it sums over a corpus; for its bootstrap too."""
     from sacrebleu.metrics.bleu import BLEU
@@ -71,6 +95,7 @@ MEASURES: Registry[Measure] = Registry(
     "measure",
     [
         ("exact_match", Measure(_exact)),
+        ("space_f1", Measure(_spaces)),
         ("chrf", Measure(_sacrebleu, "sacrebleu")),
         ("bleu", Measure(_sacrebleu, "sacrebleu")),
         ("rouge1", Measure(_rouge, "rouge_score")),

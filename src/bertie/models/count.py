@@ -132,13 +132,16 @@ def _ups(config: EncoderConfig) -> int:
 
 
 @singledispatch
-def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.0) -> dict[str, float]:
+def forward_flops(
+    config: EncoderConfig, *, length: float, predicted: float = 0.0, decoded: float | None = None
+) -> dict[str, float]:
     """Returns the floating-point operations of a forward pass per real token, by part. Training takes three times as
     many.
 
     length: tokens per sequence, averaged over tokens; predicted: fraction of positions for the vocabulary head. With i
-    = 4 h, the sum is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are not counted. A
-    decoder generates `predicted` tokens per encoder token, and attends to `length` tokens of both kinds.
+    = 4 h, the sum is 24 L h^2 + 4 L h s + p (2 h^2 + 2 h V). Global tokens of windowed models are not counted.
+    decoded: tokens that a decoder reads or generates per encoder token, by default `predicted`; it attends to `length`
+    tokens of both kinds. 0: the decoder is not used.
     """
     h, layer, sharing = config.hidden_size, config.layer, config.sharing
     again = sharing.inner_group_num if isinstance(sharing, Groups) else 1
@@ -150,8 +153,8 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
         networks = layer.num_feedforward_networks
         made = h * b + 4 * b * b if layer.bottleneck_attention else 2 * h * b + 3 * b * b + h * b
         projections = made + b * h
-    decoded = h if config.heads.mlm.mlm_widened else e
-    head = {"masked-LM head": predicted * (2 * h * decoded + 2 * decoded * config.vocab_size)}
+    read = h if config.heads.mlm.mlm_widened else e
+    head = {"masked-LM head": predicted * (2 * h * read + 2 * read * config.vocab_size)}
     if not config.heads.lm.lm_transform:
         head = {"next-token head": predicted * 2 * h * config.vocab_size}
     return {
@@ -161,7 +164,7 @@ def forward_flops(config: EncoderConfig, *, length: float, predicted: float = 0.
         * width
         * again
         * sum(config.attention.tokens_seen(i, length) for i in range(config.num_hidden_layers)),
-        **_decoder_flops(config, length, predicted),
+        **_decoder_flops(config, length, predicted if decoded is None else decoded),
         **head,
     }
 
@@ -170,7 +173,7 @@ def _decoder_flops(config: EncoderConfig, length: float, written: float) -> dict
     """Returns the operations of a decoder for `written` tokens. Keys and values of the input are computed once per
     token."""
     layers, h, width = config.num_decoder_layers or 0, config.hidden_size, config.attention_size
-    if not layers:
+    if not layers or not written:
         return {}
     return {
         "decoder projections": 2 * layers * h * width * (6 * written + 2),

@@ -16,7 +16,8 @@ FIXED = 80e6  # bytes: work space of kernels, and the batches
 @dataclass(frozen=True)
 class JobPhase:
     """Steps of one shape. predicted: share of tokens predicted over the vocabulary; extra: operations a token besides
-    the model's (a generator), forward and backward; micro: sequences of a forward pass, 0 for all."""
+    the model's (a generator), forward and backward; micro: sequences of a forward pass, 0 for all; decoded: tokens of a
+    decoder for each token, by default those that are predicted."""
 
     steps: int
     sequences: int
@@ -24,6 +25,7 @@ class JobPhase:
     predicted: float
     extra: float = 0.0
     micro: int = 0
+    decoded: float | None = None
 
     @property
     def tokens(self) -> int:
@@ -61,7 +63,8 @@ class Job:
 
     def flops_parts(self, phase: JobPhase) -> dict[str, float]:
         """Operations of a training step per token, by part of the model, forward and backward."""
-        once = forward_flops(self.config, length=phase.length, predicted=phase.predicted)
+        more = {} if phase.decoded is None else {"decoded": phase.decoded}  # other encoders have no decoder
+        once = forward_flops(self.config, length=phase.length, predicted=phase.predicted, **more)
         parts = {name: BACKWARD * each for name, each in once.items()}
         return {**parts, "other modules": phase.extra} if phase.extra else parts
 
@@ -78,17 +81,20 @@ class Job:
     def memory_parts(self, sequences: int, phase: JobPhase) -> dict[str, float]:
         """Returns the peak memory of a micro-batch by part, in bytes: weights and their state, activations, logits.
 
-        Attention is not stored (it is computed again in the backward pass). Source of the form: Korthikanti et al.
-        2022, 4.1; the constants are measured.
+        A layer of a decoder counts as one of the encoder, for the tokens that it reads. Attention is not stored (it is
+        computed again in the backward pass). Source of the form: Korthikanti et al. 2022, 4.1; the constants are
+        measured.
         """
         tokens, config = sequences * phase.length, self.config
         width = 1 if self.half else 2
+        decoded = phase.predicted if phase.decoded is None else phase.decoded
+        layers = config.num_hidden_layers + (config.num_decoder_layers or 0) * decoded
         return {
             "weights": 4 * self.parameters,
             "gradients": 4 * self.parameters,
             "optimizer": (STATE - 8) * self.parameters,
             "weights in 16 bit": COPY * self.half * self.parameters,
-            "activations": ACTIVATION * width * config.hidden_size * config.num_hidden_layers * tokens,
+            "activations": ACTIVATION * width * config.hidden_size * layers * tokens,
             "logits": LOGIT * phase.predicted * tokens * config.vocab_size,
             "kernels and batches": FIXED,
         }

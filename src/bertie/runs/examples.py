@@ -49,6 +49,14 @@ class Examples:
         return MixedOrder(self.sizes, self.taken, seed) if self.sizes else None
 
 
+def kind_of(config: FinetuneConfig) -> type[Task]:
+    """Returns the kind of task: that of a published data set, of which only text to text or a special case may be
+    chosen."""
+    kind, dataset = TASKS[config.task], DATASETS[config.data] if config.data else None
+    free = dataset is None or config.task == WRITTEN or issubclass(kind, TASKS[dataset.task])
+    return kind if free or dataset is None else TASKS[dataset.task]
+
+
 def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     """Returns the training and dev examples of a config, and their task.
 
@@ -58,15 +66,13 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     if config.mix or config.task == SEVERAL:
         return _mixed(config)
     dataset = DATASETS[config.data] if config.data else None
-    kind = TASKS[config.task]
     written = config.task == WRITTEN  # any labels are texts
-    if config.features.column and (dataset or not kind.reads_vectors):
+    if config.features.column and (dataset or not TASKS[config.task].reads_vectors):
         raise UsageError(
             f"task={config.task} does not read feature vectors{' of a published data set' if dataset else ''}. Choose "
             "sequence, multilabel or regression with --train, or omit --features."
         )
-    if dataset and not written and not issubclass(kind, TASKS[dataset.task]):
-        kind = TASKS[dataset.task]  # only a special case of the data set's task may be chosen
+    kind = kind_of(config)
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
     train, texts, notes = _read(kind, tables["train"])
     options = {**(dataset.options if dataset and not written else {}), **config.task_options}

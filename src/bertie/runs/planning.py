@@ -1,6 +1,7 @@
 """The job of a config, for the planner: every sequence counts as full, and no file of text is needed."""
 
 import os
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,7 @@ from bertie import families, objectives
 from bertie.data.rates import rate_of
 from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
-from bertie.models.count import parameters, predictions
+from bertie.models.count import decoder_parameters, parameters, predictions
 from bertie.nn import machine
 from bertie.objectives import Objective, ReplacedTokens
 from bertie.objectives.base import parts_of
@@ -22,13 +23,14 @@ from bertie.plan.job import Job, JobPhase
 from bertie.plan.law import law
 from bertie.plan.meter import THREAD_WATTS
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.examples import read_examples
+from bertie.runs.examples import kind_of, read_examples
 from bertie.runs.here import utilizations
 from bertie.runs.models import model_folder
 from bertie.runs.phases import phases
 from bertie.runs.teachers import open_teacher
 from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
+from bertie.tasks.text2text import Text2TextTask
 
 TOKENS_PER_PARAMETER = 20
 
@@ -80,7 +82,15 @@ def _finetuning(config: FinetuneConfig, half: bool) -> Job:
     steps = steps_of(_examples(config), batch_size=train.batch_size, epochs=config.epochs)
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
     length = min(config.max_length, shape.max_length)
-    return Job(shape, (JobPhase(steps, train.batch_size, length, 0.0, micro=micro),), half)
+    phase = JobPhase(steps, train.batch_size, length, 0.0, micro=micro)
+    kind, decoder = kind_of(config), sum(decoder_parameters(shape).values())
+    if issubclass(kind, Text2TextTask):
+        phase = replace(phase, predicted=kind.make((), config.task_options).max_target_length / length)
+    elif decoder and families.family(config.model).needs_decoder((kind.head,)):  # the decoder reads the text again
+        phase = replace(phase, decoded=1.0)
+    else:
+        decoder = 0
+    return Job(shape, (phase,), half, decoder)
 
 
 def _examples(config: FinetuneConfig) -> int:

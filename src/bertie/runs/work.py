@@ -12,10 +12,11 @@ import torch
 
 from bertie import console
 from bertie.errors import Stopped, UsageError
-from bertie.models.count import forward_flops, parameters
+from bertie.models.count import parameters
 from bertie.models.model import Model
+from bertie.models.seq2seq import Seq2Seq
 from bertie.plan import meter
-from bertie.plan.job import BACKWARD, Job, JobPhase
+from bertie.plan.job import Job, JobPhase
 from bertie.runs.config import PretrainConfig
 from bertie.runs.finetuning import FIRST_LOOK, Run
 from bertie.runs.forecast import forecast_of
@@ -85,10 +86,16 @@ def finetuning_work(run: Run) -> Work:
     config, train, model = run.config, run.config.train, run.model
     lengths = run.train.lengths
     tokens = float(lengths.sum() / len(run.train) * train.batch_size)
-    flops = forward_flops(model.config, length=float((lengths**2).sum() / lengths.sum()))
     micro = min(train.micro_batch_size or train.batch_size, train.batch_size)
-    most = _largest(run, micro)
-    shape = JobPhase(train.steps, train.batch_size, most / micro, 0.0)
+    most, written = _largest(run, micro), run.task.written(run.source.targets) / float(lengths.sum())
+    shape, read = JobPhase(train.steps, train.batch_size, most / micro, written), 1.0
+    if isinstance(model, Seq2Seq):  # for a class, the decoder reads the text again
+        shape = replace(shape, decoded=written or 1.0)
+    elif written:  # a causal model reads the target after the text
+        read = 1 + written
+        shape = replace(shape, length=shape.length * read, predicted=written / read)
+    job, own = _job(model, [shape], train)
+    mean = replace(shape, length=read * float((lengths**2).sum() / lengths.sum()))
 
     def source(sequences: int) -> TaskSource:
         made = TaskSource(
@@ -106,7 +113,7 @@ def finetuning_work(run: Run) -> Work:
         train.batch_size,
         micro,
         tokens,
-        BACKWARD * sum(flops.values()) * tokens,
+        job.flops_per_token(mean) * read * tokens,
         shape,
         most,
         source,
@@ -114,7 +121,6 @@ def finetuning_work(run: Run) -> Work:
         looks,
     )
     data = {"data": run.source.fingerprint, "dev": len(run.dev), "model": repr(model.config)}
-    job, own = _job(model, [shape], train)
     settings = {**_told(flatten(config.model_dump(mode="json"))), **data}
     saves = _times(train.save_every, 0, train.steps)
     return Work(

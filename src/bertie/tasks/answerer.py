@@ -5,6 +5,7 @@
 E examples · W sequences (an example may have several) · T their tokens · L outputs of the head
 """
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,6 +66,8 @@ class Answerer(ABC):
     """Whether an example has one label, and a prediction the probability of each: labels can then be checked."""
     at_once: ClassVar[int | None] = None
     """Rows that are predicted together, where the array of a row is large. None: as many as sort well by length."""
+    tokens: ClassVar[Any] = None
+    """What `tokens_of` returned for the tokenizer of the model."""
     csv_columns: ClassVar[tuple[str, ...]] = ("label", "probability")
     """The keys of `Prediction.as_json` that are written to csv files."""
 
@@ -79,8 +82,17 @@ class Answerer(ABC):
         return (self.output,)
 
     def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """Returns the task for a model's tokenizer, for a task that reads or writes tokens outside of `encode`."""
-        return self
+        """Returns the task for a model's tokenizer, with what it needs of it outside of `encode` (`tokens`)."""
+        tokens = self.tokens_of(tokenizer)
+        if tokens is None:
+            return self
+        found = copy.copy(self)
+        object.__setattr__(found, "tokens", tokens)
+        return found
+
+    def tokens_of(self, tokenizer: Tokenizer) -> Any:
+        """Returns what the task needs of a tokenizer to learn or to answer; nothing for most tasks."""
+        return None
 
     def encode(
         self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong

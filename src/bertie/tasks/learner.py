@@ -51,6 +51,10 @@ class Learner(ABC):
         An example with an unknown label must have weight 0, since dev files may have such labels.
         """
 
+    def written(self, targets: Targets) -> int:
+        """Returns the tokens that a model learns to generate besides the text, for the cost of a run."""
+        return 0
+
     @abstractmethod
     def counts(self, batch: "Batch") -> dict[str, int]:
         """Returns the number of predictions in this batch by loss name, without running the model."""

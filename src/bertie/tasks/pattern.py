@@ -8,7 +8,6 @@ few labels the same words are trained.
 E examples · W sequences, one per example · V vocabulary · L labels
 """
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -54,7 +53,8 @@ class PatternTask(SequenceTask):
     keeps_head = True
     reads_vectors = False
     at_once = 64
-    _ids: ClassVar[Sequence[int]] = ()
+    tokens: ClassVar[Sequence[int]] = ()
+    """The token of each label's word."""
 
     def __post_init__(self) -> None:
         if self.pattern.count(MASK) != 1:
@@ -80,16 +80,9 @@ class PatternTask(SequenceTask):
         """Only where the folder names the task: a masked language model has no pattern of its own."""
         return cls.make((), settings) if settings and cls.head in facts.heads else None
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """Returns the task with the tokens of its words. Raises UsageError for a word of several tokens."""
-        found = copy.copy(self)
-        object.__setattr__(found, "_ids", [found._word_id(tokenizer, word) for word in self.words.values()])
-        return found
-
-    @property
-    def ids(self) -> Sequence[int]:
-        """The token of each label's word."""
-        return self._ids
+    def tokens_of(self, tokenizer: Tokenizer) -> list[int]:
+        """Returns the token of each label's word. Raises UsageError for a word of several tokens."""
+        return [self._word_id(tokenizer, word) for word in self.words.values()]
 
     def _word_id(self, tokenizer: Tokenizer, word: str) -> int:
         """Returns the token of a word where the mask is, so that the space before it counts as the family has it."""
@@ -166,7 +159,7 @@ class PatternTask(SequenceTask):
         from bertie.models.heads import VocabularyHead
         from bertie.nn.layout import where
 
-        head, ids = model.heads[self.head], torch.tensor(self.ids, device=model.device)
+        head, ids = model.heads[self.head], torch.tensor(self.tokens, device=model.device)
         assert isinstance(head, VocabularyHead)
         hidden_BH = output.last_hidden_state[where(batch.host.labels[ASKED], model.device)]
         x_BE, weight_VE, bias_V = head.parts(hidden_BH, model.word_embeddings)
@@ -175,13 +168,13 @@ class PatternTask(SequenceTask):
 
     def dev_losses(self, model: "Model", encoded: Encoded, targets: Targets, logits: "Tensor") -> "LossReport":
         """Returns the same of the engine's logits of all words. logits (W, V)"""
-        return super().dev_losses(model, encoded, targets, logits[:, self.ids])
+        return super().dev_losses(model, encoded, targets, logits[:, self.tokens])
 
     # Answering
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label whose word is most probable, with the probabilities among the words. logits (W, V)"""
-        return super().decode(logits[:, self.ids], encoded, examples)
+        return super().decode(logits[:, self.tokens], encoded, examples)
 
 
 def _surplus(offsets: NDArray[np.int64], spans: Sequence[tuple[int, int]], count: int) -> list[int]:

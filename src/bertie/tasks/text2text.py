@@ -8,7 +8,6 @@ The loss is teacher forcing on packed batches. The engine generates answers toke
 E examples · B sequences of a batch · Q tokens of all targets of a batch · L maximum number of tokens of an answer
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -57,13 +56,14 @@ class Text2TextTask(Task):
     label_smoothing: float = 0.0
     num_beams: int = 1
     length_penalty: float = 1.0
-    metric: Literal["exact_match", "bleu", "chrf", "rouge1", "rouge2", "rougeL"] = "exact_match"
+    metric: Literal["exact_match", "space_f1", "bleu", "chrf", "rouge1", "rouge2", "rougeL"] = "exact_match"
 
     head = "lm"
     keeps_head = True
     baselines: ClassVar[tuple[str, ...]] = ("majority", "copy")
     csv_columns = ("label",)
-    _tokenizer: ClassVar[Tokenizer | None] = None
+    tokens: ClassVar[Tokenizer]
+    """The tokenizer of targets and answers."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
@@ -89,17 +89,9 @@ class Text2TextTask(Task):
         """The generated tokens."""
         return written_output(self.writing)
 
-    def with_tokenizer(self, tokenizer: Tokenizer) -> Self:
-        """Returns the task with the tokenizer of targets and answers."""
-        found = copy.copy(self)
-        object.__setattr__(found, "_tokenizer", tokenizer)
-        return found
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of targets and answers."""
-        assert self._tokenizer is not None, "a task that learns or answers has its model's tokenizer"
-        return self._tokenizer
+    def tokens_of(self, tokenizer: Tokenizer) -> Tokenizer:
+        """Returns the tokenizer, for targets and answers."""
+        return tokenizer
 
     # Reading
 
@@ -155,7 +147,7 @@ class Text2TextTask(Task):
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:
         """Returns "target" (W, longest) int32, whose first "target_length" (W,) int64 tokens are real, the last one the
         end."""
-        tokenizer = self.tokenizer
+        tokenizer = self.tokens
         ends = (tokenizer.special_id("eos"), tokenizer.special_id("sep"))
         end = next((i for i in ends if i is not None), None)
         if end is None:
@@ -170,6 +162,10 @@ class Text2TextTask(Task):
     def counts(self, batch: "Batch") -> dict[str, int]:
         """Returns the number of target tokens."""
         return {"target": int(batch.labels["target_length"].sum())}
+
+    def written(self, targets: Targets) -> int:
+        """Returns the number of target tokens."""
+        return int(targets.sequence["target_length"].sum())
 
     def forward(self, model: "Model", batch: "Batch") -> "EncoderOutput":
         """Runs the encoder on the sources, or a causal model on sources with their targets."""
@@ -223,7 +219,7 @@ class Text2TextTask(Task):
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the generated texts. logits (E, L): tokens, -1 after the end"""
-        return [Prediction(self.tokenizer.decode(row[row >= 0].astype(np.int64).tolist())) for row in logits]
+        return [Prediction(self.tokens.decode(row[row >= 0].astype(np.int64).tolist())) for row in logits]
 
     def slices(self, example: Example, prediction: Prediction, tokens: int, long: bool) -> dict[str, str]:
         """Returns the subgroups of an example, with its task where several are learned together."""
