@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import bertie
 from bertie import families
@@ -72,6 +73,42 @@ def test_the_loss_is_that_of_a_classifier_on_the_words(model: Path) -> None:
     torch.testing.assert_close(learned.total.detach(), measured.total, rtol=1e-5, atol=1e-5)
 
 
+def test_a_step_is_that_of_a_plain_masked_language_model(model: Path, tmp_path: Path) -> None:
+    """Loss and gradients of all weights against `transformers`, one text at a time, without our batch or encoding."""
+    found, theirs = bertie.load(model), transformers.BertForMaskedLM.from_pretrained(model)
+    tokenizer = Tokenizer.load(model)
+    task = PatternTask(pattern="it {} was [MASK] .", words=WORDS).with_tokenizer(tokenizer)
+    examples = [Example(("film",), "good"), Example(("a very very dull film",), "poor"), Example(("fine",), "poor")]
+    encoded = task.encode(examples, tokenizer, max_length=20, too_long="truncate")
+    batch = encoded.batch(np.arange(3), task.targets(examples, encoded))
+    term = task.loss(found, task.forward(found, batch), batch)["label"]
+    ours = term.total / term.count
+    losses, plain = [], transformers.AutoTokenizer.from_pretrained(model)
+    words = plain.convert_tokens_to_ids(list(WORDS.values()))
+    for example in examples:
+        ids = plain(f"it {example.texts[0]} was {plain.mask_token} .", return_tensors="pt").input_ids
+        logits_V = theirs.eval()(ids).logits[0, int((ids[0] == plain.mask_token_id).nonzero())]
+        label = torch.tensor(list(WORDS).index(example.label))
+        losses.append(torch.nn.functional.cross_entropy(logits_V[words], label))
+    expected = torch.stack(losses).mean()
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-6)
+    for one, loss in ((found, ours), (theirs, expected)):
+        one.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in one.parameters():
+                if parameter.grad is not None:
+                    parameter -= 0.5 * parameter.grad
+    families.save(found, tmp_path / "stepped", tokenizer=tokenizer)
+    stepped = transformers.BertForMaskedLM.from_pretrained(tmp_path / "stepped").state_dict()
+    before = transformers.BertForMaskedLM.from_pretrained(model).state_dict()
+    for name, weight in theirs.state_dict().items():
+        torch.testing.assert_close(stepped[name], weight, rtol=1e-4, atol=1e-6, msg=name)
+    moved = {name for name, weight in stepped.items() if not torch.equal(weight, before[name])}
+    assert any("embeddings.word" in name for name in moved)
+    assert any("layer.0.attention" in name for name in moved)
+
+
 def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     """The saved model is a masked language model that answers by its pattern."""
     rows = [{"text": f"{a} film", "label": label} for a, label in (("fine", "good"), ("dull", "poor"))] * 40
@@ -105,7 +142,7 @@ def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path,
         finetune(FinetuneConfig.model_validate(settings), tmp_path / "other")
 
 
-def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     ask = {"pattern": PATTERN, "words": WORDS}
     for wrong, why in [
         ({"pattern": "it was"}, "needs one"),
@@ -118,3 +155,9 @@ def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path) -> None:
             bertie.predict(model, ["film"], **{**ask, **wrong})
     with pytest.raises(UsageError, match="masked-LM head"):
         bertie.predict(toy_model(tmp_path, PIECES), ["film"], **ask)
+    with pytest.raises(UsageError, match="head does not work with pattern"):
+        bertie.predict(model, ["film"], head="x", **ask)
+    code, _, err = CommandLine(monkeypatch, capsys)(
+        "predict", model, "--pattern", PATTERN, "--words", "good=great,poor=bad", "--head", "x", stdin="film\n"
+    )
+    assert (code, "--head does not work with --pattern" in " ".join(err.split())) == (2, True)

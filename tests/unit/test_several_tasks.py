@@ -15,7 +15,7 @@ import transformers
 import bertie
 from bertie.data.mixed import MixedOrder, taken
 from bertie.data.tables import Example
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.infer.predict import Predictor
 from bertie.metrics.confusion import Confusion
 from bertie.metrics.numbers import Numbers
@@ -138,11 +138,19 @@ def test_two_tasks_on_one_encoder(tmp_path: Path, monkeypatch, capsys) -> None:
     assert theirs.config.id2label == {0: "x/no", 1: "x/yes", 2: "y/score"}
     cli = CommandLine(monkeypatch, capsys)
     both = json.loads(cli.good("predict", folder, stdin="a x b\n"))
-    assert both["label"]["x"] == "yes"
-    assert set(both["heads"]) == {"x", "y"}
+    assert both["label"] == {"x": "yes"}
+    assert both["heads"]["y"] == {"error": "This head reads pairs of texts."}
+    (tmp_path / "pair.csv").write_text("text1,text2\na x b,a y\n")
+    pair = json.loads(cli.good("predict", folder, tmp_path / "pair.csv"))
+    assert (set(pair["label"]), pair["heads"]["x"]) == ({"y"}, {"error": "This head reads single texts."})
     alone = json.loads(cli.good("predict", folder, "--head", "x", stdin="a x b\n"))
     assert (alone["label"], alone["scores"]) == ("yes", both["heads"]["x"]["scores"])
     assert Predictor(bertie.load(folder), head="y").texts == 2
+    with pytest.raises(DataError, match="reads pairs of texts"):
+        bertie.predict(folder, ["a"], head="y")
+    (tmp_path / "one.csv").write_text("text\na x\n")
+    code, _, err = cli("predict", folder, tmp_path / "one.csv", "--head", "y")
+    assert (code, "pairs of texts" in " ".join(err.split())) == (3, True)
     told = json.loads(cli.good("evaluate", folder, tmp_path / "x.jsonl", "--head", "x", "--json"))
     assert told["accuracy"] > 0.9
     code, _, err = cli("evaluate", folder, tmp_path / "x.jsonl")

@@ -50,8 +50,9 @@ class PredictorOptions:
         """Returns the model of a folder as a `Predictor`; with more models, their ensemble."""
         where = self.precision, self.device, self.engine
         if self.pattern or self.words:
-            if ensemble:
-                raise UsageError("--ensemble does not work with --pattern. Omit one of them.")
+            for name, given in (("ensemble", ensemble), ("head", self.head)):
+                if given:
+                    raise UsageError(f"--{name} does not work with --pattern. Omit one of them.")
             return tables.by_pattern(model, self.pattern, self.words, self.max_length, self.too_long, where)
         return tables.predictor(model, self.max_length, self.too_long, *where, head=self.head, ensemble=ensemble)
 

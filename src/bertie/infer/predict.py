@@ -106,9 +106,10 @@ class Predictor:
         self.texts: int = 2 if scores_pairs else trained["texts"]
         self.texts_known = scores_pairs or (isinstance(ours, dict) and "texts" in ours)
         if isinstance(self._task, SeveralTask):
-            several, self.texts_known = self._task, bool(head)
-            if head:
-                self._task, self.texts = several.part(head), several.members[head].texts
+            several, asked = self._task, [head] if head else list(self._task.members)
+            self._task = several.part(head) if head else several
+            counts = {several.members[name].texts for name in asked}
+            self.texts, self.texts_known = min(counts), len(counts) == 1
         elif head:
             raise UsageError(f"This model has no head {head!r}: it was trained for one task. Omit head.")
         if self.too_long not in get_args(TooLong):

@@ -85,6 +85,8 @@ def predict(
         DataError: A text is empty.
         UsageError: The model has no task head.
     """
+    if options.get("head") and (pattern or words or candidates):
+        raise UsageError("head does not work with pattern or candidates. Omit one of them.")
     if pattern or words:
         return fill_in(opened(model, device, precision), pattern, words or {}, **options).predict(texts)
     if candidates:

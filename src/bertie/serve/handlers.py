@@ -23,7 +23,7 @@ from bertie.tasks.arrays import sigmoid
 from bertie.tasks.choice import ChoiceTask
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.relation import Entity, RelationExample
-from bertie.tasks.several import SeveralTask
+from bertie.tasks.several import Part, SeveralTask, unread
 from bertie.tasks.source import Encoded, ids_of
 from bertie.tasks.tagging import TagPrediction
 
@@ -290,6 +290,8 @@ async def answer(call: Call, body: schemas.AnswerBody) -> Any:
             raise Refusal("Validation", f"Model {call.model.name!r} has no head of that name.", param="head")
         task = task.part(body.head)
     examples = [row_example(call, row, number) for number, row in enumerate(inputs)]
+    if isinstance(task, Part) and any(len(example.texts) != task.reads for example in examples):
+        raise Refusal("Validation", f"Head {body.head!r}: {unread(task.reads)}", param="inputs")
     return told(call, await call.predict(examples, task))
 
 

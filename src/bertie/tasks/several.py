@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from bertie.data.tables import Example
-from bertie.errors import UsageError, nearest
+from bertie.errors import DataError, UsageError, nearest
 from bertie.metrics.base import Scores
 from bertie.metrics.several import SeveralScores
 from bertie.models.facts import Facts
@@ -24,7 +24,8 @@ from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample
 from bertie.tasks.sequence import SequenceTask
-from bertie.tasks.source import Encoded, Targets
+from bertie.tasks.source import Encoded, Targets, TooLong
+from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,10 +35,24 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PartLabels(SequenceTask):
-    """Classification by some outputs of a head. first: the first of them."""
+class Part(Task):
+    """One head of several. first: the first of its outputs; reads: the texts of its examples."""
 
     first: int = 0
+    reads: int = 1
+
+    def encode(
+        self, examples: Sequence[Example], tokenizer: Tokenizer, *, max_length: int, too_long: TooLong
+    ) -> Encoded:
+        """Returns the sequences of examples. Raises DataError for another number of texts than the head reads."""
+        if any(len(example.texts) != self.reads for example in examples):
+            raise DataError(f"{unread(self.reads)} Pass its inputs, or choose another head.")
+        return super().encode(examples, tokenizer, max_length=max_length, too_long=too_long)
+
+
+@dataclass(frozen=True)
+class PartLabels(Part, SequenceTask):
+    """Classification by some outputs of a head."""
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the labels by these outputs."""
@@ -45,14 +60,17 @@ class PartLabels(SequenceTask):
 
 
 @dataclass(frozen=True)
-class PartNumber(RegressionTask):
-    """A number by one output of a head. first: which one."""
-
-    first: int = 0
+class PartNumber(Part, RegressionTask):
+    """A number by one output of a head."""
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the numbers by this output."""
         return super().decode(logits[:, self.first : self.first + 1], encoded, examples)
+
+
+def unread(texts: int) -> str:
+    """Returns why a head does not answer other inputs than those of so many texts."""
+    return f"This head reads {'single texts' if texts == 1 else 'pairs of texts'}."
 
 
 @dataclass(frozen=True)
@@ -66,13 +84,18 @@ class Head:
 
 @dataclass(frozen=True)
 class SeveralPrediction(Prediction):
-    """The predictions of all heads. label: that of each head, by its name."""
+    """The predictions of all heads that read such an example. label: that of each head, by its name.
+
+    silent: why the other heads give none.
+    """
 
     parts: Mapping[str, Prediction] = field(default_factory=dict)
+    silent: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the labels by head, and the record of each head."""
-        return {"label": self.label, "heads": {name: part.as_json() for name, part in self.parts.items()}}
+        silent = {name: {"error": reason} for name, reason in self.silent.items()}
+        return {"label": self.label, "heads": {name: part.as_json() for name, part in self.parts.items()} | silent}
 
 
 @dataclass(frozen=True)
@@ -111,8 +134,8 @@ class SeveralTask(Task):
         """Returns the task of one head. Raises UsageError for an unknown name."""
         if name not in self.members:
             raise UsageError(f"The model has no head {name!r}. {nearest(name, self.members)}")
-        labels, first = self.members[name].labels, self.first(name)
-        return PartLabels(labels=labels, first=first) if labels else PartNumber(first=first)
+        labels, first, reads = self.members[name].labels, self.first(name), self.members[name].texts
+        return PartLabels(labels=labels, first=first, reads=reads) if labels else PartNumber(first=first, reads=reads)
 
     def first(self, name: str) -> int:
         """Returns the first output of a head."""
@@ -166,10 +189,16 @@ class SeveralTask(Task):
         return {"heads": LossTerm(total, self.counts(batch.host)["heads"])}
 
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
-        """Returns the predictions of all heads for each example."""
+        """Returns the predictions of all heads for each example; a head for pairs has none for a single text."""
         parts = {name: self.part(name).decode(logits, encoded, examples) for name in self.members}
-        found = [dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=True)]
-        return [SeveralPrediction({name: one.label for name, one in row.items()}, parts=row) for row in found]
+        found = list[Prediction]()
+        for number, example in enumerate(examples):
+            reads = {name: one.texts == len(example.texts) for name, one in self.members.items()}
+            row = {name: parts[name][number] for name, own in reads.items() if own}
+            silent = {name: unread(self.members[name].texts) for name, own in reads.items() if not own}
+            labels = {name: one.label for name, one in row.items()}
+            found.append(SeveralPrediction(labels, parts=row, silent=silent))
+        return found
 
     def scores(self) -> SeveralScores:
         """Returns a counter for each head."""
