@@ -5,7 +5,9 @@ import os
 import subprocess
 import sys
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import pytest
 import bertie as library
 from bertie import checksums
 from bertie.errors import DataError, UsageError
-from bertie.hub import names
+from bertie.hub import names, remote
 from fakehub import TOKEN, Hub, running
 from toys import toy_model
 
@@ -105,6 +107,34 @@ def test_an_uploaded_model_comes_back(command, hub, model):
     sent = hub.repositories["people/mine"]
     assert sent == {file: (model / file).read_bytes() for file in checksums.names(model)}
     command("download", "people/mine")
+
+
+def test_an_upload_reports_what_was_sent(hub, model, monkeypatch):
+    """In parts while the library sends, all bytes once, and the library's own bars are back afterwards."""
+    from huggingface_hub import constants
+
+    tqdm, xet = (
+        import_module("huggingface_hub.utils.tqdm"),
+        import_module("huggingface_hub.utils._xet_progress_reporting"),
+    )
+    own = tqdm.tqdm, xet.XetUploadProgressReporter
+    monkeypatch.setattr(constants, "ENDPOINT", hub.address)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # of the tests
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    parts: list[int] = []
+    remote.upload(model, "people/mine", advance=parts.append)
+    sizes = [(model / file).stat().st_size for file in checksums.names(model)]
+    assert sum(parts) == sum(sizes)
+    assert sum(parts[:-1]) == (model / "model.safetensors").stat().st_size, "reported before the commit"
+    assert (tqdm.tqdm, xet.XetUploadProgressReporter) == own
+    done: list[int] = []
+    with remote._sending(100, done.append):  # as hf_xet reports: the sum so far
+        reporter = xet.XetUploadProgressReporter(n_lines=3)
+        for total in (10, 10, 60, 200):
+            reporter.update_progress(SimpleNamespace(total_bytes_completed=total), {})
+        reporter.close()
+    assert done == [10, 0, 50, 40, 0]
 
 
 def test_packaged_models_are_names(monkeypatch, tmp_path):

@@ -5,11 +5,13 @@ a checksums.json, which later damage is found with.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from bertie import checksums
@@ -154,9 +156,48 @@ def upload(folder: Path, name: str, *, private: bool = False, message: str = "",
     with _errors(name):
         address = api.create_repo(name, private=private, exist_ok=True)
         parts = [hub.CommitOperationAdd(path_in_repo=file, path_or_fileobj=folder / file) for file in files]
-        api.create_commit(name, parts, commit_message=message or "Upload a model")
-    advance(sum((folder / file).stat().st_size for file in files))
+        with _sending(sum((folder / file).stat().st_size for file in files), advance):
+            api.create_commit(name, parts, commit_message=message or "Upload a model")
     return str(address)
+
+
+@contextmanager
+def _sending(size: int, advance: Advance) -> Iterator[None]:
+    """Context in which the library's own bars report to `advance`, which has no other way to see an upload.
+
+    size: bytes of all files. What no bar reported (small files, files that the Hub has already) is added at the end.
+    """
+    sent, lock = 0, Lock()
+
+    def count(arrived: int) -> None:
+        nonlocal sent
+        with lock:
+            new = min(arrived, size - sent)  # a part that is sent again counts once
+            sent += new
+        advance(new)
+
+    class Reporter:  # of uploads by hf_xet
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.done = 0
+
+        def update_progress(self, group: Any, _: Any = None) -> None:
+            new, self.done = group.total_bytes_completed - self.done, group.total_bytes_completed
+            count(max(0, new))
+
+        def close(self) -> None:
+            pass
+
+    places = {
+        ("huggingface_hub.utils.tqdm", "tqdm"): _bar(count),
+        ("huggingface_hub.utils._xet_progress_reporting", "XetUploadProgressReporter"): Reporter,
+    }
+    with ExitStack() as stack:
+        for (module, name), mine in places.items():
+            if hasattr(found := import_module(module), name):  # another version may have another bar
+                stack.callback(setattr, found, name, getattr(found, name))
+                setattr(found, name, mine)
+        yield
+    advance(size - sent)
 
 
 def _library() -> Any:

@@ -67,7 +67,7 @@ def finetune(
     config = with_steps(config, examples.epoch)
     ready = Run(config, folder.path, examples, callback, without)
     with folder.held(overwrite=overwrite):
-        if done := folder.finished(ready.settings(), resume=resume):
+        if done := folder.finished(ready.settings(), FinetuneConfig, resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)
         folder.begin(partial(ready.save, weights=False))
         return ready.go(resume, at_start(finetuning_work(ready)))

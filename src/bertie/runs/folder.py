@@ -25,7 +25,7 @@ from bertie.report.page import Report, draw
 from bertie.runs.models import MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
-from bertie.train.resume import changes, rows, ways_on
+from bertie.train.resume import changes, completed, rows, ways_on
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
@@ -68,12 +68,18 @@ class RunFolder:
             yield
 
     def finished(
-        self, identity: Mapping[str, Any], *, resume: str = "auto", allow_change: Collection[str] | None = None
+        self,
+        identity: Mapping[str, Any],
+        kind: type[configs.Config],
+        *,
+        resume: str = "auto",
+        allow_change: Collection[str] | None = None,
     ) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None for an unfinished one.
 
-        allow_change: keys that may differ; None for a command without that option. Raises UsageError when they are of
-        other settings or data, or the run may not be resumed (never).
+        kind: the class of its settings, whose defaults stand for keys that were not saved. allow_change: keys that may
+        differ; None for a command without that option. Raises UsageError when they are of other settings or data, or
+        the run may not be resumed (never).
         """
         if not (self.path / RESULTS).exists():
             return None
@@ -83,7 +89,7 @@ class RunFolder:
                 "auto), or replace it (--overwrite)."
             )
         results: dict[str, Any] = read_json(self.path / RESULTS)
-        before = {**_recorded(self.path), **results.get("identity", {})}
+        before = completed({**_recorded(self.path), **results.get("identity", {})}, kind)
         if changed := changes(before, identity, allow_change or ()):
             raise UsageError(
                 f"{self.path} contains a finished run with other settings or data:{rows(changed)}\n"

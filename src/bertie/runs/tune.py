@@ -33,7 +33,7 @@ from bertie.runs.space import PAPER, Range, Space, grid, varied
 from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
 from bertie.train import log
-from bertie.train.resume import FREE, flatten
+from bertie.train.resume import FREE, completed, flatten
 from bertie.train.step_metrics import Diverged
 
 if TYPE_CHECKING:
@@ -207,7 +207,9 @@ def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "op
     known = study.user_attrs.get(SETTINGS)
     if known is None:
         study.set_user_attr(SETTINGS, wanted)
-    elif changed := [
+        return study
+    known = completed(known, type(config))
+    if changed := [
         f"{name}: {known.get(name)} -> {wanted[name]}" for name in wanted if known.get(name) != wanted[name]
     ]:
         raise UsageError(

@@ -145,7 +145,7 @@ def fit(
         with world.rendezvous(), sharding.spread(model, world, train.shard, dtype) as ranks:
             loop = _Loop(model, objective, source, train, optim, run, ranks, request, evaluate, facts, boundaries)
             loop.meter = meter or loop.meter
-            start = loop.start(found, allow_change)
+            start = loop.start(found, allow_change, Config if config is None else type(config))
             if world.main and config is not None:
                 configs.save(config, run / "run.yaml")
             loop.go(start, on_step)
@@ -190,11 +190,11 @@ class _Loop:
         self.lr, self.saved_at, self.before_s = 0.0, -1, 0.0
         self.meter = Meter()
 
-    def start(self, found: Checkpoint | None, allow_change: Collection[str] | None) -> int:
+    def start(self, found: Checkpoint | None, allow_change: Collection[str] | None, kind: type[Config]) -> int:
         """Loads the checkpoint to resume from, and returns the number of completed steps."""
         step, position = 0, 0
         if found is not None:
-            check_identity(found, self.identity, allow_change)
+            check_identity(found, self.identity, allow_change, kind)
             if found.step > self.train.steps:
                 raise UsageError(
                     f"{found.folder} is beyond the last step: train.steps is "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import UsageError, nearest
+from bertie.settings import Config
 from bertie.train import checkpoint, log
 from bertie.train.checkpoint import Checkpoint
 
@@ -33,6 +34,18 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = list(value) if isinstance(value, tuple) else value
     return flat
+
+
+def completed(before: Mapping[str, Any], kind: type[Config], prefix: str = "") -> dict[str, Any]:
+    """Returns a fingerprint with the defaults of those settings of `kind` that did not exist when it was saved."""
+    found = dict(before)
+    for name, field in kind.model_fields.items():
+        key = f"{prefix}{name}"
+        if isinstance(field.default, Config):
+            found |= completed(found, type(field.default), f"{key}.")
+        elif not field.is_required() and not any(_covers(key, known) for known in before):
+            found |= flatten({key: field.default})
+    return found
 
 
 def find(run: Path, resume: str) -> Checkpoint | None:
@@ -65,13 +78,18 @@ def find(run: Path, resume: str) -> Checkpoint | None:
     return chosen
 
 
-def check_identity(saved: Checkpoint, identity: Mapping[str, Any], allow_change: Collection[str] | None = ()) -> None:
+def check_identity(
+    saved: Checkpoint,
+    identity: Mapping[str, Any],
+    allow_change: Collection[str] | None = (),
+    kind: type[Config] = Config,
+) -> None:
     """Raises UsageError with the differences unless the fingerprints are equal except for the keys in `allow_change`.
 
     "optim" allows all of optim's keys. An unknown key in `allow_change` is a UsageError too. None is for a command
-    without --allow-change.
+    without --allow-change. kind: the class of the run's settings, whose defaults stand for keys that were not saved.
     """
-    before = saved.state["identity"]
+    before = completed(saved.state["identity"], kind)
     for key in allow_change or ():
         if not any(_covers(key, known) for known in identity.keys() | before.keys()):
             raise UsageError(f"--allow-change {key}: there is no such setting. {nearest(key, identity)}")
