@@ -54,6 +54,7 @@ OTHER: dict[str, list[Any]] = {  # field -> values that a user might ask for
     "attended_dropout": ["hidden", "attention", "none"],
     "label_pooling": ["cls", "first", "mean", "max", "last", "cls_layers", "attention"],
     "label_layers": [1],
+    "label_lstm": [1],
     "label_transform": [None, "gelu", "tanh"],
     "attention": ["full", "block_sparse"],
     "attention_window": [None, 2, (2, 4)],

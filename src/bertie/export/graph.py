@@ -113,6 +113,8 @@ def refusal(model: Model) -> str | None:
             return f"its head reads packed sequences with an LSTM (head {name!r})"
     if model.config.feature_size is not None:
         return "it reads feature vectors, and a graph reads token ids. bertie predict runs it in PyTorch"
+    if model.config.heads.label.label_lstm and model.heads:
+        return "its head reads packed sequences with an LSTM (label_lstm)"
     if not isinstance(model.config.attention, Full):
         return "its attention works in windows or blocks, whose number depends on the text"
     return None

@@ -117,6 +117,8 @@ class EncoderConfig:
                 "A decoder (num_decoder_layers) needs norm=pre, attention=full and embedding_size=null, as T5 has, "
                 "and no positions=disentangled or rotary."
             )
+        if self.heads.label.label_lstm and (self.hidden_size % 2 or self.heads.label.label_pooling == "cls_layers"):
+            raise DataError("label_lstm needs an even hidden_size, and a label_pooling other than cls_layers.")
         if self.heads.label.label_pooling == "attention" and self.hidden_size % self.num_attention_heads:
             raise DataError(
                 f"label_pooling=attention needs a hidden_size that num_attention_heads divides: {self.hidden_size} and "

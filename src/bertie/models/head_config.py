@@ -59,9 +59,13 @@ class LabelConfig:
     label_layers: int = 3
     label_transform: HeadActivation | None = None
     """The activation between a dense layer and a norm, both without biases, before the classifier (ModernBERT)."""
+    label_lstm: int = 0
+    """Layers of a bidirectional LSTM between the encoder and the classifier, with half of hidden_size units in each
+    direction. Label pooling "cls" then reads the first token without the pooler. Devlin et al. 2018, 5.1."""
 
     def __post_init__(self) -> None:
         within("label_layers", self.label_layers, 1, 10_000)
+        within("label_lstm", self.label_lstm, 0, 100)
 
 
 @dataclass(frozen=True, kw_only=True)

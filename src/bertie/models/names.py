@@ -15,7 +15,7 @@ from bertie.errors import UsageError
 Row = tuple[str, str | tuple[str, ...]]
 
 HEAD = "heads."
-ENCODER, POOL, OURS = "encoder.", ".pool.", "bertie."
+ENCODER, IN_HEADS, OURS = "encoder.", re.compile(r"\.(pool|reader)\."), "bertie."
 """Weights that the family's format does not have (for settings in models/codec.py) are saved under our names."""
 
 
@@ -39,7 +39,7 @@ class WeightTable:
             if found := _pattern(ours).fullmatch(name):
                 parts = (theirs,) if isinstance(theirs, str) else theirs
                 return tuple(_fill(part, found.groups()) for part in parts)
-        if name.startswith(ENCODER) or POOL in name:
+        if name.startswith(ENCODER) or IN_HEADS.search(name):
             return (f"{OURS}{name}",)
         from bertie.models.heads import own_classes  # with torch
 

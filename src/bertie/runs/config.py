@@ -135,6 +135,9 @@ class FinetuneConfig(LabeledFiles):
     pooling: Pooled | None = None
     """Vector of a text that a classification head reads: cls (the first token, through the pooler), first (without),
     mean, max, last, cls_layers or attention. Not set: as in the model. Source: Behrendt et al. 2025 (last two)."""
+    lstm: int | None = Field(None, ge=0)
+    """Layers of a bidirectional LSTM that is trained between the encoder and the head. Not set: as in the model.
+    Source: Devlin et al. 2018, 5.1 (left to right, with a BiLSTM)."""
     from_scratch: bool = False
     """Start from random weights of the same architecture, as a baseline for pre-training."""
     freeze: int | None = Field(None, ge=0)

@@ -35,7 +35,8 @@ def start_model(
     """
     tokenizer, lacking, seed = Tokenizer.load(start), list[str](), config.train.seed
     overrides = task.overrides(read_sentence(start, {}))
-    overrides |= {} if config.pooling is None else {"label_pooling": config.pooling}
+    chosen = {"label_pooling": config.pooling, "label_lstm": config.lstm}
+    overrides |= {name: value for name, value in chosen.items() if value is not None}
     if feature_size is not None:
         overrides |= _reading(families.config(start), feature_size, config)
     if config.from_scratch:

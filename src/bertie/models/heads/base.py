@@ -6,7 +6,7 @@ H hidden size · V vocabulary
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -16,6 +16,7 @@ from bertie.models.head_config import HeadActivation, Rows
 from bertie.models.heads.global_tokens import GlobalTokens
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.linear import Linear, UnbiasedNorm
+from bertie.nn.lstm import TextLSTM
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,25 @@ class Transform(nn.Module):
         """(..., H) -> (..., H)"""
         found: Tensor = self.norm(self.activation(self.dense(x)))
         return found
+
+
+class Reread(nn.Module):
+    """A bidirectional LSTM that reads the last hidden states, and stands in their place. Devlin et al. 2018, 5.1."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.lstm = TextLSTM(config.hidden_size, config.hidden_size // 2, config.heads.label.label_lstm)
+
+    def forward(self, output: EncoderOutput) -> EncoderOutput:
+        """Returns the output with other last hidden states, and without a pooler's vector of the old ones."""
+        return replace(
+            output, last_hidden_state=self.lstm.read(output.last_hidden_state, output.layout), pooler_output=None
+        )
+
+
+def label_reader(config: EncoderConfig) -> nn.Module:
+    """The module between the encoder and classification heads: none, or an LSTM. EncoderOutput -> EncoderOutput"""
+    return Reread(config) if config.heads.label.label_lstm else nn.Identity()
 
 
 def label_transform(config: EncoderConfig) -> nn.Module:

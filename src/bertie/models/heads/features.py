@@ -4,7 +4,7 @@
 
 Devlin et al. 2018, 5.3 and table 7. The encoder's dropout is off, so a text's features are the same in every epoch.
 
-T tokens · B sequences · S longest · K layers · H hidden size · F features of a token: K H · X any of these
+T tokens · B sequences · S longest · K layers · H hidden size · F features of a token: K H
 """
 
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Head, Needs
 from bertie.nn.linear import Linear
+from bertie.nn.lstm import TextLSTM
 
 WIDTH = 768  # of the paper's BiLSTM, in each direction
 
@@ -53,7 +53,7 @@ class FeatureHead(Head):
         count = len(range(config.num_hidden_layers + 1)[self.features.layers])
         self.mix = nn.Parameter(torch.ones(count)) if self.features.weighted else None
         size = config.hidden_size * (1 if self.features.weighted else count)
-        self.lstm = nn.LSTM(size, width, num_layers=2, bidirectional=True, batch_first=True)
+        self.lstm = TextLSTM(size, width, layers=2)
         self.classifier = Linear(2 * width, num_labels)
 
     def select(self, output: EncoderOutput) -> Tensor:
@@ -71,8 +71,5 @@ class FeatureHead(Head):
         if self.mix is not None:
             x_TKH = x.unflatten(-1, (len(self.mix), -1))  # type: ignore[no-untyped-call]
             x = (x_TKH * self.mix.softmax(0)[:, None]).sum(-2)
-        x_BSX, mask_BS = output.layout.rectangle(x), output.layout.mask()
-        read = pack_padded_sequence(x_BSX, mask_BS.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        states_BSX, _ = pad_packed_sequence(self.lstm(read)[0], batch_first=True, total_length=x_BSX.shape[1])
-        logits: Tensor = self.classifier(output.layout.flat(states_BSX))
+        logits: Tensor = self.classifier(self.lstm.read(x, output.layout))
         return logits

@@ -16,7 +16,7 @@ from torch.nn.functional import gelu
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput, summary
 from bertie.models.head_config import HeadActivation
-from bertie.models.heads.base import Head, Needs, label_dropout, label_transform
+from bertie.models.heads.base import Head, Needs, label_dropout, label_reader, label_transform
 from bertie.models.heads.global_tokens import answer, first_token
 from bertie.models.pooling import pool
 from bertie.nn.attention import CrossAttention, attention_bias
@@ -75,8 +75,9 @@ class _OnSequence(Head):
     ) -> None:
         super().__init__()
         name, label = config.hidden_act if act == "hidden_act" else act, config.heads.label
-        self.pool, self.transform = Pool(config), label_transform(config)
-        self.reads_pooler = name is None and (label.label_pooling, label.label_transform) == ("cls", None)
+        self.reader, self.pool, self.transform = label_reader(config), Pool(config), label_transform(config)
+        from_pooler = (label.label_pooling, label.label_transform, label.label_lstm) == ("cls", None, 0)
+        self.reads_pooler = name is None and from_pooler
         self.needs = Needs(pooler=True) if self.reads_pooler else self.pool.needs
         self.first_p, self.last_p = first_p, last_p
         self.activation = None if name is None else torch.tanh if name == "tanh" else ACTIVATIONS[name]
@@ -85,7 +86,7 @@ class _OnSequence(Head):
 
     def vector(self, output: EncoderOutput) -> Tensor:
         """Returns what the classifier reads, without its dropout. -> (B, H)"""
-        x = output.pooler_output if self.reads_pooler else self.pool(output)
+        x = output.pooler_output if self.reads_pooler else self.pool(self.reader(output))
         assert x is not None, "the head reads the pooler; its encoder needs one"
         if self.dense is not None and self.activation is not None:
             x = self.activation(self.dense(dropout(x, self.first_p, self.training)))
@@ -128,13 +129,13 @@ class MatrixSequenceHead(Head):
 
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
-        self.pool = Pool(config)
+        self.reader, self.pool = label_reader(config), Pool(config)
         self.needs = replace(self.pool.needs, global_tokens=first_token)
         self.classifier = Linear(config.hidden_size, num_labels, bias=False)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """-> logits (B, num_labels)"""
-        logits: Tensor = self.classifier(self.pool(output))
+        logits: Tensor = self.classifier(self.pool(self.reader(output)))
         return logits
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.models.heads.base import Head, Needs, label_dropout, label_transform
+from bertie.models.heads.base import Head, Needs, label_dropout, label_reader, label_transform
 from bertie.models.heads.global_tokens import question
 from bertie.nn.dropout import add_dropout, dropout
 from bertie.nn.layer import ACTIVATIONS
@@ -25,13 +25,13 @@ class SpanHead(Head):
         own = config.heads.span
         own_p = label_dropout(config) if own.span_dropout is None else own.span_dropout
         self.dropout_p = config.hidden_dropout_prob if own.span_layer else own_p
-        self.transform = label_transform(config)
+        self.reader, self.transform = label_reader(config), label_transform(config)
         self.layer = _FeedForward(config) if own.span_layer else None
         self.classifier = Linear(config.hidden_size, 2)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """Returns logits (T, 2) packed or (B, S, 2) padded: start, end."""
-        hidden = output.last_hidden_state
+        hidden = self.reader(output).last_hidden_state
         x = dropout(self.transform(hidden), self.dropout_p, self.training)
         logits: Tensor = self.classifier(x if self.layer is None else self.layer(x, hidden))
         return logits

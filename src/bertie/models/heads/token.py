@@ -7,7 +7,7 @@ from torch import Tensor
 
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
-from bertie.models.heads.base import Head, label_dropout, label_transform
+from bertie.models.heads.base import Head, label_dropout, label_reader, label_transform
 from bertie.nn.dropout import dropout
 from bertie.nn.layer import ACTIVATIONS
 from bertie.nn.linear import Linear
@@ -21,14 +21,14 @@ class TokenHead(Head):
     def __init__(self, config: EncoderConfig, num_labels: int) -> None:
         super().__init__()
         self.dropout_p = label_dropout(config)
+        self.reader = label_reader(config)
         self.transform = label_transform(config)
         self.classifier = Linear(config.hidden_size, num_labels)
 
     def forward(self, output: EncoderOutput, word_embeddings: Tensor | None = None) -> Tensor:
         """-> logits (T, num_labels) packed or (B, S, num_labels) padded"""
-        logits: Tensor = self.classifier(
-            dropout(self.transform(output.last_hidden_state), self.dropout_p, self.training)
-        )
+        hidden = self.reader(output).last_hidden_state
+        logits: Tensor = self.classifier(dropout(self.transform(hidden), self.dropout_p, self.training))
         return logits
 
 
