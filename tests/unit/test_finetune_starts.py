@@ -132,6 +132,19 @@ def test_a_flipped_bit_in_any_file_of_seeds_is_found(home, tmp_path):
     assert unseen(tmp_path / "run", skip=("seed-1",)) == [], shown(verify(tmp_path / "run"))
 
 
+def test_the_best_seed_is_kept_and_that_is_said(home, tmp_path):
+    run = tmp_path / "run"
+    with one_thread():
+        results = finetune_seeds(config(home, epochs=1), run, 3, keep_best=True)
+    scores = {int(seed): values["accuracy"] for seed, values in results["seeds"].items()}
+    best = max(scores, key=scores.__getitem__)
+    weights = [folder / "model" / "model.safetensors" for folder in (run, run / f"seed-{best}")]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert f"seed {best}, the best of 3 on dev" in results["chosen"]
+    assert results["chosen"] in (run / "report.html").read_text()
+    assert verify(run)["ok"]
+
+
 def test_never_refuses_a_finished_run(home, trained):
     with pytest.raises(UsageError, match="finished run"):
         finetune(config(home, select="best"), trained, resume="never")

@@ -49,6 +49,9 @@ def finetune(
             help="Number of runs with different seeds, from --seed up. Default: 5 on small --data, otherwise 1.",
         ),
     ] = None,
+    keep_best: Annotated[
+        bool, typer.Option("--keep-best", help="Make RUN/model the model of the seed with the best score on dev.")
+    ] = False,
     few_shot: Annotated[
         bool,
         typer.Option(
@@ -110,13 +113,15 @@ def finetune(
             console.say(
                 f"{settings.data} is small: training {seeds} seeds, one after another (--seeds 1 for a single run)"
             )
+    if keep_best and (seeds == 1 or against is not None):
+        raise UsageError("--keep-best chooses among several seeds. Pass --seeds 5, without --against.")
     if against is not None:
         results = finetune_against(settings, against, output, seeds, resume=resume, overwrite=overwrite)
         show = _show_against
     elif seeds == 1:
         results, show = run.finetune(settings, output, resume=resume, overwrite=overwrite), _show
     else:
-        results = run.finetune_seeds(settings, output, seeds, resume=resume, overwrite=overwrite)
+        results = run.finetune_seeds(settings, output, seeds, resume=resume, overwrite=overwrite, keep_best=keep_best)
         show = _show_seeds
     if console.verbosity.json:
         emit(results)
@@ -176,8 +181,10 @@ def _show_seeds(results: dict[str, Any], output: Path) -> None:
         console.warn(line)
     if worth := results.get("worth"):
         console.show(worth)
+    if chosen := results.get("chosen"):
+        console.show(chosen)
     console.say(f"Models: {output}/seed-*/model. Metrics: {output / 'results.json'}. Next steps:")
-    for line in what_next(output / f"seed-{next(iter(results['seeds']))}" / "model"):
+    for line in what_next((output if chosen else output / f"seed-{next(iter(results['seeds']))}") / "model"):
         console.say(f"  {line}")
 
 

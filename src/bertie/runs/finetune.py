@@ -19,9 +19,10 @@ from bertie.metrics.base import baselines_of, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
-from bertie.runs.finetuning import EvalCallback, Run, Without, with_steps
+from bertie.runs.finetuning import EvalCallback, Run, Without, take_model, with_steps
 from bertie.runs.folder import CONFIG, RunFolder
 from bertie.runs.forecast import at_start, forecast_of
+from bertie.runs.models import MODEL
 from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
 from bertie.train.rendezvous import one_process
@@ -74,21 +75,28 @@ def finetune(
 
 
 def finetune_seeds(
-    config: FinetuneConfig, run: Path | str, seeds: int, *, resume: str = "auto", overwrite: bool = False
+    config: FinetuneConfig,
+    run: Path | str,
+    seeds: int,
+    *,
+    resume: str = "auto",
+    overwrite: bool = False,
+    keep_best: bool = False,
 ) -> dict[str, Any]:
     """Fine-tunes with the seeds s, s + 1 ... in RUN/seed-<s>, and returns their dev metrics as in results.json.
 
-    A run that predicts one label for every example has failed. It is reported, and its metrics are counted.
+    keep_best: whether RUN/model becomes the model with the best score on dev. A run that predicts one label for every
+    example has failed. It is reported, and its metrics are counted.
     """
     folder, run = RunFolder(run), Path(run)
     folder.check(overwrite=overwrite)
     if not overwrite and (run / CONFIG).exists():
         raise UsageError(f"{run} contains a run of one seed. Choose another folder, or pass --overwrite to replace it.")
     with folder.held(overwrite=overwrite):
-        return _all_seeds(config, folder, seeds, resume)
+        return _all_seeds(config, folder, seeds, resume, keep_best)
 
 
-def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: str) -> dict[str, Any]:
+def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: str, keep_best: bool) -> dict[str, Any]:
     results, run, without = dict[int, dict[str, Any]](), folder.path, Without()
     for seed in range(config.train.seed, config.train.seed + seeds):
         console.say(f"[bold]seed {seed}[/]", markup=True)
@@ -113,6 +121,14 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
         interval = [mean["mean"] if mean[end] is None else mean[end] for end in ("low", "high")]
         summed["worth"] = verdict({**summed, metric: mean["mean"], "interval_95": {metric: interval}}, metric)[0]
     folder.begin()
+    if keep_best:
+        best = max(results, key=lambda seed: results[seed]["dev"][metrics[0]])  # the first of equal ones
+        take_model(run / f"seed-{best}" / MODEL, run / MODEL)
+        score = f"{metrics[0]} {results[best]['dev'][metrics[0]]:.3f}"
+        summed["chosen"] = (
+            f"{MODEL} is that of seed {best}, the best of {seeds} on dev ({score}). This score is optimistic: report "
+            "the mean over seeds, or measure the model on other examples."
+        )
     return folder.finish(summed, partial(page, run))
 
 

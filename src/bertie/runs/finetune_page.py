@@ -116,7 +116,7 @@ def _over_seeds(run: Path, results: Mapping[str, Any]) -> Report:
             "Try more epochs or a higher learning rate (optim.lr)."
         )
     report.tiles(StatCard(metric_name(name), number(one.mean), failed or _spread(one)) for name, one in summed.items())
-    report.notes([*filter(None, [results.get("worth")]), *undefined(results)])
+    report.notes([*filter(None, [results.get("worth"), results.get("chosen")]), *undefined(results)])
     groups = {
         metric_name(name): (
             [values[name] for values in seeds.values()],

@@ -309,8 +309,7 @@ class Run:
         """Evaluates the selected weights, loaded from where they were saved, and writes all results."""
         config, examples = self.config, self.examples
         if config.select == "best":
-            with new_folder(self.run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
-                shutil.copytree(self.run / BEST, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
+            take_model(self.run / BEST, self.run / MODEL)
         self.reload(self.run / MODEL)
         self.model.compute_dtype = None  # float32, as `bertie evaluate` measures
         self.model.eval()
@@ -348,6 +347,12 @@ def _fingerprint_of(encoded: Encoded, truth: list[str]) -> str:
     if VECTORS in encoded.extra:
         digest.update(encoded.extra[VECTORS].tobytes())
     return digest.hexdigest()
+
+
+def take_model(source: Path, out: Path) -> None:
+    """Copies the model of a folder, without its score and its list of files."""
+    with new_folder(out, MODEL_FOLDER, keep_strangers=True) as made:
+        shutil.copytree(source, made, dirs_exist_ok=True, ignore=NOT_OF_A_MODEL)
 
 
 def with_steps(config: FinetuneConfig, examples: int) -> FinetuneConfig:
