@@ -17,6 +17,8 @@ from typing import Any
 from bertie.data.lines import check_characters, decoded, opened, read_whole, where_of
 from bertie.data.rows import NO_TEXT, RECOGNISED, TableFormat
 from bertie.data.tables import Example, InvalidRow
+from bertie.data.trivia import KIND as TRIVIA
+from bertie.data.trivia import trivia
 from bertie.errors import DataError
 
 Answers = tuple[tuple[str, int], ...]
@@ -31,6 +33,9 @@ def questions(path: Path | str, format: TableFormat = RECOGNISED) -> Iterator[Ex
 
     Raises DataError for a missing file, or another format.
     """
+    if format.kind == TRIVIA:
+        yield from trivia(path)
+        return
     suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix in LINES or (suffix != "json" and format.kind in LINES):  # SQuAD's frame is one object on one line
         with opened(path) as file:

@@ -40,6 +40,24 @@ ENGLISH = [
         ),
     ),
     (
+        "triviaqa",
+        Dataset(
+            "TriviaQA: questions with documents that contain the answer somewhere",
+            "triviaqa",
+            {"train": Split("qa/wikipedia-train.json"), "dev": Split("qa/wikipedia-dev.json")},
+            text=("question", "context"),
+            label="answers",
+            labels=(),
+            metrics=("f1", "exact_match"),
+            licence="Apache 2.0; the documents have licences of their own (Joshi et al. 2017)",
+            source="https://nlp.cs.washington.edu/triviaqa",
+            task="span",
+            options={"script": "squad1.1"},
+            kind="triviaqa",
+            recipe="finetune-triviaqa",
+        ),
+    ),
+    (
         "conll2003",
         Dataset(
             "CoNLL-2003: persons, places, organizations and others in English news",
