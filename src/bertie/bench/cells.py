@@ -42,7 +42,8 @@ def finetuned(config: FinetuneConfig, examples: Examples) -> Mapping[str, float]
     """Trains as `bertie finetune` does, and measures once in float32, without a run folder and its pages."""
     with tempfile.TemporaryDirectory(prefix="bertie-cell-") as place:
         run = Run(with_steps(config, len(examples.train)), Path(place), examples)
-        fit(run.model, run.task, run.source, train=run.config.train, optim=run.config.optim, run=place)
+        source = run.source.with_computed(run.task.computed(run.model, run.train))
+        fit(run.model, run.task, source, train=run.config.train, optim=run.config.optim, run=place)
     return run.measure()
 
 

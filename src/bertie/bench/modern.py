@@ -24,14 +24,14 @@ from torch import get_num_threads
 
 from bertie import console, families
 from bertie.bench.cells import NEVER, cell, check_same, finetuned, made, measured
-from bertie.bench.results import ROWS, config_of, spaced
+from bertie.bench.results import ROWS, config_of, read_row, spaced
 from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
 from bertie.evaluate.compare import over_seeds
 from bertie.objectives.base import Objective
 from bertie.report.charts import interval_chart
 from bertie.runs.config import FinetuneConfig, PretrainConfig
-from bertie.runs.examples import Examples, read_examples
+from bertie.runs.examples import Examples
 from bertie.runs.forecast import forecast_of
 from bertie.runs.models import MODEL
 from bertie.runs.pretrain import pretrain
@@ -44,7 +44,7 @@ from bertie.train.step_metrics import measure
 Values = Mapping[str, Any]
 PUBLISHED, TOGETHER = "as published", "all together"
 SIZES = ("mini", "small")  # of the presets bert-mini and bert-small, and of the recipes of `all together`
-DEV = 1_000  # dev examples of a task, evenly spaced, where its row does not say how many
+DEV = 1_000  # dev examples of a task, evenly spaced
 TRIED_S = 30.0  # seconds of a trial: tens of steps at the sizes of the table, also on a shared machine
 FEWEST = 20  # steps of a run, so that each phase has one
 
@@ -149,9 +149,8 @@ class Table:
         found = {}
         for name in self.tasks:
             row = ROWS[name]
-            read = read_examples(config_of(row, "", self.data_dir, 0), parted=row.parted)
-            most = min(self.examples, row.train or self.examples)
-            found[name] = replace(read, train=spaced(read.train, most), dev=spaced(read.dev, row.dev or DEV))
+            read = read_row(row, config_of(row, "", self.data_dir, 0))
+            found[name] = replace(read, train=spaced(read.train, self.examples), dev=spaced(read.dev, DEV))
         return found
 
 

@@ -9,9 +9,10 @@ its fastest way. Each seed is a separate file, so that the command can be resume
 
 import datetime
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,18 @@ from bertie.bench import harness
 from bertie.bench.cells import check_same, measured
 from bertie.bench.finetune import Prepared, bertie_run, peer_run, prepare
 from bertie.bench.peers import AT_ITS_BEST, require
+from bertie.data.questions import MISPLACED
 from bertie.data.tables import Example
-from bertie.errors import UsageError, nearest
+from bertie.errors import DataError, UsageError, nearest
 from bertie.evaluate.compare import SeedSummary, over_seeds
 from bertie.files import write_bytes
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.examples import read_examples
+from bertie.runs.examples import Examples, read_examples
+from bertie.runs.finetune import SMALL
+from bertie.runs.models import model_folder
+from bertie.tasks.datasets import DATASETS
 from bertie.tasks.source import steps_of
+from bertie.text.sentences import boundaries
 from bertie.train.config import OptimConfig, TrainConfig
 
 BERTIE, PEER = "Bertie", "transformers"
@@ -40,10 +46,11 @@ ENGLISH, KOREAN = "english", "korean"
 class ResultSpec:
     """A row of the table: a data set and the settings of its runs.
 
-    folder: of its files, below the folder of all data. seeds: maximum number of runs per library. train, dev: number of
-    examples, evenly spaced. parted: the training file is not available, so the first four fifths of dev are used for
-    training, and the last fifth for evaluation. model: which of the two models is fine-tuned; scratch: random weights
-    of the same architecture. by_length: whether the Trainer groups texts of similar length, its fastest way.
+    folder: of its files, below the folder of all data. parted: the training file is not available, so the first four
+    fifths of dev are used for training, and the last fifth for evaluation. made: makes training examples from another
+    set below the folder of all data; the whole dev split is then for evaluation. model: which of the two models is
+    fine-tuned; scratch: random weights of the same architecture. by_length: whether the Trainer groups texts of similar
+    length, its fastest way.
     """
 
     data: str
@@ -52,34 +59,87 @@ class ResultSpec:
     lr: float = 1e-4
     batch_size: int = 32
     max_length: int = 128
-    seeds: int = 5
-    train: int | None = None
-    dev: int | None = None
     parted: bool = False
+    made: Callable[[Path], list[Example]] | None = None
     model: str = ENGLISH
     scratch: bool = False
     by_length: bool = True
 
 
+def questions_and_sentences(data_dir: Path) -> list[Example]:
+    """Returns training examples of QNLI, made from the training file of SQuAD 1.1 as GLUE made its own.
+
+    Each question has one example: every other one the sentence with its answer, the others the sentence without it
+    that has the most words of the question. Wang et al. 2018, 2.2.
+    """
+    squad = read_examples(FinetuneConfig(model="", data="squad", data_dir=str(data_dir / "squad"))).train
+    made = list[Example]()
+    for example in squad:
+        question, context = example.texts
+        answer, place = example.label[0]
+        place = context.find(answer) if place == MISPLACED else place
+        ends = [0, *boundaries(context), len(context)]
+        spans = [span for span in pairwise(sorted(set(ends))) if context[slice(*span)].strip()]
+        with_answer = [span for span in spans if span[0] <= place < span[1]]
+        others = [span for span in spans if span not in with_answer]
+        if not with_answer or (not others and len(made) % 2):
+            continue
+        words = set(question.lower().split())
+        best = max(others, key=lambda span: len(words & set(context[slice(*span)].lower().split())), default=None)
+        span, label = (with_answer[0], QNLI_YES) if len(made) % 2 == 0 or best is None else (best, QNLI_NO)
+        made.append(Example((question, context[slice(*span)].strip()), label))
+    return made
+
+
+def _published(*scores: float) -> dict[str, float]:
+    return dict(zip(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"), scores, strict=True))
+
+
+QNLI_YES, QNLI_NO = "entailment", "not_entailment"
 ROWS = {
     "cola": ResultSpec("cola"),
-    "sst2": ResultSpec("sst2", train=4_000),
+    "sst2": ResultSpec("sst2"),
     "mrpc": ResultSpec("mrpc"),
     "stsb": ResultSpec("stsb", epochs=1, by_length=False),  # by length the Trainer learns less: docs/LOG.md
+    "qqp": ResultSpec("qqp"),
+    "mnli": ResultSpec("mnli"),
+    "qnli": ResultSpec("qnli", epochs=1, made=questions_and_sentences),
     "rte": ResultSpec("rte", epochs=1, batch_size=16),
     "wnli": ResultSpec("wnli"),
-    "qnli": ResultSpec("qnli", seeds=2, train=2_000, dev=1_000, epochs=1, parted=True),
-    "wnut17": ResultSpec("wnut17", "tagging", lr=2e-4, seeds=2),
-    "conll2003": ResultSpec("conll2003", "tagging", lr=2e-4, seeds=2, train=2_500, dev=1_500),
-    "ud": ResultSpec("ud", "tagging/UD_English-EWT", lr=2e-4, seeds=2, train=2_500, dev=1_000),
-    "squad": ResultSpec("squad", "squad", max_length=256, seeds=2, train=1_000, dev=300),
-    "squad2": ResultSpec("squad2", "squad", max_length=256, seeds=1, train=1_000, dev=300, parted=True),
-    "nsmc": ResultSpec("nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN),
-    "nsmc-from-scratch": ResultSpec(
-        "nsmc", "nsmc", lr=5e-4, seeds=3, train=5_000, dev=5_000, model=KOREAN, scratch=True
-    ),
+    "wnut17": ResultSpec("wnut17", "tagging", lr=2e-4),
+    "conll2003": ResultSpec("conll2003", "tagging", lr=2e-4),
+    "ud": ResultSpec("ud", "tagging/UD_English-EWT", lr=2e-4),
+    "squad": ResultSpec("squad", "squad", max_length=256),
+    "squad2": ResultSpec("squad2", "squad", max_length=256, parted=True),
+    "nsmc": ResultSpec("nsmc", "nsmc", lr=5e-4, model=KOREAN),
+    "nsmc-from-scratch": ResultSpec("nsmc", "nsmc", lr=5e-4, model=KOREAN, scratch=True),
+    "korsts": ResultSpec("korsts", "korean", model=KOREAN),
+    "kornli": ResultSpec("kornli", "korean", model=KOREAN, parted=True),
+    "klue-nli": ResultSpec("klue-nli", "korean", model=KOREAN, parted=True),
+    "klue-dp": ResultSpec("klue-dp", "korean", lr=2e-4, model=KOREAN, parted=True),
+    "korquad": ResultSpec("korquad", "korean", max_length=256, model=KOREAN, parted=True),
 }
 """What the table has. The sets are those `bertie data` lists."""
+PEERLESS = ("parse",)  # tasks without a head in transformers
+SEEDS, SEEDS_OF_LARGE = 5, 3  # runs of a row, by whether it has fewer than `SMALL` training examples
+GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")  # the sets of its average; the paper omits WNLI
+PUBLISHED: Mapping[str, Mapping[str, float]] = {
+    # Devlin et al. 2018, table 1: GLUE's test sets. MNLI: matched
+    "GPT": _published(45.4, 91.3, 82.3, 80.0, 70.3, 82.1, 87.4, 56.0),
+    "ELMo": {**_published(36.0, 90.4, 84.9, 73.3, 64.8, 76.4, 79.8, 56.8), "conll2003": 92.2, "squad": 85.6},
+    # tables 2, 5 and 7: dev of SQuAD 1.1 (single models; of ELMo BiDAF), test of CoNLL-2003
+    "BERT-base": {**_published(52.1, 93.5, 88.9, 85.8, 71.2, 84.6, 90.5, 66.4), "conll2003": 92.4, "squad": 88.5},
+    "BERT-large": {
+        **_published(60.5, 94.9, 89.3, 86.5, 72.1, 86.7, 92.7, 70.1),
+        **{"conll2003": 92.8, "squad": 90.9, "squad2": 81.9},
+    },
+    # Nangia and Bowman 2019, table 1; Rajpurkar et al. 2016 and 2018
+    "human": {
+        **_published(66.4, 97.8, 86.3, 92.7, 59.5, 92.0, 91.2, 93.6),
+        **{"wnli": 95.9, "squad": 91.2, "squad2": 89.0},
+    },
+}
+"""System -> row -> the published score in points. GLUE's scores are of test sets; on QQP and MRPC F1, on STS-B rank."""
 
 
 def config_of(row: ResultSpec, model: str, data_dir: Path, seed: int) -> FinetuneConfig:
@@ -97,35 +157,80 @@ def config_of(row: ResultSpec, model: str, data_dir: Path, seed: int) -> Finetun
 
 
 def reproduce(
-    names: Sequence[str], models: Mapping[str, str], data_dir: Path, run: Path, *, seeds: int = 5
+    names: Sequence[str],
+    models: Mapping[str, str],
+    data_dir: Path,
+    run: Path,
+    *,
+    seeds: int | None = None,
+    peer_seeds: int = 1,
+    train: int | None = None,
+    done: Callable[[list[dict[str, Any]]], None] = lambda rows: None,
 ) -> list[dict[str, Any]]:
-    """Measure what is not measured yet, and return a line for each row. models: ENGLISH, KOREAN -> folder.
+    """Measure what is not measured yet, and return a line for each row. models: ENGLISH, KOREAN -> folder or name.
+
+    seeds: runs of a row, by default `SEEDS` or `SEEDS_OF_LARGE`; peer_seeds: of the Trainer. train: the most training
+    examples. done: called with the lines after each row.
 
     Raises UsageError: a row that is not in the table or whose model is not given, a folder with results of another
-    model.
+    model or number of examples.
     """
+    check_names(names, ROWS)
     for name in names:
-        if name not in ROWS:
-            raise UsageError(f"{name!r} is not in the table. {nearest(name, ROWS)}")
         if ROWS[name].model not in models:
             raise UsageError(f"{name} needs a {ROWS[name].model} model. Pass its folder.")
-    require()
+    if peer_seeds:
+        require()
+    folders = {language: str(model_folder(model)) for language, model in models.items()}
     run.mkdir(parents=True, exist_ok=True)
     found = []
-    runs = sum(min(seeds, ROWS[name].seeds) for name in names)
-    with console.progress("reproducing", len(SIDES) * runs, unit="runs") as advance:
+    with console.progress("reproducing", None, unit="runs") as advance:
         for name in names:
             row = ROWS[name]
             check_model(run / name, Path(models[row.model]))
-            sides: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
-            for seed in range(min(seeds, row.seeds)):
-                for side, measure in SIDES.items():
-                    file = run / name / f"{side.lower()}-{seed}.json"
-                    config = config_of(row, models[row.model], data_dir, seed)
-                    sides[side].append(measured(file, partial(measure, row, config)))
+            check_same(run / name, {"train": train}, of="another number of training examples", file="train.json")
+            sides = [BERTIE] if DATASETS[row.data].task in PEERLESS or not peer_seeds else list(SIDES)
+            made: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
+            wanted = seeds or seeds_of(row, train)
+            for seed in range(wanted):
+                for side in sides[: 2 if seed < peer_seeds else 1]:
+                    measure = partial(SIDES[side], row, config_of(row, folders[row.model], data_dir, seed), train)
+                    made[side].append(measured(run / name / f"{side.lower()}-{seed}.json", measure))
                     advance(1, last=f"{name} {side}")
-            found.append(_summary(name, sides))
+            found.append({**_summary(name, made), "limit": train})
+            done(found)
     return found
+
+
+def seeds_of(row: ResultSpec, train: int | None = None) -> int:
+    """Returns the usual number of runs: more where there are few training examples."""
+    published = DATASETS[row.data].splits["train"].rows or SMALL
+    return SEEDS if min(published, train or published) < SMALL or row.parted else SEEDS_OF_LARGE
+
+
+def available(data_dir: Path, models: Collection[str]) -> tuple[str, ...]:
+    """Returns the rows whose model is given and whose files are there. The others are listed in a warning."""
+    found, missing = [], []
+    for name, row in ROWS.items():
+        if row.model not in models:
+            continue
+        dataset, places = DATASETS[row.data], ["dev"] if row.parted or row.made else ["train"]
+        try:
+            for split in places:
+                dataset.tables(split, data_dir / row.folder)
+            found.append(name)
+        except DataError:
+            missing.append(name)
+    if missing:
+        console.warn(f"Not measured, since {data_dir} does not have their files: {', '.join(missing)}.")
+    return tuple(found)
+
+
+def check_names(names: Sequence[str], table: Collection[str]) -> None:
+    """Raises UsageError for a name that is not in the table."""
+    for name in names:
+        if name not in table:
+            raise UsageError(f"{name!r} is not in the table. {nearest(name, table)}")
 
 
 def check_model(folder: Path, model: Path) -> None:
@@ -133,13 +238,22 @@ def check_model(folder: Path, model: Path) -> None:
     check_same(folder, {"model": model.absolute().name}, of="another model", file="model.json")
 
 
-def prepared(row: ResultSpec, config: FinetuneConfig) -> Prepared:
-    """The examples of a run as token ids, and its steps."""
-    read = read_examples(config, parted=row.parted)
-    examples = replace(read, train=spaced(read.train, row.train), dev=spaced(read.dev, row.dev))
+def prepared(row: ResultSpec, config: FinetuneConfig, train: int | None = None) -> Prepared:
+    """The examples of a run as token ids, and its steps. train: the most training examples."""
+    read = read_row(row, config)
+    examples = replace(read, train=spaced(read.train, train))
     steps = steps_of(len(examples.train), batch_size=config.train.batch_size, epochs=config.epochs)
     config = config.model_copy(update={"train": config.train.model_copy(update={"steps": steps})})
     return prepare(config, examples)
+
+
+def read_row(row: ResultSpec, config: FinetuneConfig) -> Examples:
+    """The examples of a row, as it divides or makes them."""
+    read = read_examples(config, parted=row.parted or row.made is not None)
+    if row.made is None:
+        return read
+    made = row.made(Path(config.data_dir).parents[len(Path(row.folder).parts) - 1])
+    return replace(read, train=made, dev=[*read.train, *read.dev])
 
 
 def spaced(examples: list[Example], most: int | None) -> list[Example]:
@@ -149,9 +263,9 @@ def spaced(examples: list[Example], most: int | None) -> list[Example]:
 
 def _side(
     way: Callable[[ResultSpec], Callable[[Prepared, int], tuple[float, float]]],
-) -> Callable[[ResultSpec, FinetuneConfig], dict[str, Any]]:
-    def measure(row: ResultSpec, config: FinetuneConfig) -> dict[str, Any]:
-        made = prepared(row, config)
+) -> Callable[[ResultSpec, FinetuneConfig, int | None], dict[str, Any]]:
+    def measure(row: ResultSpec, config: FinetuneConfig, train: int | None) -> dict[str, Any]:
+        made = prepared(row, config, train)
         began, began_cpu = time.perf_counter(), time.process_time()
         _, quality = way(row)(made, config.train.seed)
         return {
@@ -194,8 +308,18 @@ def _summary(name: str, sides: dict[str, list[dict[str, Any]]]) -> dict[str, Any
             }
             for side, runs in sides.items()
         },
-        "difference": welch([one["quality"] for one in sides[BERTIE]], [one["quality"] for one in sides[PEER]]),
+        "difference": welch([one["quality"] for one in sides[BERTIE]], [one["quality"] for one in sides.get(PEER, [])]),
+        "published": {system: scores[name] for system, scores in PUBLISHED.items() if name in scores},
     }
+
+
+def glue_average(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Returns the mean over GLUE's sets of Bertie and of the published systems, in points; none without all sets."""
+    ours = {row["name"]: 100 * row[BERTIE]["mean"] for row in rows if row["name"] in GLUE}
+    if len(ours) < len(GLUE):
+        return {}
+    found = {system: [scores[name] for name in GLUE] for system, scores in PUBLISHED.items()}
+    return {name: sum(values) / len(GLUE) for name, values in {BERTIE: list(ours.values()), **found}.items()}
 
 
 def welch(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, float] | None:
@@ -225,22 +349,24 @@ def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: 
         "This page compares Bertie with the Hugging Face `Trainer` on published data sets. Both start from the same",
         "weights and use the same token ids, hyperparameters, seeds and precision. The same code scores both.",
         "",
-        "* Scores are on dev: mean ± standard deviation over seeds.",
-        "* The difference has Welch's 95% confidence interval. If the interval contains 0, the two agree within the",
-        "  spread of their seeds.",
+        "* Scores are on dev: mean ± standard deviation over seeds. The Trainer has fewer seeds.",
+        "* The difference has Welch's 95% confidence interval, where both have two seeds or more. If the interval",
+        "  contains 0, the two agree within the spread of their seeds.",
+        "* Scores marked † are published, in points, and most are of test sets: they are not measured here.",
         "* Times are CPU seconds per run, averaged over seeds, for training plus evaluation.",
         "",
         f"Models: {named}.",
         "",
-        "| data set | metric | train, dev | seeds | Bertie | Trainer | difference | CPU s, Bertie | CPU s, Trainer "
-        "| settings |",
-        "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for row in rows:
-        lines.append(f"| {' | '.join(_cells(row))} |")
+    marked = [f"{system} †" for system in PUBLISHED]
+    lines += _table(["data set", "metric", "seeds", "Bertie", "Trainer", "difference", *marked], map(_cells, rows))
+    if average := glue_average(rows):
+        told = ", ".join(f"{name}{' †' * (name in PUBLISHED)} {value:.1f}" for name, value in average.items())
+        lines += [f"GLUE, mean of eight sets: {told}.", ""]
+    lines += _table(["data set", "train, dev", "CPU s, Bertie", "CPU s, Trainer", "settings"], map(_costs, rows))
     precisions = " and ".join(sorted({row["precision"] for row in rows}))
     notes = [note for row in rows if (note := _note(ROWS[row["name"]], row))]
-    lines += ["", *(f"* {note}" for note in notes), ""] if notes else [""]
+    lines += [*(f"* {note}" for note in notes), ""] if notes else []
     lines += [
         f"Measured on {datetime.date.today().isoformat()}: Bertie {version}, torch {machine['torch']}, transformers "
         f"{transformers.__version__}, Python {machine['python']}; {machine['processor']},",
@@ -252,13 +378,22 @@ def page(rows: Sequence[dict[str, Any]], *, models: Mapping[str, str], command: 
     return "\n".join(lines) + "\n"
 
 
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return [*lines, *(f"| {' | '.join(row)} |" for row in rows), ""]
+
+
 def _cells(row: Mapping[str, Any]) -> list[str]:
     told = row["difference"]
     difference = f"{told['difference']:+.3f} ({told['low']:+.3f} to {told['high']:+.3f})" if told else "-"
-    times = [f"{row[side]['processor_seconds']:,.0f}" for side in SIDES]
-    counts = f"{row['train']:,}, {row['dev']:,}"
-    qualities = [_shown(row[side]) for side in SIDES]
-    return [row["name"], row["metric"], counts, str(row[BERTIE]["runs"]), *qualities, difference, *times, row["hyper"]]
+    qualities = [_shown(row[side]) if side in row else "-" for side in SIDES]
+    others = [f"{row['published'][system]:.1f}" if system in row["published"] else "-" for system in PUBLISHED]
+    return [row["name"], row["metric"], str(row[BERTIE]["runs"]), *qualities, difference, *others]
+
+
+def _costs(row: Mapping[str, Any]) -> list[str]:
+    times = [f"{row[side]['processor_seconds']:,.0f}" if side in row else "-" for side in SIDES]
+    return [row["name"], f"{row['train']:,}, {row['dev']:,}", *times, row["hyper"]]
 
 
 def _note(row: ResultSpec, line: Mapping[str, Any]) -> str:
@@ -266,10 +401,10 @@ def _note(row: ResultSpec, line: Mapping[str, Any]) -> str:
     parts = []
     if row.parted:
         parts.append("training on the first four fifths of dev, evaluation on the last fifth")
-    if row.train:
-        parts.append(f"{row.train:,} training examples only, evenly spaced")
-    if row.dev:
-        parts.append(f"{row.dev:,} dev examples")
+    if row.made:
+        parts.append("training examples made from those of SQuAD 1.1")
+    if line["limit"]:
+        parts.append(f"{line['train']:,} training examples only, evenly spaced")
     if row.scratch:
         parts.append("random weights instead of pre-trained ones")
     if not row.by_length:

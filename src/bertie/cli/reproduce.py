@@ -8,7 +8,7 @@ import typer
 
 from bertie import console
 from bertie.cli import tables
-from bertie.cli.app import Json, Quiet, Verbose, app, emit
+from bertie.cli.app import ConfigFile, Json, Overrides, Quiet, Verbose, app, emit
 from bertie.files import write_bytes
 
 group = typer.Typer(help="Reproduce the published result tables.", no_args_is_help=True)
@@ -107,14 +107,21 @@ def _written(to: Path, page: str, rows: Sequence[Mapping[str, Any]], pictures: M
 
 @group.command("results")
 def results(
-    model: Annotated[str, typer.Option(help="Folder of a pre-trained English model.")],
-    data_dir: Annotated[Path, typer.Option(help="Folder that contains the folders glue, tagging, squad and nsmc.")],
+    model: Annotated[str, typer.Option(help="Folder or name of a pre-trained English model.")],
+    data_dir: Annotated[
+        Path, typer.Option(help="Folder that contains the folders glue, tagging, squad, nsmc and korean.")
+    ],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the runs. Finished runs in it are reused.")
     ],
-    korean_model: Annotated[str, typer.Option(help="Folder of a pre-trained Korean model, for NSMC.")] = "",
-    only: Annotated[str, typer.Option(help="Rows, comma-separated. Default: all rows with a model.")] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Maximum number of runs per library. Some rows have fewer.")] = 5,
+    korean_model: Annotated[str, typer.Option(help="Folder or name of a Korean model, for the Korean sets.")] = "",
+    only: Annotated[str, typer.Option(help="Rows, comma-separated. Default: rows with a model and files.")] = "",
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Runs of each row. Default: 5 under 10,000 training examples, otherwise 3."),
+    ] = None,
+    peer_seeds: Annotated[int, typer.Option(min=0, help="Runs of the transformers Trainer.")] = 1,
+    train: Annotated[int | None, typer.Option(min=1, help="Maximum number of training examples. Default: all.")] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/results.md.")] = None,
     json_: Json = False,
     quiet: Quiet = False,
@@ -122,25 +129,94 @@ def results(
 ) -> None:
     r"""Fine-tune on published data sets with Bertie and with the transformers Trainer.
 
-    Writes the table of results over several seeds. The same command resumes an interrupted one. Needs the other
-    libraries: pip install 'bertie\[dev]'.
+    Writes the table of results over several seeds, beside published scores, after every row. The same command resumes
+    an interrupted one. The Trainer needs the other libraries: pip install 'bertie\[dev]'.
 
     [bold]Example[/]
 
-      bertie reproduce results --model minilm --data-dir data --only rte,wnli --seeds 2 -o runs/results
+      bertie reproduce results --model minilm-l6 --data-dir data --only rte,wnli --seeds 2 -o runs/results
     """
     from bertie.bench import results as program
 
     models = {program.ENGLISH: model} | ({program.KOREAN: korean_model} if korean_model else {})
-    names = tables.names(only) or tuple(name for name, row in program.ROWS.items() if row.model in models)
-    rows = program.reproduce(names, models, data_dir, output, seeds=seeds)
-    command = f"bertie reproduce results --model {Path(model).absolute().name} --data-dir data --seeds {seeds}"
-    command += f" --korean-model {Path(korean_model).absolute().name}" if korean_model else ""
-    command += f" --only {only}" if only else ""
-    page = program.page(rows, models=models, command=f"{command} -o runs/results")
-    program.write_page(to or output / "results.md", page)
+    names = tables.names(only) or program.available(data_dir, models)
+    options = {
+        "--seeds": seeds,
+        "--train": train,
+        "--korean-model": korean_model and Path(korean_model).absolute().name,
+    }
+    options |= {"--peer-seeds": None if peer_seeds == 1 else peer_seeds, "--only": only}
+    command = f"bertie reproduce results --model {Path(model).absolute().name} --data-dir data"
+    command += "".join(f" {option} {value}" for option, value in options.items() if value not in (None, ""))
+
+    def write(rows: list[dict[str, Any]]) -> None:
+        page = program.page(rows, models=models, command=f"{command} -o runs/results")
+        program.write_page(to or output / "results.md", page)
+
+    rows = program.reproduce(
+        names, models, data_dir, output, seeds=seeds, peer_seeds=peer_seeds, train=train, done=write
+    )
     if console.verbosity.json:
         for row in rows:
             emit(row)
     else:
-        console.show(page)
+        console.show((to or output / "results.md").read_text(encoding="utf-8"))
+
+
+@group.command("ablations")
+def ablations(
+    corpus: Annotated[str, typer.Option(help="Folder of `bertie corpus`.")],
+    tokenizer: Annotated[str, typer.Option(help="Folder of a tokenizer.")],
+    data_dir: Annotated[Path, typer.Option(help="Folder that contains the folders glue, tagging and squad.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the runs and the page.")],
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+    only: Annotated[
+        str,
+        typer.Option(help="Tables, comma-separated: tasks, size, masks, steps, features, objectives. Default: all."),
+    ] = "",
+    tasks: Annotated[str, typer.Option(help="Tasks, comma-separated. Default: sst2,mrpc,wnut17.")] = "",
+    train: Annotated[int | None, typer.Option(min=1, help="Maximum number of training examples of a task.")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds of each row.")] = 3,
+    json_: Json = False,
+    quiet: Quiet = False,
+    verbose: Verbose = False,
+) -> None:
+    r"""Repeat the ablations of the BERT paper on your corpus.
+
+    Pre-trains a small model for each row, fine-tunes it, and compares each row with the first one of its table by seed.
+    Writes ablations.html and ablations.md after every seed. The same command resumes an interrupted one. Settings of
+    pre-training are key=value; the recipe is pretrain-ten-minutes.
+
+    [bold]Example[/]
+
+      bertie reproduce ablations --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data -o runs/ablations
+    """
+    from bertie.bench import ablations as program
+
+    setup = program.Setup(
+        corpus,
+        tokenizer,
+        data_dir,
+        str(config or program.RECIPE),
+        tuple(overrides or ()),
+        tables.names(tasks) or program.TASKS,
+        train,
+    )
+    command = (
+        f"bertie reproduce ablations --corpus {Path(corpus).name} --tokenizer {Path(tokenizer).name} --data-dir data"
+    )
+    for option, value in (("--config", config), ("--only", only), ("--tasks", tasks), ("--train", train)):
+        command += f" {option} {value}" if value else ""
+    command = " ".join([command, "--seeds", str(seeds), "-o runs/ablations", *setup.overrides])
+
+    def write(lines: list[dict[str, Any]]) -> None:
+        program.report(lines, command).save(output / "ablations.html")
+        write_bytes(output / "ablations.md", program.markdown(lines).encode())
+
+    lines = program.reproduce(tables.names(only) or tuple(program.TABLES), setup, output, seeds=seeds, done=write)
+    if console.verbosity.json:
+        for line in lines:
+            emit(line)
+    else:
+        console.show(program.markdown(lines))

@@ -77,9 +77,9 @@ class RunFolder:
     ) -> dict[str, Any] | None:
         """Returns the results of a finished run, or None for an unfinished one.
 
-        kind: the class of its settings, whose defaults stand for keys that were not saved. allow_change: keys that may
-        differ; None for a command without that option. Raises UsageError when they are of other settings or data, or
-        the run may not be resumed (never).
+        kind: the class of its settings, whose defaults are used for keys that were not saved. allow_change: keys that
+        may differ; None for a command without that option. Raises UsageError when they are of other settings or data,
+        or the run may not be resumed (never).
         """
         if not (self.path / RESULTS).exists():
             return None

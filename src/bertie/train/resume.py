@@ -87,7 +87,7 @@ def check_identity(
     """Raises UsageError with the differences unless the fingerprints are equal except for the keys in `allow_change`.
 
     "optim" allows all of optim's keys. An unknown key in `allow_change` is a UsageError too. None is for a command
-    without --allow-change. kind: the class of the run's settings, whose defaults stand for keys that were not saved.
+    without --allow-change. kind: the class of the run's settings, whose defaults are used for keys that were not saved.
     """
     before = completed(saved.state["identity"], kind)
     for key in allow_change or ():

@@ -75,7 +75,7 @@ class Transform(nn.Module):
 
 
 class Reread(nn.Module):
-    """A bidirectional LSTM that reads the last hidden states, and stands in their place. Devlin et al. 2018, 5.1."""
+    """A bidirectional LSTM on the last hidden states. Heads read its states instead. Devlin et al. 2018, 5.1."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

@@ -1,0 +1,87 @@
+"""The ablations: rows are values, runs are shared and reused, and differences are paired by seed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertie import families
+from bertie.bench import ablations as module
+from bertie.errors import UsageError
+from bertie.runs.config import PretrainConfig
+from bertie.tasks import TASKS
+from toys import toy_model
+
+ROWS = [(name, row) for name, table in module.TABLES.items() for row in table.rows]
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> module.Setup:
+    toy_model(tmp_path / "model", "abcdefgh")
+    return module.Setup("corpus", str(tmp_path / "model"), tmp_path, tasks=("sst2", "wnut17"))
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """Every measurement, answered with a number made of its seed and its weights."""
+    calls: list[tuple[str, str, int]] = []
+
+    def measure(setup, config: PretrainConfig, folder: Path, row, task, steps):
+        seed, weights = config.train.seed, folder.parent.name
+        calls.append((weights, task, seed))
+        score = 0.6 + 0.01 * seed - (0.1 + 0.01 * seed) * (weights != "base")
+        return {"metric": "accuracy", "score": score, "steps": config.train.steps, module.LOSS: 4.0}
+
+    monkeypatch.setattr(module, "_measure", measure)
+    return calls
+
+
+@pytest.mark.parametrize(("table", "row"), ROWS, ids=[f"{name}-{row.name}" for name, row in ROWS])
+def test_every_row_is_a_valid_run(setup: module.Setup, table: str, row: module.Row):
+    config = setup.pretraining(row.pretrain, 3)
+    assert config.train.seed == 3
+    assert table == "size" or families.config(config.model, **config.model_overrides).hidden_size == 128
+    task = "wnut17" if module.TABLES[table].tagging else "sst2"
+    found = setup.finetuning(task, "model", row.finetune, 3)
+    if found.task_options:
+        TASKS["tagging"].make(("O", "B-X"), found.task_options)
+
+
+def test_rows_share_runs_and_nothing_is_measured_twice(setup: module.Setup, measured: list, tmp_path: Path):
+    lines = module.reproduce(["tasks", "masks"], setup, tmp_path / "run", seeds=2)
+    weights = {name for name, _, _ in measured}
+    assert len(weights) == 3 + 5, "the first rows of both tables are one run, and so are two rows left to right"
+    assert len(measured) == len(set(measured)) + 2 * 2, "the second head of that run is measured for itself"
+    before = len(measured)
+    again = module.reproduce(["tasks", "masks"], setup, tmp_path / "run", seeds=3)
+    assert len(measured) == before + before // 2
+    assert [line["row"] for line in lines] == [line["row"] for line in again]
+
+
+def test_differences_are_paired_by_seed(setup: module.Setup, measured: list, tmp_path: Path):
+    done: list[int] = []
+    lines = module.reproduce(["tasks"], setup, tmp_path, seeds=3, done=lambda found: done.append(len(found)))
+    assert done == [4, 4, 4], "after every seed"
+    first, second = lines[0]["tasks"]["sst2"], lines[1]["tasks"]["sst2"]
+    assert first["minus_first"] == []
+    assert second["minus_first"] == pytest.approx([-0.10, -0.11, -0.12])
+    text = module.markdown(lines)
+    assert "| no NSP | 8,000 | 4.000 | 0.500 (0.500 to 0.500) | -0.110 (-0.135 to -0.085) |" in text
+    assert "| left to right, no NSP | 82.1 (-2.3) | 84.3 (-4.1) |" in text
+    page = module.report(lines, "command").render()
+    assert page.count("<svg") == 2
+    assert "Pre-training tasks" in page
+
+
+def test_bad_calls(setup: module.Setup, measured: list, tmp_path: Path):
+    with pytest.raises(UsageError, match="masks"):
+        module.reproduce(["mask"], setup, tmp_path / "run")
+    words_only = module.Setup("corpus", setup.tokenizer, tmp_path, tasks=("sst2",))
+    with pytest.raises(UsageError, match="wnut17"):
+        module.reproduce(["features"], words_only, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    module.reproduce(["masks"], setup, tmp_path / "run", seeds=1)
+    other = module.Setup("corpus", setup.tokenizer, tmp_path, overrides=("train.steps=9",), tasks=("sst2",))
+    with pytest.raises(UsageError, match="another corpus, tokenizer or settings"):
+        module.reproduce(["masks"], other, tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "settings.json").read_text())["pretrain"]["train"]["steps"] == 8000
