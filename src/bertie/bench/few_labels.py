@@ -153,7 +153,9 @@ def page(rows: Sequence[Mapping[str, Any]], *, model: str, command: str) -> str:
     by_cell = {(row["set"], row["per_label"], row["way"]): row["accuracy"] for row in rows}
     lines = [f"| set | examples per label | {' | '.join(WAYS)} |", f"|---|---|{'---|' * len(WAYS)}"]
     for name, size in dict.fromkeys((row["set"], row["per_label"]) for row in rows):
-        lines.append(f"| {name} | {size} | {' | '.join(cell(by_cell[name, size, way]) for way in WAYS)} |")
+        lines.append(
+            f"| {name} | {size} | {' | '.join(cell(by_cell[name, size, way], metric='accuracy') for way in WAYS)} |"
+        )
     draws = min(len(row["accuracy"]) for row in rows)
     lines += [
         "",
@@ -172,7 +174,9 @@ def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         lines = []
         for way in WAYS:
             points = {
-                row["per_label"]: over_seeds(row["accuracy"]) for row in rows if (row["set"], row["way"]) == (name, way)
+                row["per_label"]: over_seeds(row["accuracy"], "accuracy")
+                for row in rows
+                if (row["set"], row["way"]) == (name, way)
             }
             known = [*points.values()]
             low = [one.mean if one.low is None else one.low for one in known]
