@@ -234,7 +234,7 @@ def test_what_reads_only_texts_refuses_the_model(tokenizer: Tokenizer, tmp_path:
         lambda: bertie.embed(folder, ["is it high ?"]),
         lambda: question_of(model, ["is it high ?"]),
         lambda: TextAttention.of(model, ("is it high ?",)),
-        lambda: words(model, ["is it high ?", "is it low ?"], "is"),
+        lambda: words(model, ["is it high ?", "is it low ?"], word="is"),
     ]
     for refusal in refusals:
         with pytest.raises(UsageError, match="column 'image'"):
