@@ -161,3 +161,7 @@ def test_a_run_on_a_table(objectives: dict[str, object], tokenizer: Tokenizer, t
     model, report = families.load(tmp_path / "run" / "model")
     assert not report.fresh
     assert model.config.feature_size == 4
+    config["model_overrides"] = {**sizes, ("visual_embedding_dim" if pictures else "frame_size"): 9}
+    with pytest.raises(UsageError, match=r"have 4 numbers.* vectors of 9\. Set model_overrides.*=4"):
+        pretrain(build(PretrainConfig, config), tmp_path / "other")
+    assert not (tmp_path / "other").exists()

@@ -66,6 +66,8 @@ class PreparedRun:
                 f"{config.train.steps:,}: it never reaches {config.optim.lr:g}."
             )
         self.data = RunData(config, self.tokenizer)
+        if (size := self.data.feature_size) is not None:
+            self._check_vectors(size)
         if config.pseudo_perplexity:  # better now than when the training is done
             for folder, ids in self.data.folders.values():
                 held_out_sentences(folder, ids, config.pseudo_perplexity)
@@ -105,6 +107,18 @@ class PreparedRun:
         if longest > shape.max_length:
             raise UsageError(f"max_length is {longest:,}; {config.model} has {shape.max_length:,} positions.")
         return shape
+
+    def _check_vectors(self, size: int) -> None:
+        """Raises UsageError for a model that reads other vectors than those of the table, of `size` numbers."""
+        reads = self.shape.feature_size
+        if reads != size:
+            settings = ("visual_embedding_dim", "frame_size", "visual_feat_dim")
+            setting = next((one for one in settings if self.shape.get(one) is not None), settings[0])
+            value = size - (self.shape.get("visual_pos_dim") or 0)
+            raise UsageError(
+                f"The feature vectors of the table have {size:,} numbers, and {self.config.model} reads "
+                f"{'only texts' if reads is None else f'vectors of {reads:,}'}. Set model_overrides.{setting}={value}."
+            )
 
     @property
     def is_folder(self) -> bool:

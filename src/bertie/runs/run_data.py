@@ -55,6 +55,12 @@ class RunData:
         )
 
     @property
+    def feature_size(self) -> int | None:
+        """Numbers of a feature vector of the table; None for corpora of texts."""
+        tables = [table.vectors.shape[1] for table in self.shards.values() if isinstance(table, Captions)]
+        return tables[0] if tables else None
+
+    @property
     def folders(self) -> dict[str, tuple[Path, Shards]]:
         """The folder and the token ids of each corpus of texts."""
         paths = [self.config.corpus] if self.config.corpus else [corpus.path for corpus in self.config.corpora]
