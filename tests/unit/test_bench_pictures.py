@@ -83,7 +83,7 @@ def test_as_a_plain_loop(folder: Path) -> None:
 
 
 def test_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = [str(folder), str(folder / "rows.jsonl"), "--features", "image", "--words", ",".join(WORDS)]
+    asked = [str(folder), str(folder / "rows.jsonl"), "--features", "image", "--words", ",".join(WORDS), "patch_size=8"]
     monkeypatch.setattr(sys, "argv", ["pictures", *asked])
     with one_thread():
         pictures.main()

@@ -57,7 +57,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=500, help="rows that are read, from the first")
     parser.add_argument("--words", required=True, help="words to mask, by commas")
     parser.add_argument("settings", nargs="*", help="of features, as in training: patch_size=8")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     folder = model_folder(args.model)
     model, tokenizer = families.load(folder)[0], Tokenizer.load(folder)
     given = dict(setting.split("=", 1) for setting in args.settings)
