@@ -7,7 +7,7 @@ import pytest
 
 from bertie import families
 from bertie.bench import ablations as module
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.runs.config import PretrainConfig
 from bertie.tasks import TASKS
 from toys import toy_model
@@ -33,6 +33,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
         return {"metric": "accuracy", "score": score, "steps": config.train.steps, module.LOSS: 4.0}
 
     monkeypatch.setattr(module, "_measure", measure)
+    monkeypatch.setattr(module, "PreparedRun", lambda config: None)
+    monkeypatch.setattr(module.Setup, "examples", lambda setup, task: None)
     return calls
 
 
@@ -84,4 +86,12 @@ def test_bad_calls(setup: module.Setup, measured: list, tmp_path: Path):
     other = module.Setup("corpus", setup.tokenizer, tmp_path, overrides=("train.steps=9",), tasks=("sst2",))
     with pytest.raises(UsageError, match="another corpus, tokenizer or settings"):
         module.reproduce(["masks"], other, tmp_path / "run")
-    assert json.loads((tmp_path / "run" / "settings.json").read_text())["pretrain"]["train"]["steps"] == 8000
+    noted = json.loads((tmp_path / "run" / "settings.json").read_text())["pretrain"]
+    assert noted["train"]["steps"] == 8000
+    assert "phases" not in noted, "a setting that a later version has is no other setting"
+
+
+def test_a_missing_corpus_leaves_no_folder(setup: module.Setup, tmp_path: Path):
+    with pytest.raises(DataError, match="corpus"):
+        module.reproduce(["masks"], setup, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

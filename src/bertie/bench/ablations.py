@@ -216,7 +216,7 @@ class Setup:
     def note(self) -> dict[str, Any]:
         """Returns what the measurements of a folder have in common, to compare it with another call's."""
         base = self.pretraining((), 0)
-        fixed = base.model_dump(mode="json", exclude={"corpus", "tokenizer"})
+        fixed = base.model_dump(mode="json", exclude={"corpus", "tokenizer"}, exclude_defaults=True)
         facts = {"corpus": Path(self.corpus).resolve().name, "tokenizer": Tokenizer.load(self.tokenizer).fingerprint}
         return {**facts, "train": self.train, "pretrain": fixed}
 
@@ -288,13 +288,17 @@ def reproduce(
 ) -> list[dict[str, Any]]:
     """Measures what is missing, and returns a line for each row. done: called with the lines after each seed.
 
-    Raises UsageError for an unknown table or task, a table without a task, or a folder with results of other settings.
+    Raises UsageError for an unknown table or task, a table without a task, or a folder with results of other settings;
+    DataError for a missing corpus or data set, before anything is written.
     """
     check_names(names, TABLES)
     check_names(setup.tasks, ROWS)
     for name in names:
         if not setup.tasks_of(TABLES[name]):
             raise UsageError(f"{name} needs a task that tags words. Add one to --tasks: wnut17.")
+    PreparedRun(setup.pretraining((), 0))
+    for task in setup.tasks:
+        setup.examples(task)
     check_same(run, setup.note(), of="another corpus, tokenizer or settings")
     lines: list[dict[str, Any]] = []
     asked = [(name, row, task) for name in names for row in TABLES[name].rows for task in setup.tasks_of(TABLES[name])]
@@ -389,10 +393,11 @@ def published(lines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[
 def report(lines: Sequence[Mapping[str, Any]], command: str) -> Report:
     """Returns all tables as a page with a chart for each task."""
     runs = min(one["runs"] for line in lines for one in line["tasks"].values())
-    page = Report("Ablations", f"{runs} seeds of each row")
+    page = Report("Ablations", f"{runs} seed{'s' * (runs > 1)} of each row")
     page.text(
         "Each row is compared with the first row of its table, seed by seed. Intervals are 95% confidence intervals of "
-        "the mean over seeds (t distribution). An interval of a difference that contains 0 tells the rows not apart."
+        "the mean over seeds (t distribution). If the interval of a difference contains 0, this experiment does not "
+        "distinguish the two rows."
     )
     for name, rows in by_table(lines).items():
         page.section(TABLES[name].title, f"Compare: {TABLES[name].source}.")
