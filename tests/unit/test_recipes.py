@@ -50,6 +50,8 @@ def test_a_recipe_runs_to_its_end(folders, recipe, tmp_path):
         paths["phases"] = kept
     if "distil" in given.objectives:
         small += [f"objectives.distil.teacher={folders / 'model'}", "objectives.distil.layers=[0,1]"]
+    if "hidden" in given.objectives:
+        small += [f"objectives.hidden.teacher={folders / 'model'}"]
     results = pretrain(configs.load(PretrainConfig, recipe, small, **paths), tmp_path / "run")
     assert (results["step"], results["plan"]["steps"]) == (10, 10)
     assert {f"{name}_loss" for name, options in given.objectives.items() if options is not None} <= set(
