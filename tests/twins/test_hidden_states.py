@@ -1,5 +1,7 @@
 """The targets of `hidden`, compared with a plain loop over characters, and its loss with the formula."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tokenizers
@@ -12,6 +14,7 @@ from bertie.data.collate import pack
 from bertie.data.draws import Draws, key
 from bertie.data.masking import Vocabulary
 from bertie.errors import UsageError
+from bertie.nn.features import Features
 from bertie.objectives.hidden import align, spelling, targets
 from bertie.runs.teachers import NativeStates
 from bertie.text.tokenizer import Tokenizer
@@ -120,6 +123,13 @@ def test_the_native_library_has_the_states_of_torch():
     batch = pack(plain.tokenizer.encode_batch(TEXTS))
     expected = plain.encode(batch).last_hidden_state
     torch.testing.assert_close(native.encode(batch).last_hidden_state, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_feature_vectors_are_refused():
+    objective = objectives.build({"hidden": {"teacher": "t"}})
+    batch = replace(batch_of(objective), features=Features(torch.zeros(1, dtype=torch.long), torch.zeros(1, 4)))
+    with pytest.raises(UsageError, match="without feature vectors"):
+        objective.corrupt(batch, Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(student_tokenizer()))
 
 
 def test_a_teacher_must_be_named():

@@ -86,7 +86,9 @@ class HiddenStates(Objective):
         return {}
 
     def corrupt(self, batch: Batch, rng: Draws, vocabulary: Vocabulary) -> Batch:
-        """Returns the batch unchanged."""
+        """Returns the batch unchanged. Raises UsageError for feature vectors, which have no text."""
+        if batch.features is not None:
+            raise UsageError("hidden needs texts without feature vectors. Omit it: objectives.hidden=null.")
         return batch
 
     def extra_cost(self, config: EncoderConfig, *, length: float, shares: Mapping[str, float]) -> dict[str, float]:
