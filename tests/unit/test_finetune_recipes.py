@@ -48,4 +48,8 @@ def test_a_file_that_is_named_is_taken_instead(tmp_path: Path) -> None:
 
 def test_every_recipe_is_some_set_s() -> None:
     files = {path.stem for path in (Path(__file__).parents[2] / "recipes").glob("finetune-*.yaml")}
-    assert files == {row.recipe for _, row in DATASETS.items()} | {"finetune-klue", "finetune-few-shot"}
+    assert files == {row.recipe for _, row in DATASETS.items()} | {
+        "finetune-klue",
+        "finetune-few-shot",
+        "finetune-xnli",
+    }
