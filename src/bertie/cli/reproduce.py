@@ -121,7 +121,9 @@ def results(
         typer.Option(min=1, help="Runs of each row. Default: 5 under 10,000 training examples, otherwise 3."),
     ] = None,
     peer_seeds: Annotated[int, typer.Option(min=0, help="Runs of the transformers Trainer.")] = 1,
-    train: Annotated[int | None, typer.Option(min=1, help="Maximum number of training examples. Default: all.")] = None,
+    train: Annotated[
+        int | None, typer.Option(min=128, help="Maximum number of training examples. Default: all.")
+    ] = None,
     to: Annotated[Path | None, typer.Option("--to", help="Page to write. Default: OUTPUT/results.md.")] = None,
     json_: Json = False,
     quiet: Quiet = False,
