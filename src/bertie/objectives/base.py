@@ -29,9 +29,10 @@ __all__ = ["LossReport", "LossTerm", "Objective", "Sum"]
 
 
 class OpensModel(Protocol):
-    """Protocol of a function that opens a model by its name or folder, with its tokenizer.
+    """Protocol of a function that opens a model by its name or folder.
 
-    states_only: whether only its last hidden states are read, which a faster library may compute.
+    states_only: whether only its last hidden states of texts are read. It then has its tokenizer, and a faster library
+    may run it.
     """
 
     def __call__(self, folder: str, *, states_only: bool = False) -> "Model":
