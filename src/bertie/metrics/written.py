@@ -28,11 +28,13 @@ class Measure:
     """A row of the table of measures.
 
     make: its name -> the counts (K,) of an answer and its target; and the value, from the sums of counts (..., K) and
-    the number of examples (...). package: the module that it needs.
+    the number of examples (...). package: the module that it needs. chosen: reported only as the main metric, since it
+    means nothing for most texts.
     """
 
     make: Callable[[str], tuple[Counts, Value]]
     package: str = ""
+    chosen: bool = False
 
 
 def _mean(sums: Float, examples: Float) -> Float:
@@ -95,7 +97,7 @@ MEASURES: Registry[Measure] = Registry(
     "measure",
     [
         ("exact_match", Measure(_exact)),
-        ("space_f1", Measure(_spaces)),
+        ("space_f1", Measure(_spaces, chosen=True)),
         ("chrf", Measure(_sacrebleu, "sacrebleu")),
         ("bleu", Measure(_sacrebleu, "sacrebleu")),
         ("rouge1", Measure(_rouge, "rouge_score")),

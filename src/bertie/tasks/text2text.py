@@ -74,8 +74,9 @@ class Text2TextTask(Task):
 
     @property
     def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The main metric, and the others whose libraries are installed."""
-        return (self.metric, *(name for name in MEASURES if name != self.metric and available(name)))
+        """The main metric, and the usual others whose libraries are installed."""
+        others = (name for name, one in MEASURES.items() if not one.chosen and available(name))
+        return (self.metric, *(name for name in others if name != self.metric))
 
     @property
     def writing(self) -> GenerationConfig:
