@@ -79,6 +79,8 @@ WALKS = (
     Walk("deberta-v3-base", "span", MASKED, RELATIVE),
     Walk("nomic-bert-2048", "pair", MASKED),
     Walk("visualbert-tiny", "pair"),
+    Walk("vilbert-tiny", "tagging"),
+    Walk("lxmert-tiny", "pair"),
 )
 BPE, UNIGRAM = ("--algorithm", "bpe"), ("--algorithm", "unigram")
 OTHER = (  # families with special tokens of their own, on a vocabulary with [CLS] and [SEP]
@@ -204,7 +206,7 @@ def opens_there(folder: Path) -> None:
     architecture = json.loads((folder / "config.json").read_text())["architectures"][0]
     if not hasattr(transformers, architecture):
         assert ours.variant is not None
-        assert ours.variant.model_type == "elmo"
+        assert ours.variant.model_type in ("elmo", "vilbert")
         return
     if json.loads((folder / "config.json").read_text())["model_type"].startswith(OWN_TYPE):
         with pytest.raises(ValueError, match=OWN_TYPE):
@@ -216,6 +218,8 @@ def opens_there(folder: Path) -> None:
         key for key in found["unexpected_keys"] if ".pooler." not in key
     ]  # no class reads it but those that use it
     assert not {*found["missing_keys"], *unread}, found
+    if ours.config.get("co_layers"):  # LXMERT, which does not answer there without regions: twins/test_lxmert.py
+        return
     theirs.eval()
     for a, b in (
         ((text, None) for text in TEXTS) if "QuestionAnswering" not in architecture else itertools.pairwise(TEXTS)

@@ -73,7 +73,8 @@ def test_every_family_is_traced_or_refused(variant: Variant, tmp_path: Path):
         return
     steps = by_name(trace(model, "w1 w2 w3 w4 w5"))
     assert steps["tokenizer"].arrays[0].shape == (1, 7)
-    assert [name for name in steps if name.startswith("layer")] == ["layer 1", "layer 2"]
+    layers = model.config.num_hidden_layers + (model.config.get("co_layers") or 0)
+    assert [name for name in steps if name.startswith("layer")] == [f"layer {i + 1}" for i in range(layers)]
     assert steps["head"].arrays[0].shape == (1, model.config.vocab_size)
     assert 0 < steps["loss"].values[0]["loss"] < 100
 

@@ -58,6 +58,7 @@ def pretraining(name: str, folder: Path) -> tuple[Model, Trainable, Source]:
     sizes = SIZES | {name: value for name, value in case.overrides.items() if "dropout" not in name}
     shape = families.config(case.preset, **sizes)
     model = families.build(shape, heads=objective.heads, variant=families.family(case.preset).model_type)
+    model.tokenizer = source.tokenizer
     objective.prepare(model, 0)
     return model, objective, source
 

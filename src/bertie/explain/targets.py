@@ -161,6 +161,11 @@ def _masked(
 ) -> tuple[Decisions, tuple[int, ...], str]:
     head, mask = model.heads[name], tokenizer.special_id("mask")
     assert isinstance(head, VocabularyHead)
+    if name == "lm":
+        raise UsageError(
+            "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "
+            "encoder for the task, such as --task sequence."
+        )
     if mask is None or mask not in ids:
         raise UsageError(
             f"This model has no task head, so the text needs a mask: {tokenizer.special_tokens.get('mask', '[MASK]')}. "
