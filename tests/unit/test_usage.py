@@ -11,9 +11,12 @@ from test_cli_finetune import model, train
 from test_cli_finetune import settings as finetune_settings
 from test_pretrain import home, settings, thread
 
+from bertie.data import corpus
 from bertie.files import read_json
 from bertie.plan import catalog, meter
 from bertie.plan.meter import JOULES, Meter, Rapl, Usage
+from bertie.report.values import number
+from bertie.runs import model_card
 from bertie.runs.finetune import finetune
 from bertie.runs.pretrain import pretrain
 from bertie.runs.usage import energy
@@ -171,3 +174,36 @@ def test_a_pretraining_run_has_its_cost(home: Path, tmp_path: Path) -> None:
 def test_a_finetuning_run_has_its_cost(model: Any, train: Any, tmp_path: Path) -> None:
     run = tmp_path / "run"
     check_run(run, finetune(finetune_settings(model, train), run))
+
+
+def test_the_card_of_a_model_tells_its_training(home: Path, tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    pretrain(settings(home, "train.keep_checkpoints=true"), first)
+    pretrain(settings(home).model_copy(update={"model": str(first / "checkpoint-6"), "model_overrides": {}}), second)
+    card = (second / "model" / "README.md").read_text()
+    for section in ("Training", "Training text", "Cost of the training"):
+        assert card.count(f"\n## {section}\n") == 1
+    assert "| started from | checkpoint-6 |" in card
+    assert "Before it, first: 6 steps, " in card
+    assert str(tmp_path) not in card
+    assert [stage.name for stage in model_card.stages(str(second))] == ["second", "first"]
+    assert [*model_card.stages("bert-tiny"), *model_card.stages(str(tmp_path))] == []
+
+
+def test_the_card_tells_what_evaluation_sets_share_with_the_text(home: Path, tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    shared = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+    texts.write_text("".join(f"Sentence {i} is its own text of some words.\n\n" for i in range(40)) + f"{shared}\n\n")
+    corpus.build([texts], tmp_path / "corpus", evaluation={"mine": [shared]})
+    settings_ = settings(home, f"corpus={tmp_path / 'corpus'}", "objectives.nsp=null", "train.batch_size=8")
+    pretrain(settings_, tmp_path / "run")
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "| mine | 1 |" in card
+
+
+def test_the_card_of_a_finetuned_model_tells_its_scores(model: Any, train: Any, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    found = finetune(finetune_settings(model, train), run)
+    card = (run / "model" / "README.md").read_text()
+    assert f"| accuracy | {number(found['dev']['accuracy'])} | " in card
+    assert f"{found['train_examples']:,} of {Path(train).name}" in card

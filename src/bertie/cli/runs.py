@@ -94,6 +94,9 @@ def export_checkpoint(
 def compare(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run folders, finished or in progress.")],
     output: tables.PageFile = None,
+    card: Annotated[
+        Path | None, typer.Option(help="Model folder whose card gets the metrics: MODEL/README.md.")
+    ] = None,
     overwrite: Overwrite = False,
     json_: Json = False,
     quiet: Quiet = False,
@@ -111,14 +114,22 @@ def compare(
       bertie compare runs/a runs/b runs/c -o compare.html
 
       bertie compare runs/tuning --json
+
+      bertie compare runs/sst2 runs/mrpc --card models/base
     """
     from bertie.files import check_new_file
+    from bertie.report.card import put
+    from bertie.report.card import table as markdown
     from bertie.runs import compare as comparing
 
     if output is not None:
         check_new_file(output, overwrite=overwrite)
+    if card is not None and not (card / "config.json").is_file():
+        raise DataError(f"{card} is not a model folder: it has no config.json. Pass --card MODEL.")
     gathered = comparing.gather(runs)
     found = comparing.compare(gathered)
+    if card is not None:
+        put(card, "Compared runs", markdown(*comparing.card_rows(gathered)), comparing.INTERVALS)
     if output is not None:
         comparing.page(gathered, "bertie compare " + " ".join(map(str, runs))).save(output)
     if console.verbosity.json:

@@ -30,6 +30,7 @@ from bertie.train import log
 from bertie.train.resume import flatten
 
 SEED = "train.seed"
+INTERVALS = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,7 @@ def page(runs: Sequence[RunComparison], command: str) -> Report:
     found = compare(runs)
     report = Report("Comparison", f"{len(runs)} runs")
     columns, rows = figure_rows(found)
-    about = "Intervals are 95% confidence intervals of the mean over seeds (t distribution)."
-    report.section("Final figures", about * any(row["seeds"] > 1 for row in found["runs"])).table(
+    report.section("Final figures", INTERVALS * any(row["seeds"] > 1 for row in found["runs"])).table(
         columns, rows, stack=True
     )
     for columns, rows in (difference_rows(found), fresh_rows(found)):
@@ -184,6 +184,15 @@ def setting_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     names = [row["run"] for row in found["runs"]]
     rows = [[key, *(setting(row["settings"][key]) for row in found["runs"])] for key in found["differing"]]
     return ["setting", *names], rows
+
+
+def card_rows(runs: Sequence[RunComparison]) -> tuple[list[str], list[list[str]]]:
+    """Returns columns and rows for a model's card: each run with its own metrics, the folder by its last part."""
+    rows = []
+    for run in runs:
+        figures = (f"{name} {_seeds(over_seeds(values, name).as_json())}" for name, values in run.finals.items())
+        rows.append([Path(run.name).name, str(len(run.folders)), ", ".join(figures)])
+    return ["run", "seeds", "metrics"], rows
 
 
 TABLES = (figure_rows, difference_rows, fresh_rows, cost_rows, setting_rows)

@@ -28,7 +28,7 @@ from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
 from bertie.models.saving import own_settings
-from bertie.runs import usage
+from bertie.runs import model_card, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
 from bertie.runs.finetune_page import page
@@ -337,7 +337,8 @@ class Run:
         }
         if self.task != untuned:
             results["untuned"] = {"settings": untuned.settings(), "dev": before.report()}
-        usage.write_card(self.run / MODEL, used, None if forecast is None else forecast.as_json())
+        model_card.write_finetuning(self.run / MODEL, config, results)
+        model_card.write_cost(self.run / MODEL, used, None if forecast is None else forecast.as_json(), config.model)
         write_json(self.run / FINDINGS, {**findings.as_json(), **self._label_check()})
         return RunFolder(self.run).finish(results, partial(page, self.run), keep=config.train.keep_checkpoints)
 

@@ -22,7 +22,7 @@ from bertie.models.model import Model
 from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.report.values import size
-from bertie.runs import budget, usage
+from bertie.runs import budget, model_card, usage
 from bertie.runs.config import PretrainConfig
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
@@ -166,7 +166,8 @@ def _go(
         if reference_run is not None and (reference_run / MODEL / WEIGHTS).exists():
             same = file_hash(reference_run / MODEL / WEIGHTS) == file_hash(run / MODEL / WEIGHTS)
             results["repeats"] = {"run": str(reference_run), "same_weights": same}
-        usage.write_card(run / MODEL, used, None if forecast is None else forecast.as_json())
+        model_card.write_pretraining(run, run / MODEL, config, ready.data)
+        model_card.write_cost(run / MODEL, used, None if forecast is None else forecast.as_json(), config.model)
         results = folder.finish(results, partial(page, run), keep=config.train.keep_checkpoints)
     return results
 

@@ -1,15 +1,13 @@
-"""What a run took, next to its forecast: in results.json, in the report and in the model's card."""
+"""What a run took, next to its forecast: in results.json and in the report. model_card.py has it in the card."""
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from bertie.plan import catalog, cost
 from bertie.plan.meter import Meter, Usage
-from bertie.report import card
 from bertie.report.page import Report
 from bertie.report.values import duration, size
 from bertie.train import precision
@@ -31,13 +29,13 @@ def section(report: Report, results: Mapping[str, Any]) -> None:
     if not (usage := results.get("usage")):
         return
     forecast = results.get("forecast") or {}
-    rows = _rows(usage, forecast)
+    found = rows(usage, forecast)
     about = "Time, memory and energy of the run, all resumes included: training, validation and checkpoints."
     report.section("Cost", about)
     if forecast:
-        report.table(COLUMNS, rows, caption=f"Forecast: {forecast['source']}.")
+        report.table(COLUMNS, found, caption=f"Forecast: {forecast['source']}.")
     else:
-        report.pairs((name, measured) for name, _, measured, _ in rows)
+        report.pairs((name, measured) for name, _, measured, _ in found)
     report.text(energy(Usage(**usage)))
 
 
@@ -61,15 +59,8 @@ def energy_in_words(kwh: float | None, method: str) -> str:
     return f"{_shown('kwh', kwh)}, {grams:.3g} g CO2, {method}"
 
 
-def write_card(model: Path, usage: Usage, forecast: Mapping[str, Any] | None) -> None:
-    """Adds the cost of the training to the card of a saved model, next to its forecast."""
-    rows = _rows(usage.as_json(), forecast or {})
-    source = f"Forecast: {forecast['source']}." if forecast else ""
-    facts = card.table(COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
-    card.put(model, "Cost of the training", facts, source, energy(usage))
-
-
-def _rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
+def rows(usage: Mapping[str, Any], forecast: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the rows of COLUMNS: what a run took, `Usage.as_json()`, next to its forecast."""
     return [
         [name, _shown(key, forecast.get(key)), _shown(key, usage[key]), _apart(forecast.get(key), usage[key])]
         for key, name in NAMES.items()

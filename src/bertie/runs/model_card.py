@@ -1,0 +1,177 @@
+"""The sections of a model's card, README.md, that its run knows: the training, the text, the cost, the scores.
+
+    ## Training                what was learned, with which settings, and from which weights
+    ## Training text           of pre-training: corpora, and the passages removed because an evaluation set has them
+    ## Scores                  of fine-tuning: metrics of the dev set, with their intervals
+    ## Cost of the training    next to the forecast, with the runs whose checkpoint the training started from
+
+Folders are named by their last part: a card is read on other machines.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertie import settings
+from bertie.data import card as corpus_card
+from bertie.errors import DataError
+from bertie.files import read_json
+from bertie.plan.meter import Usage
+from bertie.report import card
+from bertie.report.values import count, duration, interval, number, size
+from bertie.runs import usage
+from bertie.runs.config import FinetuneConfig, PretrainConfig
+from bertie.runs.folder import CONFIG, RESULTS
+from bertie.runs.run_data import RunData
+from bertie.train import checkpoint, log
+
+TRAINING, TEXT, SCORES, COST = "Training", "Training text", "Scores", "Cost of the training"
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run that a later one started from: its name, and what it took up to the checkpoint that was used."""
+
+    name: str
+    step: int
+    tokens: int
+    usage: Usage
+
+    def __str__(self) -> str:
+        """The stage in a sentence."""
+        energy = usage.energy_in_words(self.usage.kwh, self.usage.method)
+        return (
+            f"Before it, {self.name}: {self.step:,} steps, {count(self.tokens)} tokens, "
+            f"{duration(self.usage.seconds)}, {energy}."
+        )
+
+
+def write_pretraining(run: Path, model: Path, config: PretrainConfig, data: RunData) -> None:
+    """Writes how a model was pre-trained, and on which text, into its card."""
+    lines = log.read(run)
+    batch = f"{config.train.batch_size:,} sequences of at most {config.max_length:,} tokens"
+    rows: Rows = [
+        ("started from", _start(config.model, preset="random weights of {}")),
+        ("objectives", "; ".join(_objectives(config.objectives))),
+        ("steps", f"{config.train.steps:,}, each of {batch}" if not config.phases else f"{config.train.steps:,}"),
+        ("tokens read", count(_tokens(lines, config.train.steps))),
+        *_optimizer(config),
+    ]
+    if valid := next((line for line in reversed(lines) if line["kind"] == "valid"), None):
+        found = {name: value for name, value in valid.items() if name.endswith(("_loss", "_accuracy"))}
+        rows.append(("held-out text", ", ".join(f"{name} {number(value)}" for name, value in found.items())))
+    card.put(model, TRAINING, card.table(["", ""], rows))
+    card.put(model, TEXT, *_text(data))
+
+
+def write_finetuning(model: Path, config: FinetuneConfig, results: Mapping[str, Any]) -> None:
+    """Writes how a model was fine-tuned, and its scores, into its card. results: results.json of the run."""
+    rows: Rows = [
+        ("started from", "random weights" if config.from_scratch else _start(config.model)),
+        ("task", config.task),
+        ("examples", f"{results['train_examples']:,} of {_named(config)}"),
+        ("epochs", f"{config.epochs:g}, batches of {config.train.batch_size:,}"),
+        *_optimizer(config),
+    ]
+    card.put(model, TRAINING, card.table(["", ""], rows))
+    dev, bounds = results["dev"], results["dev"].get("interval_95", {})
+    scores = [
+        (name, number(dev[name]), interval(*bounds[name]) if name in bounds else "–")
+        for name in results["metrics"]
+        if dev.get(name) is not None
+    ]
+    about = f"{dev['examples']:,} dev examples; 95 % intervals over the examples." if "examples" in dev else ""
+    card.put(model, SCORES, card.table(["metric", "score", "interval"], scores), about)
+
+
+def write_cost(model: Path, used: Usage, forecast: Mapping[str, Any] | None, start: str = "") -> None:
+    """Writes the cost of a training into the card, next to its forecast. start: the model that it started from."""
+    rows = usage.rows(used.as_json(), forecast or {})
+    source = f"Forecast: {forecast['source']}." if forecast else ""
+    facts = card.table(usage.COLUMNS, rows) if forecast else "\n".join(f"- {row[0]}: {row[2]}" for row in rows)
+    card.put(model, COST, facts, source, usage.energy(used), "\n".join(f"- {stage}" for stage in stages(start)))
+
+
+def stages(start: str) -> Iterator[Stage]:
+    """Yields the runs that led to a model: of a checkpoint, or of a finished run, the latest first.
+
+    A model without its run has none, and neither have the runs before one whose files are gone.
+    """
+    path = Path(start)
+    if not start or not path.is_dir():
+        return
+    run = path.resolve() if (path / CONFIG).is_file() else path.resolve().parent
+    if not (run / CONFIG).is_file():
+        return
+    if (path / checkpoint.MANIFEST).is_file():
+        found = checkpoint.verify(path)
+        step, used = found.step, found.state.get("usage")
+    elif (run / RESULTS).is_file():
+        results = read_json(run / RESULTS)
+        step, used = results.get("step", 0), results.get("usage")
+    else:
+        return
+    if used:
+        yield Stage(run.name, step, _tokens(log.read(run), step), Usage(**used))
+    yield from stages(str(settings.read_yaml(run / CONFIG).get("model", "")))
+
+
+def _tokens(lines: Sequence[Mapping[str, Any]], step: int) -> int:
+    return sum(line["tokens"] for line in lines if line["kind"] == "train" and line["step"] <= step)
+
+
+def _start(model: str, preset: str = "{}") -> str:
+    return Path(model).name if Path(model).exists() else preset.format(model)
+
+
+def _named(config: FinetuneConfig) -> str:
+    return config.data or Path(config.train_file).name or ", ".join(part.name for part in config.mix)
+
+
+def _objectives(objectives: Mapping[str, Mapping[str, Any] | None]) -> Iterator[str]:
+    for name, options in objectives.items():
+        if options is not None:
+            told = ", ".join(f"{key} {_short(value)}" for key, value in options.items())
+            yield f"{name} ({told})" if told else name
+
+
+def _short(value: Any) -> str:
+    return Path(value).name if isinstance(value, str) else str(value)
+
+
+def _optimizer(config: PretrainConfig | FinetuneConfig) -> Rows:
+    optim = config.optim
+    return [
+        ("optimizer", f"{optim.name}, learning rate {optim.lr:g}, {optim.decay} decay, seed {config.train.seed}"),
+    ]
+
+
+def _text(data: RunData) -> Iterator[str]:
+    """Yields a table of the corpora, and one of the passages that evaluation sets share with them."""
+    cards: dict[str, dict[str, Any]] = {}
+    for name, (folder, _) in data.folders.items():
+        try:
+            cards[name] = corpus_card.load(folder)
+        except DataError:  # a corpus in memory only, or one of version 0.1
+            continue
+    rows = [
+        (
+            fact["name"],
+            f"{fact['documents']:,}",
+            f"{cards[fact['name']]['words']:,}" if fact["name"] in cards else "–",
+            size(cards[fact["name"]]["bytes"]) if fact["name"] in cards else "–",
+            f"{fact['share']:.0%}",
+            f"{fact['epochs']:g}",
+        )
+        for fact in data.facts()
+    ]
+    yield card.table(["corpus", "documents", "words", "size", "share of the samples", "epochs"], rows)
+    removed: dict[str, int] = {}
+    for found in cards.values():
+        for name, row in found["evaluation"].items():
+            removed[Path(name).name] = removed.get(Path(name).name, 0) + row["removed"]
+    if removed:
+        yield "Passages that share 8 to 13 words with a text of an evaluation set were removed from the text:"
+        yield card.table(["evaluation set", "passages removed"], [(name, f"{n:,}") for name, n in removed.items()])
