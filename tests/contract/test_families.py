@@ -36,6 +36,8 @@ CLASSES = [
     for architecture in variant.architectures
 ]
 
+TUNED = ("sequence", "token", "span", "choice")
+
 
 def small(variant: Variant) -> EncoderConfig:
     narrow = {name: 16 for name in ("embedding_size", "bottleneck_size") if variant.base.get(name)}
@@ -76,6 +78,29 @@ def test_a_folder_comes_back_as_it_was(variant: Variant, architecture: str, tmp_
     again.save_pretrained(tmp_path / "b")
     for name in ("config.json", "model.safetensors", "README.md"):
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize(("variant", "architecture"), CLASSES)
+def test_only_the_head_of_another_task_is_dropped(variant: Variant, architecture: str, tmp_path: Path) -> None:
+    model = built(variant, architecture)
+    tuned = set(TUNED) & set(model.heads)
+    model.save_pretrained(tmp_path, labels=("x", "y", "z") if set(labelled()) & tuned else ())
+    for head in TUNED:
+        if f"heads.{head}.classifier.weight" not in variant.table:
+            continue
+        heads = {head: lambda config, head=head: {head: HEADS[head](config, 2)}}[head]
+        again, report = families.load(tmp_path, heads=heads, fresh_heads=True)
+        if not tuned:
+            assert report.dropped == ()
+        assert f"heads.{head}.classifier.weight" in report.fresh
+        for name, weight in again.heads[head].named_parameters():  # what it shares with the head of pre-training
+            shared = [n for n, _ in model.heads.named_parameters() if not tuned and same(variant, n, f"{head}.{name}")]
+            assert all(torch.equal(weight, model.heads.get_parameter(other)) for other in shared)
+            assert shared or f"heads.{head}.{name}" in report.fresh
+
+
+def same(variant: Variant, one: str, other: str) -> bool:
+    return variant.table.public(f"heads.{one}") == variant.table.public(f"heads.{other}")
 
 
 @pytest.mark.parametrize("variant", FAMILIES)

@@ -221,8 +221,12 @@ def test_held_out_examples_have_each_label_in_proportion():
     counts = {label: sum(e.label == label for e in dev) for label in "abcd"}
     assert counts == {"a": 10, "b": 3, "c": 1, "d": 0}
     assert hold_out(examples) == (train, dev)
-    with pytest.raises(DataError, match="too few to hold out a dev set"):
+    with pytest.raises(DataError, match="no label has two examples"):
         hold_out([Example(("x",), "a"), Example(("y",), "b")])
+    with pytest.raises(DataError, match="a dev set: it has one"):
+        hold_out([Example(("x",), "a")])
+    with pytest.raises(DataError, match="all examples belong together"):
+        hold_out([Example(("x",), "a"), Example(("y",), "a")], group=lambda example: "one query")
 
 
 # Bad input ----------------------------------------------------------------------------------------------------------

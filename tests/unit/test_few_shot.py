@@ -142,6 +142,25 @@ def test_bad_input(start: Path, tmp_path: Path, cli: CommandLine, examples: list
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("each", "more", "told"),
+    [
+        (1, (), "'z' has 1. Add examples of these labels."),  # a dev file would not help, with or without one
+        (1, ("--dev",), "'z' has 1. Add examples of these labels."),
+        (2, (), "Add examples of these labels, or pass a dev file (--dev FILE)"),  # one of two is held out
+        (4, ("--dev", "per_label=1"), "Add examples of these labels, or raise per_label."),
+    ],
+)
+def test_too_few_of_a_label(
+    start: Path, tmp_path: Path, cli: CommandLine, each: int, more: tuple[str, ...], told: str
+) -> None:
+    train = table(tmp_path / "train.csv", rows(each=each))
+    dev = [part for word in more for part in ((word, train) if word == "--dev" else (word,))]
+    code, _, err = cli("finetune", start, "--few-shot", "--train", train, *dev, "-o", tmp_path / "run", *FAST, *SHORT)
+    assert (code, told in " ".join(err.split())) == (3, True), err
+    assert not (tmp_path / "run").exists()
+
+
 def test_draws_of_a_number_per_label() -> None:
     examples = rows(each=9)
     first, second = (few(examples, 4, seed=seed) for seed in (0, 1))

@@ -4,6 +4,7 @@ import copy
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -132,9 +133,15 @@ def randomized(model: Model, seed: int = 0) -> Model:
 
 
 def _without_heads(model: Model, variant: Variant, weights: WeightsFolder) -> list[str]:
-    """Removes the weights of the model's heads from the stored ones, and returns their names."""
+    """Removes the weights of the model's heads from the stored ones, and returns their names.
+
+    The head of pre-training may share weights with them (ModernBERT's `head.*`). Without any others, they stay.
+    """
     names = [f"heads.{name}" for name, _ in model.heads.named_parameters() if not name.startswith("decoder.")]
     found = {public for name in names for public in variant.table.public(name) if public in weights}
+    pretrained = [theirs for ours, theirs in variant.table.rows if ours.startswith("heads.mlm.")]
+    if all(any(fnmatchcase(public, str(name)) for name in pretrained) for public in found):
+        return []
     for public in found:
         del weights.stored[public]
     return sorted(found)

@@ -77,6 +77,8 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
     train, texts, notes = _read(kind, tables["train"])
     options = {**(dataset.options if dataset and not written else {}), **config.task_options}
     task = kind.from_examples(train, dataset.labels if dataset and not written else (), options)
+    task.check(train)
+    remedy = ""
     if "dev" in tables:
         dev, dev_texts, more = _read(kind, tables["dev"])
         notes += more
@@ -93,11 +95,14 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         train, dev = train[:cut], train[cut:]
     else:
         train, dev = hold_out(train, by=kind.stratify_by, group=kind.group)
+        remedy = "pass a dev file (--dev FILE), so that none is held out of training"
         notes.append(f"no dev file: {len(dev):,} of {len(train) + len(dev):,} examples are held out")
     if config.per_label:
-        train = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
+        few_of = few(train, config.per_label, seed=config.train.seed, by=kind.stratify_by)
+        remedy = "raise per_label" if len(few_of) < len(train) else remedy
+        train = few_of
         notes.append(f"per_label={config.per_label}: {len(train):,} training examples are drawn")
-    task.check(train)
+    task.check(train, remedy)
     if dataset and not written and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
@@ -207,9 +212,10 @@ def hold_out(
         count = max(1, round(share * len(alike))) if len(alike) > 1 else 0
         held.update(i for rows in alike[:count] for i in rows)
     if not held:
+        why = "no label has two examples" if len(groups) > 1 else "all examples belong together"
         raise DataError(
-            f"{len(examples):,} examples are too few to hold out a dev set: no two groups of one label exist. "
-            "Pass a dev file: --dev FILE."
+            f"The training file has too few examples to hold out a dev set: {'it has one' if len(examples) == 1 else why}"
+            ". Add examples, or pass other labeled examples to evaluate on: --dev FILE."
         )
     train = [example for i, example in enumerate(examples) if i not in held]
     return train, [examples[i] for i in sorted(held)]

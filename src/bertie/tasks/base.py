@@ -64,8 +64,9 @@ class Task(Reader, Learner, Answerer, View):
         """
         return cls.make((), options)
 
-    def check(self, train: Sequence[Example]) -> None:
-        """Raises DataError for training examples that the task cannot learn from."""
+    def check(self, train: Sequence[Example], remedy: str = "") -> None:
+        """Raises DataError for training examples that the task cannot learn from. remedy: what gives it more of them,
+        other than more examples in the file."""
 
     def notes(self, train: Sequence[Example], dev: Sequence[Example]) -> list[str]:
         """Returns warnings about unusual examples."""

@@ -44,13 +44,13 @@ class FewShotTask(SequenceTask):
     saved_as = "sequence"
     reads_vectors = False
 
-    def check(self, train: Sequence[Example]) -> None:
+    def check(self, train: Sequence[Example], remedy: str = "") -> None:
         """Raises DataError for a label without two examples, since pairs of the same label need two."""
         counts = Counter(example.label for example in train)
         if rare := [f"{label!r} has {counts[label]}" for label in self.labels if counts[label] < 2]:
             raise DataError(
                 f"Few-shot training needs two examples of each label at least: {', '.join(rare[:10])}. Add examples of "
-                "these labels, or pass a dev file (--dev FILE), so that none is held out of training."
+                f"these labels{', or ' * bool(remedy)}{remedy}."
             )
 
     def overrides(self, sentence: SentenceModules) -> dict[str, Any]:
