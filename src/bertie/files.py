@@ -7,7 +7,7 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,22 +29,38 @@ def is_leftover(name: str) -> bool:
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """Opens `path` for writing bytes so that readers see the old file or the complete new one.
 
-    Raises Stopped (exit 75) when the disk is full; the old file then remains.
+    Folders above that are missing are made. Raises Stopped (exit 75) when the disk is full; the old file then remains.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with folders_above(path):
+        try:
+            with open(temporary, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            sync_folder(path.parent)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise full_disk(error, path) or error from None
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def folders_above(path: Path) -> Iterator[None]:
+    """Context in which the folders above a path exist. Those that it made are removed, if the path is not there at the
+    end."""
+    missing = [] if path.parent.is_dir() else [parent for parent in path.parents if not parent.exists()]
+    path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with open(temporary, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        sync_folder(path.parent)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise full_disk(error, path) or error from None
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+        yield
+    finally:
+        if missing and not path.exists():
+            with suppress(OSError):  # another process may have put something there
+                for parent in missing:
+                    parent.rmdir()
 
 
 def sync_folder(folder: Path) -> None:
@@ -163,6 +179,8 @@ def home_of(name: str, folder: Path, key: str) -> Path:
 
 
 def check_new_file(path: Path, *, overwrite: bool = False) -> None:
-    """Raises UsageError when an output file exists and `overwrite` is off."""
+    """Raises UsageError when an output file exists and `overwrite` is off, or is a folder."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; a file was expected. Choose another name: {path / 'NAME'}.")
     if path.exists() and not overwrite:
         raise UsageError(f"{path} exists. Choose another name, or pass --overwrite to replace it.")

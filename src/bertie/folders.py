@@ -13,7 +13,7 @@ stands, nothing is touched. A symbolic link stays: what it leads to is written o
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 from bertie import checksums, console
 from bertie.errors import DataError, UsageError
-from bertie.files import LOCK, is_leftover, sync_folder
+from bertie.files import LOCK, folders_above, is_leftover, sync_folder
 
 SHOWN = 5  # unknown files that an error lists
 
@@ -47,8 +47,11 @@ class Kind:
 
     def begun(self, folder: Path) -> bool:
         """Returns whether a folder contains the beginning of something of this kind."""
-        begins = (*self.begins, checksums.CHECKSUMS, self.lock)
-        return any((folder / name).exists() or ("*" in name and any(folder.glob(name))) for name in begins)
+        return self.started(folder) or any((folder / name).exists() for name in (checksums.CHECKSUMS, self.lock))
+
+    def started(self, folder: Path) -> bool:
+        """Returns whether a folder contains one of the files that always exist."""
+        return any((folder / name).exists() or ("*" in name and any(folder.glob(name))) for name in self.begins)
 
 
 ANYTHING = Kind("folder", ("",), ("*",), {"*": None})
@@ -146,21 +149,27 @@ def held(path: Path, kind: Kind, *, overwrite: bool = False) -> Iterator[None]:
     """Context with a lock on a folder that is written step by step. overwrite: its content is deleted first, after
     locking.
 
-    A folder made for this that is still empty at the end is removed. Raises UsageError as `check` does.
+    A folder made for this is removed if it is still empty at the end, or if bad input is refused before anything was
+    started. Raises UsageError as `check` does.
     """
     check(path, kind, overwrite=overwrite)
-    made = not path.exists()
+    made, refused = not path.exists(), False
     lock = path / kind.lock
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with locked(lock, _busy(path)):
-            if overwrite:
-                _clear(path, kind)
-            _sweep(path, kind)
-            yield
-    finally:
-        if made and path.is_dir() and [file for file in path.rglob("*") if not file.is_dir()] in ([], [lock]):
-            shutil.rmtree(path, ignore_errors=True)
+    with folders_above(path):
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with locked(lock, _busy(path)):
+                if overwrite:
+                    _clear(path, kind)
+                _sweep(path, kind)
+                yield
+        except (DataError, UsageError):
+            refused = not kind.started(path)
+            raise
+        finally:
+            empty = path.is_dir() and [file for file in path.rglob("*") if not file.is_dir()] in ([], [lock])
+            if made and (empty or refused):
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _clear(folder: Path, kind: Kind) -> None:
@@ -238,9 +247,10 @@ def new_folder(
     if old.exists():  # a process was killed between two renames, or after them
         _delete(old) if path.exists() else old.rename(path)
     check(path, kind, overwrite=overwrite and not keep_strangers, new=not keep_strangers)
-    above = [parent for parent in path.parents if not parent.exists()]
-    temporary.mkdir(parents=True, exist_ok=True)
-    with locked(temporary / LOCK, _busy(path)):
+    with ExitStack() as stack:
+        stack.enter_context(folders_above(path))
+        temporary.mkdir(exist_ok=True)
+        stack.enter_context(locked(temporary / LOCK, _busy(path)))
         for leftover in temporary.iterdir():
             if leftover.name != LOCK:
                 _delete(leftover)
@@ -252,9 +262,6 @@ def new_folder(
             _sync(temporary)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
-            with suppress(OSError):  # another process may have put something there
-                for parent in above:
-                    parent.rmdir()
             raise
         if path.exists():
             path.rename(old)

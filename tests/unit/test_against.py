@@ -54,3 +54,20 @@ def test_a_folder_of_another_kind_is_refused(models, bertie, tmp_path):
     )
     assert (code, "not a comparison" in " ".join(err.split())) == (2, True)
     assert not (tmp_path / "mine/first").exists()
+
+
+def test_a_second_model_that_is_not_there_is_told_before_the_first_run(models, bertie, tmp_path):
+    table, out = write(tmp_path / "train.tsv", rows(40)), tmp_path / "above" / "both"
+    code, _, err = bertie("finetune", models[0], "--against", "nomodel", "--train", table, "-o", out, *FAST)
+    assert (code, "nomodel has neither" in " ".join(err.split())) == (3, True), err
+    assert not out.parent.exists()
+
+
+def test_an_unknown_device_replaces_no_run(models, bertie, tmp_path):
+    table, out = write(tmp_path / "train.tsv", rows(40)), tmp_path / "run"
+    bertie.good("finetune", models[0], "--train", table, "-o", out, *FAST)
+    code, _, err = bertie(
+        "finetune", models[0], "--train", table, "-o", out, "--overwrite", *FAST, "train.device=cuda:99"
+    )
+    assert (code, "has no device" in " ".join(err.split())) == (2, True), err
+    bertie.good("verify", out)

@@ -11,6 +11,7 @@ import pytest
 
 from bertie import checksums, folders
 from bertie.errors import DataError, UsageError
+from bertie.files import atomic_write, check_new_file
 from bertie.folders import ANYTHING, Kind, held, new_folder, strangers
 from bertie.runs.folder import RUN
 
@@ -38,6 +39,38 @@ def test_a_folder_is_whole_or_absent(tmp_path):
         fill(made, "a.txt")
     assert tree(tmp_path / "out") == {"a.txt", "checksums.json"}
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def refused(folder: Path, name: str, error: BaseException) -> None:
+    fill(folder, name)
+    raise error
+
+
+def test_what_is_refused_leaves_nothing(tmp_path):
+    run = tmp_path / "above" / "run"
+    for error in (UsageError, DataError):
+        with pytest.raises(error), held(run, RUN):
+            refused(run, "outline/vocab.txt", error("what is written before a checkpoint is looked for"))
+        with pytest.raises(error), new_folder(run, KIND):
+            raise error("refused")
+        with pytest.raises(error), atomic_write(run):
+            raise error("refused")
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(KeyboardInterrupt), held(run, RUN):
+        refused(run, "outline/vocab.txt", KeyboardInterrupt())
+    assert tree(run) == {".lock", "outline/vocab.txt"}, "the same call continues"
+    shutil.rmtree(run)
+    with pytest.raises(DataError), held(run, RUN):
+        refused(run, "metrics.jsonl", DataError("in a run that began"))
+    assert tree(run) == {".lock", "metrics.jsonl"}
+    with pytest.raises(DataError), held(run, RUN, overwrite=False):
+        raise DataError("in a folder that was there")
+    assert tree(run) == {".lock", "metrics.jsonl"}
+
+
+def test_an_output_file_is_not_a_folder(tmp_path):
+    with pytest.raises(UsageError, match="is a folder; a file was expected"):
+        check_new_file(tmp_path, overwrite=True)
 
 
 @pytest.mark.parametrize("moment", ["while it is written", "between the renames", "before the old one is deleted"])

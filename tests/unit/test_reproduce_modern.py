@@ -1,12 +1,13 @@
 """The table of newer architectures: its rows are settings that exist, and it is resumed where it was stopped."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bertie import families, objectives
 from bertie.bench import modern
-from bertie.bench.cells import cell, write_picture
+from bertie.bench.cells import cell, measuring_in, write_picture
 from bertie.errors import UsageError
 from bertie.models.count import parameters
 from bertie.report.charts import bar_chart
@@ -55,6 +56,7 @@ def calls(monkeypatch):
         return {"steps": 20, "seconds": 3.0, "tokens": 1_000_000, "loss": 6.0 - gain, "sst2": 0.5 + gain / 10}
 
     monkeypatch.setattr(modern, "_measure", measure)
+    monkeypatch.setattr(modern, "_steps", lambda table, row: {"steps": 20})
     monkeypatch.setattr(modern.Table, "examples_of", {"sst2": None})
     return found
 
@@ -75,6 +77,26 @@ def test_results_of_other_settings_are_not_mixed_in(calls, tmp_path):
     modern.reproduce(table(tasks=("sst2",)), ["GeGLU"], tmp_path, seeds=1)
     with pytest.raises(UsageError, match="other settings"):
         modern.reproduce(table(tasks=("sst2",), minutes=5), ["GeGLU"], tmp_path, seeds=1)
+
+
+@pytest.mark.parametrize("minutes", [0.1, 0.5])
+def test_a_budget_of_too_few_steps_is_refused_before_a_row_is_measured(monkeypatch, tmp_path, minutes):
+    monkeypatch.setattr(modern, "_measure", lambda *_: pytest.fail("measured"))
+    monkeypatch.setattr(modern.Table, "examples_of", {"sst2": None})
+    monkeypatch.setattr(modern, "PreparedRun", lambda config: SimpleNamespace(config=config, model=lambda: None))
+    monkeypatch.setattr(modern, "pretraining_work", lambda ready, model: ready.config)
+    monkeypatch.setattr(modern, "get_num_threads", lambda: 2)
+
+    def forecast_of(config, trial_s, clock):  # ten seconds a step with biases, four without
+        step_s = 10 if "hidden_act" not in config.model_overrides else 4
+        return SimpleNamespace(parts={"steps": step_s * config.train.steps})
+
+    monkeypatch.setattr(modern, "forecast_of", forecast_of)
+    steps = round(minutes * 60 * 2 / 10)
+    told = rf"makes {steps} steps here, and a run needs 20\. .*--minutes 1\.8\."
+    with pytest.raises(UsageError, match=told), measuring_in(tmp_path / "a" / "run"):
+        modern.reproduce(table(tasks=("sst2",), minutes=minutes), ["GeGLU"], tmp_path / "a" / "run", seeds=1)
+    assert not (tmp_path / "a").exists()
 
 
 def test_what_is_unknown_is_told(tmp_path):

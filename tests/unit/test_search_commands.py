@@ -64,6 +64,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("index", "corpus.jsonl", "-o", "index", "--vectors", "approximate"), 2, "Pass --embed"),
         (("index", "corpus.jsonl", "-o", "index", "--text", "body"), 3, "no text in column 'body'"),
         (("index", "empty.txt", "-o", "index"), 3, "no text in this file: 1"),
+        (("index", "corpus.jsonl", "-o", "index", "--embed", "nomodel"), 3, "nomodel is not a folder"),
         (("search", "missing", "moon"), 3, "is not a search index"),
         (("search", "ready", ""), 2, "empty"),
         (("search", "ready", "moon", "--no-words"), 2, "has no vectors"),
@@ -81,7 +82,14 @@ def test_a_wrong_call_says_what_is_wrong(corpus: Path, bertie: Any, words: list[
     Path("others.jsonl").write_text('{"question": "x", "relevant": ["z"]}\n')
     found = bertie(*words)
     assert (found[0], told in " ".join(found[2].split())) == (code, True), found
-    assert not (corpus / "index" / "index.sqlite").exists() or code == 3
+    assert not (corpus / "index").exists()
+    assert bertie("search", "ready", "moon")[0] == 0
+
+
+def test_a_refused_model_replaces_no_index(corpus: Path, bertie: Any) -> None:
+    assert bertie("index", "corpus.jsonl", "-o", "index")[0] == 0
+    assert bertie("index", "corpus.jsonl", "-o", "index", "--embed", "nomodel", "--overwrite")[0] == 3
+    assert bertie("search", "index", "moon")[0] == 0
 
 
 def test_an_index_is_evaluated_by_stage(corpus: Path, bertie: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,25 @@
 """What the tables of `bertie reproduce` share: measurements in files, fine-tuned scores, cells and pictures."""
 
 import datetime
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from bertie.bench import harness
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.evaluate.compare import over_seeds
-from bertie.files import read_json, write_bytes, write_json
+from bertie.files import folders_above, read_json, write_bytes, write_json
 from bertie.report.style import STYLE
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples
 from bertie.runs.finetuning import Run, with_steps
 from bertie.train.loop import fit
 
+SETTINGS, MODEL, TRAIN, STEPS = "settings.json", "model.json", "train.json", "steps.json"
+NOTES = (SETTINGS, MODEL, TRAIN, STEPS)  # of how a folder's measurements are made; STEPS: how many a row's runs have
 NEVER = 10**6  # steps between evaluations and checkpoints of a run that needs none
 COLOURS = STYLE.partition("* {")[0]  # the variables of the page's colors, in both schemes
 
@@ -23,15 +27,25 @@ COLOURS = STYLE.partition("* {")[0]  # the variables of the page's colors, in bo
 def measured(file: Path, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
     """Returns what is in a file of measurements, which is written first if it does not exist."""
     if not file.exists():
-        found = measure()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, found)
+        write_json(file, measure())
     return dict(read_json(file))
 
 
-def check_same(folder: Path, settings: Mapping[str, Any], *, of: str, file: str = "settings.json") -> None:
+@contextmanager
+def measuring_in(run: Path) -> Iterator[None]:
+    """Context of a folder of measurements. A new one is removed where bad input is refused before the first one."""
+    new = not run.exists()
+    with folders_above(run):
+        try:
+            yield
+        except (DataError, UsageError):
+            if new and all(path.is_dir() or path.name in NOTES for path in run.rglob("*")):
+                shutil.rmtree(run, ignore_errors=True)
+            raise
+
+
+def check_same(folder: Path, settings: Mapping[str, Any], *, of: str, file: str = SETTINGS) -> None:
     """Raises UsageError for a folder with results of other settings, which are not to be mixed in."""
-    folder.mkdir(parents=True, exist_ok=True)
     note, said = folder / file, {**settings, **{k: list(v) for k, v in settings.items() if isinstance(v, tuple)}}
     if note.exists() and read_json(note) != said:
         raise UsageError(f"{folder} contains results of {of}. Choose another folder.")
@@ -69,5 +83,4 @@ def write_picture(path: Path, svg: str) -> None:
     """Writes a chart of report/charts.py as a file of its own, which is light or dark as the reader's system is."""
     style = f"<style>{COLOURS} svg {{ background: var(--card); }}</style>"
     head, end, rest = svg.partition(">")
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, f"{head}{end}{style}{rest}\n".encode())

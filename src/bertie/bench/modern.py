@@ -23,11 +23,12 @@ from typing import Any
 from torch import get_num_threads
 
 from bertie import console, families
-from bertie.bench.cells import NEVER, cell, check_same, finetuned, made, measured
+from bertie.bench.cells import NEVER, STEPS, cell, check_same, finetuned, made, measured
 from bertie.bench.results import ROWS, config_of, read_row, spaced
 from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
 from bertie.evaluate.compare import over_seeds
+from bertie.files import read_json
 from bertie.objectives.base import Objective
 from bertie.report.charts import interval_chart
 from bertie.runs.config import FinetuneConfig, PretrainConfig
@@ -157,7 +158,7 @@ class Table:
 def reproduce(table: Table, names: Sequence[str], run: Path, *, seeds: int = 3) -> list[dict[str, Any]]:
     """Measures what is missing, and returns a line per row. The first row is always among them.
 
-    Raises UsageError for an unknown row, or a folder with results of other settings.
+    Raises UsageError for an unknown row, a budget of too few steps, or a folder with results of other settings.
     """
     for name in names:
         if name not in table.rows:
@@ -166,6 +167,8 @@ def reproduce(table: Table, names: Sequence[str], run: Path, *, seeds: int = 3) 
     assert table.examples_of
     same = {"corpus": Path(table.corpus).absolute().name, "tokenizer": Path(table.tokenizer).absolute().name}
     check_same(run, {**asdict(table), **same, "data_dir": "", "threads": get_num_threads()}, of="other settings")
+    for name in names:  # what the budget does not allow is said now, not after the runs of other rows
+        measured(run / _file_name(name) / STEPS, partial(_steps, table, name))
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with console.progress("measuring", seeds * len(names), unit="runs") as advance:
         for seed in range(seeds):
@@ -182,7 +185,7 @@ def _file_name(row: str) -> str:
 
 def _measure(table: Table, row: str, seed: int, folder: Path) -> dict[str, Any]:
     """Pre-trains for the budget, then measures the validation loss and fine-tunes."""
-    steps = measured(folder / "steps.json", partial(_steps, table, row))["steps"]
+    steps = read_json(folder / STEPS)["steps"]
     config = table.config(row, seed, steps)
     clock, marks = _clock(config), list[float]()
     with tempfile.TemporaryDirectory(prefix="bertie-modern-") as place:
@@ -201,7 +204,7 @@ def _clock(config: PretrainConfig) -> Callable[[], float]:
 
 
 def _steps(table: Table, row: str) -> dict[str, float]:
-    """Tries a row, and returns how many steps the budget has."""
+    """Tries a row, and returns how many steps the budget has. Raises UsageError for fewer than a run needs."""
     ready = PreparedRun(table.config(row, 0))
     clock = _clock(ready.config)
     found = forecast_of(pretraining_work(ready, ready.model()), TRIED_S, clock)
@@ -209,7 +212,13 @@ def _steps(table: Table, row: str) -> dict[str, float]:
         raise Stopped("The trial of the speed was interrupted. The same command starts it again.")
     step_s = found.parts["steps"] / ready.config.train.steps
     threads = get_num_threads() if clock is time.process_time else 1
-    return {"steps": max(FEWEST, round(60 * table.minutes * threads / step_s)), "step_s": step_s}
+    if (steps := round(60 * table.minutes * threads / step_s)) < FEWEST:
+        enough = 1.1 * FEWEST * step_s / threads / 60  # a tenth more, since the next trial differs
+        raise UsageError(
+            f"In {table.minutes:g} minutes, the row {row!r} makes {steps} steps here, and a run needs {FEWEST}. "
+            f"Pass at least --minutes {enough:.2g}."
+        )
+    return {"steps": steps, "step_s": step_s}
 
 
 def _loss(table: Table, folder: Path) -> float | None:

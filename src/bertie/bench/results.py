@@ -21,7 +21,7 @@ from scipy import stats
 
 from bertie import console
 from bertie.bench import harness
-from bertie.bench.cells import check_same, measured
+from bertie.bench.cells import MODEL, TRAIN, check_same, measured
 from bertie.bench.finetune import Prepared, bertie_run, peer_run, prepare
 from bertie.bench.peers import AT_ITS_BEST, require
 from bertie.data.questions import MISPLACED
@@ -182,13 +182,12 @@ def reproduce(
     if peer_seeds:
         require()
     folders = {language: str(model_folder(model)) for language, model in models.items()}
-    run.mkdir(parents=True, exist_ok=True)
     found = []
     with console.progress("reproducing", None, unit="runs") as advance:
         for name in names:
             row = ROWS[name]
             check_model(run / name, Path(models[row.model]))
-            check_same(run / name, {"train": train}, of="another number of training examples", file="train.json")
+            check_same(run / name, {"train": train}, of="another number of training examples", file=TRAIN)
             sides = [BERTIE] if DATASETS[row.data].task in PEERLESS or not peer_seeds else list(SIDES)
             made: dict[str, list[dict[str, Any]]] = {side: [] for side in sides}
             wanted = seeds or seeds_of(row, train)
@@ -209,7 +208,10 @@ def seeds_of(row: ResultSpec, train: int | None = None) -> int:
 
 
 def available(data_dir: Path, models: Collection[str]) -> tuple[str, ...]:
-    """Returns the rows whose model is given and whose files are there. The others are listed in a warning."""
+    """Returns the rows whose model is given and whose files are there. The others are listed in a warning.
+
+    Raises DataError if there is no such row.
+    """
     found, missing = [], []
     for name, row in ROWS.items():
         if row.model not in models:
@@ -221,6 +223,8 @@ def available(data_dir: Path, models: Collection[str]) -> tuple[str, ...]:
             found.append(name)
         except DataError:
             missing.append(name)
+    if not found:
+        raise DataError(f"{data_dir} has the files of no row of the table: {', '.join(missing)}.")
     if missing:
         console.warn(f"Not measured, since {data_dir} does not have their files: {', '.join(missing)}.")
     return tuple(found)
@@ -235,7 +239,7 @@ def check_names(names: Sequence[str], table: Collection[str]) -> None:
 
 def check_model(folder: Path, model: Path) -> None:
     """Results of two models are not to be mixed."""
-    check_same(folder, {"model": model.absolute().name}, of="another model", file="model.json")
+    check_same(folder, {"model": model.absolute().name}, of="another model", file=MODEL)
 
 
 def prepared(row: ResultSpec, config: FinetuneConfig, train: int | None = None) -> Prepared:
@@ -419,5 +423,4 @@ def _shown(side: dict[str, Any]) -> str:
 
 def write_page(path: Path, text: str) -> None:
     """Replace the page."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, text.encode())

@@ -95,7 +95,6 @@ def evaluate(
         raise UsageError("Pass either a FILE, or --data NAME with --data-dir DIR.")
     for wanted in filter(None, (output, report)):
         check_new_file(wanted, overwrite=overwrite)
-        wanted.parent.mkdir(parents=True, exist_ok=True)  # say what is wrong with it now, not after the file is read
     predictor = reading.predictor(model, ensemble or ())
     if perturb:
         from bertie.evaluate import perturb as perturbing

@@ -166,12 +166,17 @@ def trim(
 def _lines(paths: list[Path]) -> Any:
     from bertie.errors import DataError
 
+    empty = True
     for path in paths:
         try:
             with open(path, encoding="utf-8-sig") as file:
-                yield from (line.rstrip("\r\n") for line in file)
+                for line in file:
+                    empty = empty and not line.strip()
+                    yield line.rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             raise DataError(f"{path} cannot be read as UTF-8 text ({error}).") from None
+    if empty:
+        raise DataError(f"{', '.join(map(str, paths))}: no text.")
 
 
 def _make(ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: Callable[["Model"], Changed]) -> None:

@@ -39,9 +39,11 @@ def few_labels(
       bertie reproduce few-labels --model minilm --data-dir data --only sst2 --draws 3 -o runs/few
     """
     from bertie.bench import few_labels as program
+    from bertie.bench.cells import measuring_in
 
     names = tables.names(only) or tuple(program.SETS)
-    rows = program.reproduce(names, model, data_dir, output, draws=draws)
+    with measuring_in(output):
+        rows = program.reproduce(names, model, data_dir, output, draws=draws)
     command = f"bertie reproduce few-labels --model {Path(model).absolute().name} --data-dir data --draws {draws}"
     page = program.page(rows, model=model, command=f"{command}{f' --only {only}' if only else ''} -o runs/few")
     _written(to or output / "few-labels.md", page, rows, program.pictures(rows))
@@ -78,9 +80,11 @@ def modern(
       bertie reproduce modern --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data -o runs/modern
     """
     from bertie.bench import modern as program
+    from bertie.bench.cells import measuring_in
 
     table = program.Table(corpus, tokenizer, data_dir, size, minutes, tuple(tables.names(tasks)), examples)
-    rows = program.reproduce(table, tables.names(only) or tuple(table.rows), output, seeds=seeds)
+    with measuring_in(output):
+        rows = program.reproduce(table, tables.names(only) or tuple(table.rows), output, seeds=seeds)
     command = (
         f"bertie reproduce modern --corpus {Path(corpus).absolute().name} --tokenizer "
         f"{Path(tokenizer).absolute().name} --data-dir data --size {size} --minutes {minutes:g} --seeds {seeds} "
@@ -139,6 +143,7 @@ def results(
       bertie reproduce results --model minilm-l6 --data-dir data --only rte,wnli --seeds 2 -o runs/results
     """
     from bertie.bench import results as program
+    from bertie.bench.cells import measuring_in
 
     models = {program.ENGLISH: model} | ({program.KOREAN: korean_model} if korean_model else {})
     names = tables.names(only) or program.available(data_dir, models)
@@ -155,9 +160,10 @@ def results(
         page = program.page(rows, models=models, command=f"{command} -o runs/results")
         program.write_page(to or output / "results.md", page)
 
-    rows = program.reproduce(
-        names, models, data_dir, output, seeds=seeds, peer_seeds=peer_seeds, train=train, done=write
-    )
+    with measuring_in(output):
+        rows = program.reproduce(
+            names, models, data_dir, output, seeds=seeds, peer_seeds=peer_seeds, train=train, done=write
+        )
     if console.verbosity.json:
         for row in rows:
             emit(row)
@@ -195,6 +201,7 @@ def ablations(
       bertie reproduce ablations --corpus corpora/mine --tokenizer tokenizers/mine --data-dir data -o runs/ablations
     """
     from bertie.bench import ablations as program
+    from bertie.bench.cells import measuring_in
 
     setup = program.Setup(
         corpus,
@@ -216,7 +223,8 @@ def ablations(
         program.report(lines, command).save(output / "ablations.html")
         write_bytes(output / "ablations.md", program.markdown(lines).encode())
 
-    lines = program.reproduce(tables.names(only) or tuple(program.TABLES), setup, output, seeds=seeds, done=write)
+    with measuring_in(output):
+        lines = program.reproduce(tables.names(only) or tuple(program.TABLES), setup, output, seeds=seeds, done=write)
     if console.verbosity.json:
         for line in lines:
             emit(line)

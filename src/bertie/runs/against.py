@@ -12,7 +12,9 @@ from bertie.files import write_json
 from bertie.folders import Kind, held
 from bertie.runs.compare import compare, gather, page
 from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune_seeds
+from bertie.runs.finetuning import Run
 from bertie.runs.folder import RUN
 
 NAMES = ("first", "second")
@@ -31,10 +33,15 @@ def finetune_against(
 
     The same call resumes where it stopped. Raises what `finetune_seeds` raises.
     """
+    configs = [config.model_copy(update={"model": model}) for model in (config.model, other)]
+    if overwrite or not run.exists():  # what is wrong with the second is said now, not after the runs of the first
+        examples = read_examples(config)
+        for one in configs:
+            Run.check(one, examples)
     with held(run, COMPARISON, overwrite=overwrite):
-        for name, model in zip(NAMES, (config.model, other), strict=True):
-            console.say(f"[bold]{name}:[/] {model}", markup=True)
-            finetune_seeds(config.model_copy(update={"model": model}), run / name, seeds, resume=resume)
+        for name, one in zip(NAMES, configs, strict=True):
+            console.say(f"[bold]{name}:[/] {one.model}", markup=True)
+            finetune_seeds(one, run / name, seeds, resume=resume)
         runs = gather([run / name for name in NAMES])
         found = compare(runs)
         write_json(run / "compare.json", found)

@@ -213,9 +213,10 @@ def hold_out(
         held.update(i for rows in alike[:count] for i in rows)
     if not held:
         why = "no label has two examples" if len(groups) > 1 else "all examples belong together"
+        why = "it has one" if len(examples) == 1 else why
         raise DataError(
-            f"The training file has too few examples to hold out a dev set: {'it has one' if len(examples) == 1 else why}"
-            ". Add examples, or pass other labeled examples to evaluate on: --dev FILE."
+            f"The training file has too few examples to hold out a dev set: {why}. Add examples, or pass other labeled "
+            "examples to evaluate on: --dev FILE."
         )
     train = [example for i, example in enumerate(examples) if i not in held]
     return train, [examples[i] for i in sorted(held)]

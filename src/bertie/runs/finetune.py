@@ -25,6 +25,7 @@ from bertie.runs.forecast import at_start, forecast_of
 from bertie.runs.models import MODEL
 from bertie.runs.work import finetuning_work
 from bertie.tasks.datasets import DATASETS
+from bertie.train.precision import choose_device
 from bertie.train.rendezvous import one_process
 
 SMALL, SEEDS = 10_000, 5  # a published set with fewer training examples is run with this many seeds: one says little
@@ -67,6 +68,7 @@ def finetune(
     examples = read_examples(config)
     config = with_steps(config, examples.epoch)
     ready = Run(config, folder.path, examples, callback, without)
+    choose_device(config.train.device)  # say now that there is none, before a run is replaced
     with folder.held(overwrite=overwrite):
         if done := folder.finished(ready.settings(), FinetuneConfig, resume=resume):
             return folder.answer(done, partial(page, folder.path), keep=config.train.keep_checkpoints)

@@ -99,6 +99,12 @@ class Run:
             "data_dir": "",
         }
 
+    @classmethod
+    def check(cls, config: FinetuneConfig, examples: Examples) -> None:
+        """Raises what a run with this config would raise before its folder is made."""
+        cls(with_steps(config, examples.epoch), Path(), examples)
+        choose_device(config.train.device)
+
     def settings(self) -> dict[str, Any]:
         """The fingerprint of the run: all settings, and the content of the files in them."""
         return flatten(self.config.model_dump(mode="json")) | self.identity

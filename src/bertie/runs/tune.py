@@ -27,6 +27,7 @@ from bertie.models.folder import MODEL_FOLDER
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune
+from bertie.runs.finetuning import Run
 from bertie.runs.folder import STUDY, RunFolder
 from bertie.runs.models import MODEL
 from bertie.runs.space import PAPER, Range, Space, grid, varied
@@ -75,6 +76,8 @@ def tune(
     examples = read_examples(varied(config, first))  # bad input and unknown keys are told before a folder is made
     metric, wanted = examples.metrics[0], trials or len(points or ())
     folder = RunFolder(run)
+    if overwrite or not run.exists():
+        Run.check(varied(config, first), examples)
     with folder.held(overwrite=overwrite):
         folder.begin()
         study = _study(library, run, config, space)

@@ -22,7 +22,7 @@ from bertie.search.models import Embedder
 from bertie.search.neighbors import Vectors
 from bertie.search.passages import SIZE, passages
 from bertie.search.readers import Document, Reading
-from bertie.search.store import INDEX, Store
+from bertie.search.store import DATABASE, INDEX, Store
 from bertie.search.terms import Terms
 from bertie.search.vectors import ROWS, write
 
@@ -100,6 +100,8 @@ def index(
         raise UsageError("An approximate index is one of vectors. Pass --embed MODEL too.")
     folder, changes = Path(folder), Changes()
     names, changes.passed_over = readers.expand(list(inputs))
+    if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
+        embedder.load()  # say what is wrong with it now, before anything is replaced
     with held(folder, INDEX, overwrite=overwrite):
         store = Embedded(folder, write=True)
         try:
@@ -112,7 +114,10 @@ def index(
                     changes.vectors = _embed(store, model)
                     store.connect(vectors)
         finally:
+            empty = store.get("config") is None
             store.close()
+            if empty:  # nothing was ever committed
+                (folder / DATABASE).unlink(missing_ok=True)
     return changes
 
 

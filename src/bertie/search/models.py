@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ class Embedder:
     @classmethod
     def of(cls, folder: Path, load: Callable[[], Predictor]) -> "Embedder":
         """Returns the model of a folder, which is loaded when it is needed."""
-        return cls(str(folder.resolve()), seal({"files": checksums.content(folder)}), load)
+        return cls(str(folder.resolve()), seal({"files": checksums.content(folder)}), cache(load))
 
 
 def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") -> Float:
