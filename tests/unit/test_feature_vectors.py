@@ -239,7 +239,14 @@ def test_what_reads_only_texts_refuses_the_model(tokenizer: Tokenizer, tmp_path:
     for refusal in refusals:
         with pytest.raises(UsageError, match="column 'image'"):
             refusal()
-    for command in (("export",), ("compress",), ("audit", "--sets", "words"), ("heads", "--texts", "a.txt")):
+    for command in (
+        ("export",),
+        ("compress",),
+        ("audit", "--sets", "words"),
+        ("heads", "--texts", "a.txt"),
+        ("probe", "--train", "a.txt"),
+        ("debias", "a.txt"),
+    ):
         (tmp_path / "a.txt").write_text("is it high ?\n", encoding="utf-8")
         wanted = [str(tmp_path / one) if one == "a.txt" else one for one in command[1:]]
         run = CliRunner().invoke(app, [command[0], folder, *wanted, "-o", str(tmp_path / "out")])

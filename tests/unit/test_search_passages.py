@@ -137,6 +137,36 @@ def test_a_pdf_gives_its_pages(tmp_path: Path) -> None:
     assert "not a readable PDF" in next(read(str(tmp_path / "bad.pdf"), Reading())).reason
 
 
+@pytest.mark.parametrize("algorithm", ["RC4-128", "AES-256"])
+def test_an_encrypted_pdf_is_called_so_first(tmp_path: Path, algorithm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pypdf = pytest.importorskip("pypdf")
+    pytest.importorskip("cryptography")
+    for password in ("secret", ""):  # without a user's password, anybody may read it
+        writer = pypdf.PdfWriter()
+        writer.add_blank_page(100, 100)
+        writer.encrypt(password, "owner", algorithm=algorithm)
+        writer.write(tmp_path / f"{password or 'open'}.pdf")
+    (found,) = read(str(tmp_path / "secret.pdf"), Reading())
+    assert found.reason.startswith("the PDF is encrypted, and needs its password")
+    (found,) = read(str(tmp_path / "open.pdf"), Reading())
+    assert found.reason == "1 pages without text (scanned?)"
+
+    def lacking(*_: object) -> None:
+        raise pypdf.errors.DependencyError("cryptography>=3.1 is required for AES algorithm")
+
+    monkeypatch.setattr(pypdf.PdfReader, "decrypt", lacking)
+    (found,) = read(str(tmp_path / "secret.pdf"), Reading())
+    assert found.reason.startswith("the PDF is encrypted")
+    assert found.reason.endswith("pip install cryptography")
+
+
+def test_a_workbook_with_a_password_is_called_so_first(tmp_path: Path) -> None:
+    pytest.importorskip("openpyxl")
+    (tmp_path / "a.xlsx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512))
+    (found,) = read(str(tmp_path / "a.xlsx"), Reading())
+    assert "a.xlsx has a password, or is an old .xls file" in found.reason
+
+
 def test_a_snippet_is_the_best_sentence_with_its_words_marked() -> None:
     text = "Nothing here. " * 30 + "The ferry leaves at noon. Nothing again."
     found = snippet(text, {"ferri", "noon"}, Terms().of_word())

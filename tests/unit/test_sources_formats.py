@@ -90,7 +90,7 @@ def test_what_stands_before_a_cut_is_kept_and_the_rest_is_said(tmp_path, compres
     path.write_bytes(data[: len(data) // 2])
     found = read(path)
     assert texts(found) == documents[: len(texts(found))]
-    assert dropped(found) == [("file not read to its end: it is truncated", 0)]
+    assert dropped(found) == [("the file is truncated; it was not read to its end", 0)]
 
 
 def test_a_cut_parquet_file_is_one_dropped_record(tmp_path):

@@ -129,7 +129,7 @@ def test_a_dump_cut_short_gives_its_first_pages(tmp_path):
     (tmp_path / "wiki.xml.bz2").write_bytes(whole[: len(whole) // 2])
     found = read(tmp_path / "wiki.xml.bz2")
     assert 6 <= len(texts(found)) < 20
-    assert dropped(found) == ["file not read to its end: it is truncated"]
+    assert dropped(found) == ["the file is truncated; it was not read to its end"]
     (tmp_path / "wiki.xml").write_text(HEAD + pages[0] + pages[1][:-30])
     assert dropped(read(tmp_path / "wiki.xml")) == ["a page without its end"]
 
@@ -227,7 +227,7 @@ def test_texts_of_a_wet_file_and_its_end(tmp_path):
     (tmp_path / "a.warc.wet.gz").write_bytes(b"".join(parts)[:-20])
     found = read(tmp_path / "a.warc.wet.gz")
     assert len(texts(found)) == 4
-    assert dropped(found) == ["file not read to its end: it is truncated"]
+    assert dropped(found) == ["the file is truncated; it was not read to its end"]
 
 
 def test_a_page_that_grows_without_end_is_dropped(tmp_path, monkeypatch):
@@ -293,7 +293,7 @@ def test_encrypted_damaged_and_hostile_books(tmp_path, monkeypatch):
     secret = '<encryption xmlns="urn:e"><CipherReference URI="O/{}"/></encryption>'
     path = tmp_path / "a.epub"
     epub(path, [CHAPTER], extra=[("META-INF/encryption.xml", secret.format("a 0.xhtml"))])
-    assert dropped(read(path)) == ["file not read to its end: it is encrypted"]
+    assert dropped(read(path)) == ["the book is encrypted (DRM or a password); it was not read to its end"]
     epub(path, [CHAPTER], extra=[("META-INF/encryption.xml", secret.format("font.otf"))])  # only a font
     assert len(texts(read(path))) == 1
     epub(path, [CHAPTER], doctype='<!DOCTYPE p [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>')

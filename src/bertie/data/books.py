@@ -16,6 +16,7 @@ from bertie.registry import library
 
 CONTAINER, ENCRYPTION = "META-INF/container.xml", "META-INF/encryption.xml"
 LEFT_OUT = ("head", "script", "style", "nav", "table", "svg", "math", "img", "h1", "h2", "h3", "h4", "h5", "h6", "sup")
+ENCRYPTED = "the book is encrypted (DRM or a password)"
 BREAK = "\u2029"  # Unicode's end of a paragraph
 BLOCKS = ("p", "div", "section", "blockquote", "li", "dd", "dt", "pre", "br", "body", "figure", "aside", "hr")
 
@@ -33,7 +34,7 @@ def book(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
             with zipfile.ZipFile(file) as archive:
                 text = "\n\n".join(filter(None, map(paragraphs, _chapters(archive))))
         except (zipfile.BadZipFile, zlib.error, KeyError, NotImplementedError, RuntimeError) as error:
-            reason = "it is encrypted" if "encrypted" in str(error) else f"not a readable epub ({error})"
+            reason = ENCRYPTED if "encrypted" in str(error) else f"not a readable epub ({error})"
             raise Unreadable(reason) from None
     yield text or DroppedRecord("a book without text", item[0])
 
@@ -46,7 +47,7 @@ def _chapters(archive: zipfile.ZipFile) -> Iterator[bytes]:
     sizes = [(part.file_size, part.compress_size) for part in archive.infolist()]
     full, packed = (sum(column) for column in zip(*sizes, strict=True)) if sizes else (0, 0)
     if full > max(BOMB_BYTES, BOMB_RATIO * packed):
-        raise Unreadable(f"it grows more than {BOMB_RATIO} times when decompressed, which no text does")
+        raise Unreadable(f"the file grows more than {BOMB_RATIO} times when decompressed, which no text does")
     names = set(archive.namelist())
     package = next((e.get("full-path", "") for e in _xml(archive, CONTAINER).iter("{*}rootfile")), "")
     if package not in names:
@@ -57,7 +58,7 @@ def _chapters(archive: zipfile.ZipFile) -> Iterator[bytes]:
     for reference in root.iter("{*}itemref"):
         name = posixpath.normpath(posixpath.join(posixpath.dirname(package), manifest.get(reference.get("idref"), "")))
         if name in secret:
-            raise Unreadable("it is encrypted")
+            raise Unreadable(ENCRYPTED)
         if name in names and reference.get("linear") != "no":
             yield _part(archive, name)
 
@@ -66,7 +67,7 @@ def _part(archive: zipfile.ZipFile, name: str) -> bytes:
     with archive.open(name) as file:
         content = file.read(LIMIT + 1)
     if len(content) > LIMIT:
-        raise Unreadable(f"a part of it is longer than {LIMIT >> 20} MiB")
+        raise Unreadable(f"a part of the file is longer than {LIMIT >> 20} MiB")
     return content
 
 

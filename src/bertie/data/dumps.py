@@ -37,7 +37,7 @@ def articles(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator
             yield block._replace(line=0)
             continue
         if start == number == 0 and not re.search(rb"<(mediawiki|page)\b", block[: 1 << 16]):
-            raise Unreadable("it is XML, but not a dump of a wiki: no <mediawiki> and no <page>")
+            raise Unreadable("the file is XML, but not a dump of a wiki: no <mediawiki> and no <page>")
         last = 0
         for match in PAGE.finditer(block):
             last = match.end()

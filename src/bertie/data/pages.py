@@ -57,7 +57,7 @@ def read_page(path: str) -> bytes:
     with opened(path) as file:
         page = file.read(LIMIT + 1)
     if len(page) > LIMIT:
-        raise Unreadable(f"it is a page of more than {LIMIT >> 20} MiB")
+        raise Unreadable(f"the file is a page of more than {LIMIT >> 20} MiB")
     return page
 
 

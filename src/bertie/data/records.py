@@ -179,9 +179,9 @@ def _last_end(end: re.Pattern[bytes], buffer: bytes) -> int:
 
 def _without_mark(head: bytes) -> bytes:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise Unreadable("it is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)")
+        raise Unreadable("the file is UTF-16; convert it to UTF-8 (iconv -f utf-16 -t utf-8)")
     if head.count(b"\0", 0, 4096) > min(len(head), 4096) // 8:
-        raise Unreadable("it is not text, or UTF-16 without a byte order mark: every eighth byte is zero")
+        raise Unreadable("the file is not text, or UTF-16 without a byte order mark: every eighth byte is zero")
     return head.removeprefix(codecs.BOM_UTF8)
 
 

@@ -9,6 +9,7 @@ from typing import IO, Any
 from bertie.errors import DataError, UsageError
 
 CELL = 32_767  # characters of a cell, Excel's limit
+OLD = b"\xd0\xcf\x11\xe0"  # how a compound file of Windows begins: an encrypted .xlsx, and any .xls
 ROWS = 1_048_576  # of a worksheet, Excel's limit
 
 
@@ -29,6 +30,9 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
     """
     openpyxl, empty = _openpyxl(), list[tuple[int, Sequence[Any]]]()
     seekable = file if file.seekable() else io.BytesIO(file.read())
+    if seekable.read(len(OLD)) == OLD:
+        raise DataError(f"{where} has a password, or is an old .xls file. Save it as .xlsx without a password.")
+    seekable.seek(0)
     try:
         book = openpyxl.load_workbook(seekable, read_only=True, data_only=True)
         for number, values in enumerate(book.worksheets[0].iter_rows(values_only=True), 1):
@@ -41,10 +45,7 @@ def sheet_rows(file: IO[bytes], where: str) -> Iterator[tuple[int, Sequence[Any]
     except (DataError, UsageError, GeneratorExit):
         raise
     except Exception as error:  # of the archive, of its XML, of what openpyxl expects in it
-        raise DataError(
-            f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx without a password; .xls "
-            "files are not supported."
-        ) from None
+        raise DataError(f"{where} is not a readable Excel workbook ({error}). Save it as .xlsx.") from None
 
 
 def _plain(value: Any) -> bool:

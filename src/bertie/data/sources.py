@@ -19,7 +19,7 @@ from typing import NamedTuple
 from bertie.data import formats
 from bertie.data.lines import check_encoding
 from bertie.data.records import LINE, NEVER, READ, UNIT, DroppedRecord, Item, ReadOptions, Source, spans
-from bertie.data.streams import COMPRESSIONS, FAILURES, compression, opened
+from bertie.data.streams import COMPRESSIONS, FAILURES, cause, compression, opened
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, full_disk
 from bertie.registry import Later, Registry
@@ -66,15 +66,9 @@ def read(unit: Unit, reading: ReadOptions, counts: Counter[str]) -> Iterator[str
         except FAILURES as error:
             if isinstance(error, OSError) and (full := full_disk(error, Path(tempfile.gettempdir()))):
                 raise full from None
-            yield DroppedRecord(f"file not read to its end: {_reason(error)}", str(item[0]))
+            yield DroppedRecord(cause(error), str(item[0]))
         except DataError as error:
             yield DroppedRecord(str(error), str(item[0]))
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "it is truncated" if isinstance(error, EOFError) else str(error)
 
 
 SOURCES: Registry[Source] = Registry(

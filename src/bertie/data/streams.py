@@ -31,6 +31,13 @@ MEMBERS = {"gz": re.compile(rb"\x1f\x8b\x08"), "bz2": re.compile(rb"BZh[1-9]1AY&
 FAILURES = (Unreadable, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
+def cause(error: Exception) -> str:
+    """Returns the reason of one of FAILURES for a record: what is wrong with the file, and that its rest is missing."""
+    strerror = error.strerror if isinstance(error, OSError) else None
+    reason = "the file is truncated" if isinstance(error, EOFError) else strerror or str(error) or type(error).__name__
+    return f"{reason}; it was not read to its end"
+
+
 class Stream(Protocol):
     """Protocol of a readable stream."""
 
@@ -144,7 +151,7 @@ class _Guarded(io.RawIOBase):
         piece = self._stream.read1(len(buffer))
         self._bytes += len(piece)
         if self._bytes > max(BOMB_BYTES, BOMB_RATIO * (self._file.tell() - self._start)):
-            raise Unreadable(f"it grows more than {BOMB_RATIO} times when decompressed, which no text does")
+            raise Unreadable(f"the file grows more than {BOMB_RATIO} times when decompressed, which no text does")
         buffer[: len(piece)] = piece
         return len(piece)
 

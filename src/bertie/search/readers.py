@@ -17,13 +17,14 @@ from bertie.data import formats, pages, rows, sources
 from bertie.data.lines import InvalidRow
 from bertie.data.questions import questions
 from bertie.data.records import DroppedRecord, ReadOptions
-from bertie.data.streams import FAILURES, compression, opened
+from bertie.data.streams import FAILURES, cause, compression, opened
 from bertie.data.tables import Example
 from bertie.errors import DataError
 from bertie.files import file_hash, seal
 from bertie.registry import Registry, library
 
 PACKAGES = "python:"
+LOCKED = "the PDF is encrypted, and needs its password: save it without one"
 IDS, TITLES, TEXTS = ("_id", "id", "docid"), ("title",), ("text", "passage", "context", "content", "document", "body")
 
 
@@ -125,6 +126,9 @@ def pdf(path: str, reading: Reading) -> Found:
     with opened(path, seekable=True) as file:
         try:
             book = pypdf.PdfReader(file)
+            if book.is_encrypted and not book.decrypt(""):  # many have no password, only an owner's
+                yield DroppedRecord(LOCKED, path)
+                return
             title = str(getattr(book.metadata, "title", None) or "")
             for number, page in enumerate(book.pages, 1):
                 found = page.extract_text()
@@ -133,6 +137,9 @@ def pdf(path: str, reading: Reading) -> Found:
                     yield Document(found, title=title, page=number)
         except FAILURES:
             raise
+        except pypdf.errors.DependencyError:
+            yield DroppedRecord(f"{LOCKED}; without a password, it can be read after pip install cryptography", path)
+            return
         except Exception as error:  # a damaged PDF raises anything
             yield DroppedRecord(f"not a readable PDF ({str(error) or type(error).__name__})", path)
             return
@@ -210,10 +217,6 @@ def read(path: str, reading: Reading) -> Found:
     try:
         yield from (packages if path.startswith(PACKAGES) else READERS[kind_of(path)])(path, reading)
     except FAILURES as error:
-        yield DroppedRecord(f"file not read to its end: {_reason(error)}", path)
+        yield DroppedRecord(cause(error), path)
     except DataError as error:
         yield DroppedRecord(str(error), path)
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "strerror", None) or error or type(error).__name__)
