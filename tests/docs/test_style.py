@@ -51,6 +51,13 @@ PAGES = {
 }
 
 
+def test_a_number_that_rounds_to_zero_has_no_sign():
+    """Scores and differences are formatted with Python's `z`: "0.000" and "+0.000", never "-0.000"."""
+    spec = re.compile(r"\{[^{}\n]*:(?!\+?z)(?:\+[\d{\w.()}]*\.\d|[\d{\w.()}]*\.[345])f\}")
+    for path in (ROOT / "src").rglob("*.py"):
+        assert not spec.findall(path.read_text(encoding="utf-8")), f"{path}: write :z.3f"
+
+
 def prose(text: str) -> str:
     """A page without code, links' targets, pictures and comments."""
     text = re.sub(r"```.*?```|<!--.*?-->|`[^`\n]+`", " X ", text, flags=re.DOTALL)

@@ -167,6 +167,7 @@ def test_units_scale_with_what_they_count():
         "2 h",
         "2 d 7 h",
     ]
+    assert [values.number(x) for x in (-0.0, -0.00004, -0.5)] == ["0.000", "-4e-05", "-0.500"]
     assert [values.number(x) for x in (0.9131, 2.85, 412.53, 3.505e6, 12, 1e-5, 1234567)] == [
         "0.913",
         "2.850",

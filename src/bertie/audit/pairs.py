@@ -146,7 +146,7 @@ class CrowsPairs(AuditSet[Pair]):
         """Returns the pairs with the largest differences in the official form."""
         gaps = [score["shared"][0] - score["shared"][1] for score in scores]
         order = sorted(range(len(items)), key=lambda i: -abs(gaps[i]))[:SHOWN]
-        rows: list[list[Any]] = [[items[i].more, items[i].less, items[i].kind, f"{gaps[i]:+.2f}"] for i in order]
+        rows: list[list[Any]] = [[items[i].more, items[i].less, items[i].kind, f"{gaps[i]:+z.2f}"] for i in order]
         return Examples(
             "The pairs with the largest differences",
             ("more stereotyped", "less stereotyped", "kind", "difference of log p"),

@@ -43,7 +43,7 @@ def price_rows(found: Mapping[str, Any]) -> list[list[str]]:
         )
     for one in found["fine_tuned"]:
         name = f"{one['set']}, {one['metric']}, {one['seeds']} seed{'s' * (one['seeds'] > 1)}"
-        rows.append([name, f"{one['before']:.3f}", f"{one['after']:.3f}", _apart(one["difference"])])
+        rows.append([name, f"{one['before']:z.3f}", f"{one['after']:z.3f}", _apart(one["difference"])])
     return rows
 
 
@@ -96,4 +96,4 @@ def _change(pair: Mapping[str, float]) -> str:
 
 def _apart(difference: Mapping[str, float | None]) -> str:
     value, low, high = (difference[name] for name in ("value", "low", "high"))
-    return f"{value:+.3f}" + (f" ({low:+.3f} to {high:+.3f})" if low is not None and high is not None else "")
+    return f"{value:+z.3f}" + (f" ({low:+z.3f} to {high:+z.3f})" if low is not None and high is not None else "")

@@ -171,7 +171,7 @@ class Templates(AuditSet[Attribute]):
             own.sort(key=lambda row: -row[1])
             for item, value in [*own[:SHOWN], *own[max(SHOWN, len(own) - SHOWN) :]]:
                 first, second = item.of.groups
-                rows.append([item.of.name, item.word, first if value > 0 else second, f"{value:+.2f}"])
+                rows.append([item.of.name, item.word, first if value > 0 else second, f"{value:+z.2f}"])
         return Examples("The strongest associations", ("set", "profession", "towards", "mean"), rows)
 
 

@@ -369,10 +369,10 @@ def cells(lines: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]
     heads = [head for task, metric in tasks.items() for head in (f"{task} {metric}", f"{task}, difference")]
     rows = []
     for line in lines:
-        row = [line["row"], f"{line['steps']:,}", "-" if line["loss"] is None else f"{line['loss']:.3f}"]
+        row = [line["row"], f"{line['steps']:,}", "-" if line["loss"] is None else f"{line['loss']:z.3f}"]
         for task in tasks:
             one = line["tasks"][task]
-            row += [cell(one["scores"], metric=one["metric"]), cell(one["minus_first"], form="+.3f")]
+            row += [cell(one["scores"], metric=one["metric"]), cell(one["minus_first"], form="+z.3f")]
         rows.append(row)
     return ["row", "steps", LOSS, *heads], rows
 

@@ -61,7 +61,7 @@ def finetuned(config: FinetuneConfig, examples: Examples) -> Mapping[str, float]
     return run.measure()
 
 
-def cell(values: Sequence[float], *, metric: str = "", form: str = ".3f") -> str:
+def cell(values: Sequence[float], *, metric: str = "", form: str = "z.3f") -> str:
     """Returns the mean of several runs, and its 95% interval in parentheses where there are two or more."""
     if not values:
         return "-"

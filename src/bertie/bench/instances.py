@@ -208,7 +208,7 @@ def agree(ours: Counter[str], theirs: Counter[str]) -> dict[str, tuple[float, fl
         error = math.sqrt(pooled * (1 - pooled) * sum(1 / n for n in draws))
         if abs(a - b) > ERRORS * error:
             raise BertieError(
-                f"The fraction {name} is {a:.4f} in Bertie and {b:.4f} in the script, so no timings are reported."
+                f"The fraction {name} is {a:z.4f} in Bertie and {b:z.4f} in the script, so no timings are reported."
             )
         shares[name] = (a, b)
     return shares

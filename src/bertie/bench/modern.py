@@ -264,7 +264,7 @@ def page(rows: Sequence[Values], *, table: Table, command: str) -> str:
     for row in rows:
         cells = [row["row"], f"{row['steps']:,}", f"{row['seconds']:,.0f}", f"{row['tokens'] / 1e6:.2f}"]
         for what in ("loss", *table.tasks):
-            cells += [cell(row[what]), "" if row["row"] == PUBLISHED else cell(_gains(row, what), form="+.3f")]
+            cells += [cell(row[what]), "" if row["row"] == PUBLISHED else cell(_gains(row, what), form="+z.3f")]
         lines.append(f"| {' | '.join(cells)} |")
     seeds = f"{rows[0]['runs']} seed{'s' * (rows[0]['runs'] > 1)}"
     lines += [

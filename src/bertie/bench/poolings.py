@@ -54,7 +54,7 @@ def main() -> None:
                 file = asked.output / name / f"{pooling}-{seed}.json"
                 one = measured(file, partial(_measure, examples_of(name), asked.model, pooling, seed, asked.epochs))
                 found.setdefault((name, pooling), []).append(one["score"])
-                console.say(f"{name} {pooling} {seed}: {one['score']:.3f}")
+                console.say(f"{name} {pooling} {seed}: {one['score']:z.3f}")
     console.show("\n".join(_table(found, asked.sets, asked.poolings)))
 
 
@@ -72,7 +72,7 @@ def _table(found: dict[tuple[str, str], list[float]], sets: Sequence[str], pooli
         for name in sets:
             values, first = found[name, pooling], found[name, poolings[0]]
             gains = [value - other for value, other in zip(values, first, strict=True)]
-            cells.append(cell(values) if pooling == poolings[0] else f"{cell(values)}, {cell(gains, form='+.3f')}")
+            cells.append(cell(values) if pooling == poolings[0] else f"{cell(values)}, {cell(gains, form='+z.3f')}")
         lines.append(f"| {pooling} | {' | '.join(cells)} |")
     return [*lines, "", made()]
 

@@ -389,7 +389,7 @@ def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def _cells(row: Mapping[str, Any]) -> list[str]:
     told = row["difference"]
-    difference = f"{told['difference']:+.3f} ({told['low']:+.3f} to {told['high']:+.3f})" if told else "-"
+    difference = f"{told['difference']:+z.3f} ({told['low']:+z.3f} to {told['high']:+z.3f})" if told else "-"
     qualities = [_shown(row[side]) if side in row else "-" for side in SIDES]
     others = [f"{row['published'][system]:.1f}" if system in row["published"] else "-" for system in PUBLISHED]
     return [row["name"], row["metric"], str(row[BERTIE]["runs"]), *qualities, difference, *others]
@@ -418,7 +418,7 @@ def _note(row: ResultSpec, line: Mapping[str, Any]) -> str:
 
 def _shown(side: dict[str, Any]) -> str:
     known = SeedSummary(**{name: side[name] for name in ("runs", "mean", "sd", "low", "high")})
-    return f"{known.mean:.3f}" if known.sd is None else f"{known.mean:.3f} ± {known.sd:.3f}"
+    return f"{known.mean:z.3f}" if known.sd is None else f"{known.mean:z.3f} ± {known.sd:z.3f}"
 
 
 def write_page(path: Path, text: str) -> None:

@@ -83,12 +83,12 @@ def attention(
     console.show(f"head {found.name}")
     longest = min(30, max(map(len, tokens)))
     for i, j, share in found.links():
-        console.show(f"  {tokens[i][:30]:{longest}}  {share:.3f}  {tokens[j]}")
+        console.show(f"  {tokens[i][:30]:{longest}}  {share:z.3f}  {tokens[j]}")
     console.show(f"rollout to {tokens[found.summary]}")
     words = found.shares(found.rollout)
     most = max(value for _, value in words)
     for word, value in words:
-        console.show(f"  {word[:30]:{longest}}  {value:.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
+        console.show(f"  {word[:30]:{longest}}  {value:z.3f}  {'+' * round(WIDTH * value / most)}".rstrip())
     for name, heads in kinds(found.statistics.as_json()).items():
         console.say(f"{name}: {', '.join(heads)}")
     if output is not None:

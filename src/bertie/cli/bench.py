@@ -279,7 +279,7 @@ def _infer_table(lines: list[dict[str, Any]]) -> "Table":
         table.add_row(
             line["runner"],
             f"{line['tokens_per_s']:,}\n± {line['spread']:.0%}",
-            "\n".join(f"{near[name]:.4f} {shown}" for name, shown in names.items()),
+            "\n".join(f"{near[name]:z.4f} {shown}" for name, shown in names.items()),
             f"{near[same]:.1%}",
             f"{line['p50_ms']:.1f} ms p50\n{line['p99_ms']:.1f} ms p99",
             f"{line['start_s']:.1f} s\n{line['peak_memory_bytes'] / 1e6:,.0f} MB" if "start_s" in line else "",
@@ -331,7 +331,7 @@ def _table(title: str, lines: list[dict[str, Any]], rate: str, *, quality: bool 
             f"± {line['spread']:.0%}",
             *([f"{line['utilisation']:.0%}"] if used else []),
             "" if memory is None else f"{memory / 1e6:,.0f} MB",
-            *([f"{line['quality']['mean']:.3f} ± {line['quality']['sd']:.3f}"] if quality else []),
+            *([f"{line['quality']['mean']:z.3f} ± {line['quality']['sd']:z.3f}"] if quality else []),
             *(f"{a['median']:.2f} ({a['low']:.2f}-{a['high']:.2f})" for a in against),
         )
     return table

@@ -153,10 +153,10 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     from bertie.metrics.base import baselines_of, undefined, verdict
 
     for name, figures in report.get("parts", {}).items():
-        console.show(f"{name}: {', '.join(f'{metric} {value:.3f}' for metric, value in figures.items())}")
+        console.show(f"{name}: {', '.join(f'{metric} {value:z.3f}' for metric, value in figures.items())}")
     for baseline in baselines_of(report):
         told = ", ".join(
-            f"{name} {value:.3f}" for name, value in baseline["figures"].items() if not metrics or name in metrics
+            f"{name} {value:z.3f}" for name, value in baseline["figures"].items() if not metrics or name in metrics
         )
         console.show(f"{baseline['name']}: {told}")
     per_label = report.get("per_label", {})
@@ -167,7 +167,7 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
         most = set(sorted(occur, key=lambda label: -occur[label]["examples"])[:TABLE])
         for label, row in ((label, row) for label, row in occur.items() if label in most):
             table.add_row(
-                label, *(f"{row[name]:.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}"
+                label, *(f"{row[name]:z.3f}" for name in ("precision", "recall", "f1")), f"{row['examples']:,}"
             )
         console.show(table)
         if len(occur) > TABLE:
@@ -175,7 +175,7 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
         if len(occur) < len(per_label):
             console.show(f"and {len(per_label) - len(occur):,} labels without an example")
     if "ece" in report:
-        console.show(f"ECE {report['ece']:.3f}")
+        console.show(f"ECE {report['ece']:z.3f}")
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels that the model does not know, counted as errors: {unknown}")

@@ -93,7 +93,7 @@ def explain(
                 }
             )
             continue
-        console.show(f"{explained.about}: logit {one.value:.3f}, without the words {one.baseline:.3f} ({one.method})")
+        console.show(f"{explained.about}: logit {one.value:z.3f}, without the words {one.baseline:z.3f} ({one.method})")
         special = {
             token for token, at in zip(question.encoding.tokens, question.encoding.word_ids, strict=True) if at is None
         }
@@ -103,7 +103,7 @@ def explain(
             if not value and text in special:
                 continue
             bar = ("+" if value > 0 else "-") * round(WIDTH * abs(value) / most)
-            console.show(f"  {text[:30]:{longest}}  {value:+8.3f}  {bar}".rstrip())
+            console.show(f"  {text[:30]:{longest}}  {value:+z8.3f}  {bar}".rstrip())
         console.say(f"{completeness(one)} {trust(faithful)}".lstrip())
     if output is not None:
         console.say(f"Page: {output}")

@@ -68,6 +68,6 @@ def _answer(masks: "list[list[MaskPrediction]]", text: str, line: int = 1) -> No
     for mask in masks:
         for filled in mask:
             console.show(
-                f"{filled.probability:6.3f}  [bold]{escape(filled.token):<14}[/] {escape(filled.text)}", markup=True
+                f"{filled.probability:z6.3f}  [bold]{escape(filled.token):<14}[/] {escape(filled.text)}", markup=True
             )
         console.show("")

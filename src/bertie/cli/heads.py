@@ -128,7 +128,7 @@ def _statistics(model: "Model", file: Path, most: int, max_length: int | None) -
     names = [name for name in records[0] if name not in ("layer", "head", "kind")]
     console.show("head   " + "  ".join(f"{name:>9}" for name in names))
     for row in records:
-        cells = "  ".join(f"{row[name]:9.3f}" for name in names)
+        cells = "  ".join(f"{row[name]:z9.3f}" for name in names)
         console.show(f"{row['layer']}.{row['head']:<4} {cells}  {row['kind']}".rstrip())
     for name, ones in kinds(records).items():
         console.say(f"{name}: {', '.join(ones)}")
@@ -159,10 +159,10 @@ def _relations(model: "Model", file: Path, most: int, max_length: int | None) ->
     console.show(f"{found.sentences:,} sentences")
     console.show(f"{'relation':14} {'words':>6}  {'head':19} right  offset        random  control")
     for row in rows:
-        random = "      " if row["random_accuracy"] is None else f"{row['random_accuracy']:6.3f}"
+        random = "      " if row["random_accuracy"] is None else f"{row['random_accuracy']:z6.3f}"
         console.show(
-            f"{row['relation']:14} {row['words']:6,}  {row['head']:5} {row['way']:13} {row['accuracy']:.3f}  "
-            f"{row['offset_accuracy']:.3f} ({row['offset']:+3d})  {random}  {row['control_accuracy']:.3f}"
+            f"{row['relation']:14} {row['words']:6,}  {row['head']:5} {row['way']:13} {row['accuracy']:z.3f}  "
+            f"{row['offset_accuracy']:z.3f} ({row['offset']:+3d})  {random}  {row['control_accuracy']:z.3f}"
         )
     return rows
 
@@ -186,5 +186,5 @@ def _removal(
     console.show(f"removed  {found.metric}  random order")
     for place, (removed, score) in enumerate(found.points):
         mean = sum(one[place][1] for one in found.random) / len(found.random)
-        console.show(f"{removed:7}  {score:{len(found.metric)}.4f}  {mean:.4f}")
+        console.show(f"{removed:7}  {score:z{len(found.metric)}.4f}  {mean:z.4f}")
     return found

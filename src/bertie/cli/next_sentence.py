@@ -48,4 +48,4 @@ def next_sentence(
     if console.verbosity.json:
         emit(verdict.as_json())
     else:
-        console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:.3f})")
+        console.show(f"{SAID[verdict.verdict]} (probability {verdict.probability:z.3f})")

@@ -94,8 +94,9 @@ def probe(
         for figures in best["figures"]:
             low, high = figures["interval_95"]["model"]
             console.show(
-                f"{one['probe']:8}  {figures['metric']:8}  layer {best['layer']:2}  {figures['model']:.3f} "
-                f"({low:.3f} to {high:.3f})  random weights {figures['random']:.3f}  control {figures['control']:.3f}  "
-                f"{one['baseline']['name']} {one['baseline'][figures['metric']]:.3f}"
+                f"{one['probe']:8}  {figures['metric']:8}  layer {best['layer']:2}  {figures['model']:z.3f} "
+                f"({low:z.3f} to {high:z.3f})  random weights {figures['random']:z.3f}  "
+                f"control {figures['control']:z.3f}  "
+                f"{one['baseline']['name']} {one['baseline'][figures['metric']]:z.3f}"
             )
     console.say(f"Every layer: {output / REPORT}")

@@ -228,10 +228,10 @@ def _show_stages(found: dict[str, Any]) -> None:
         more = row.get(f"against_{first}", {}).get("mrr@10")
         table.add_row(
             stage,
-            *(f"{row[name]:.3f}" for name in NAMES),
-            f"{more['difference']:+.3f} ({more['low']:+.3f} to {more['high']:+.3f})" if more else "",
+            *(f"{row[name]:z.3f}" for name in NAMES),
+            f"{more['difference']:+z.3f} ({more['low']:+z.3f} to {more['high']:+z.3f})" if more else "",
             *(f"{times[name] * 1000:.1f}" if times else "" for name in ("median", "p99")),
         )
     console.show(table)
     if row := found.get("answers"):
-        console.show(", ".join(f"{name} {row[name]:.3f}" for name in ("exact_match", "f1", "answered")))
+        console.show(", ".join(f"{name} {row[name]:z.3f}" for name in ("exact_match", "f1", "answered")))

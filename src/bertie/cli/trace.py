@@ -73,4 +73,4 @@ def _show(number: int, step: "Step") -> None:
 def _value(value: Any) -> str:
     if isinstance(value, list):
         return " ".join(map(_value, value))
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return f"{value:z.3f}" if isinstance(value, float) else str(value)

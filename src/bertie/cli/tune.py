@@ -69,8 +69,8 @@ def _show(results: dict[str, Any], output: Path) -> None:
     for name in (*names, metric, "seconds"):
         table.add_column(name, justify="right")
     for row in results["trials"][:10]:
-        value = row["state"] if row[metric] is None else f"{row[metric]:.4f}"
+        value = row["state"] if row[metric] is None else f"{row[metric]:z.4f}"
         table.add_row(*(str(row["settings"][name]) for name in names), value, f"{row['seconds']:,.0f}")
     console.show(table)
-    console.show(f"best: {results['best']['folder']}, {metric} {results['best'][metric]:.4f} on dev")
+    console.show(f"best: {results['best']['folder']}, {metric} {results['best'][metric]:z.4f} on dev")
     console.say(f"Model: {output / 'model'}. All trials: {output / 'results.json'} and report.html.")

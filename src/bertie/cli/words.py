@@ -68,9 +68,9 @@ def words(
         named = "".join(f"  {i + 1} and {j + 1}" for i, j in shown) if len(found["contexts"]) > 2 else ""
         console.show(f"layer  similarity  random words  difference{named}")
         for one in found["layers"]:
-            each = "".join(f"{one['similarity'][i][j]:9.3f}" for i, j in shown) if named else ""
+            each = "".join(f"{one['similarity'][i][j]:z9.3f}" for i, j in shown) if named else ""
             same, others, more = one["mean_similarity"], one["baseline"], one["adjusted"]
-            console.show(f"{one['layer']:5}  {same:10.3f}  {others:12.3f}  {more:+10.3f}{each}")
+            console.show(f"{one['layer']:5}  {same:z10.3f}  {others:z12.3f}  {more:+z10.3f}{each}")
         console.say(f"random words: the mean cosine of {found['baseline']} different words of different texts")
     if output is not None:
         console.say(f"Page: {output}")

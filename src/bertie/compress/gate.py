@@ -59,7 +59,7 @@ class Fidelity:
     def __str__(self) -> str:
         return (
             f"cosine similarity to the float model over {self.texts:,} texts, {self.engine}: mean "
-            f"{self.mean:.5f}, first percentile {self.first_percentile:.5f}, minimum {self.worst:.5f}"
+            f"{self.mean:z.5f}, first percentile {self.first_percentile:z.5f}, minimum {self.worst:z.5f}"
         )
 
     @property

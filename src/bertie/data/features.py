@@ -129,7 +129,7 @@ def frames(path: Path, config: FeatureConfig) -> Vectors:
     mel_FM = (mel_FM - mel_FM.mean()) / (mel_FM.std() + 1e-5)
     count = len(mel_FM) // config.stacked_frames
     if not count:
-        raise ValueError(f"{len(samples) / rate:.3f} s of sound are shorter than {config.stacked_frames} frames")
+        raise ValueError(f"{len(samples) / rate:z.3f} s of sound are shorter than {config.stacked_frames} frames")
     stacked: Vectors = mel_FM[: count * config.stacked_frames].reshape(count, -1).astype(np.float32)
     return stacked
 

@@ -103,8 +103,8 @@ def _comparison(report: Report, run: Path, task: Mapping[str, Any], found: Accur
         gain = over_seeds([a - b for a, b in zip(found["pretrained"], rows[other], strict=True)])
         if gain.low is not None and gain.high is not None:
             text += (
-                f"\n\nPre-trained minus {other}: {gain.mean:+.3f} accuracy (95% interval {gain.low:+.3f} to "
-                f"{gain.high:+.3f}, paired over {gain.runs} seeds)."
+                f"\n\nPre-trained minus {other}: {gain.mean:+z.3f} accuracy (95% interval {gain.low:+z.3f} to "
+                f"{gain.high:+z.3f}, paired over {gain.runs} seeds)."
             )
     caption = "Each dot is one seed: other labeled examples, another order, another random head."
     caption += " Bars: 95% confidence intervals of the mean (t distribution)."

@@ -248,7 +248,7 @@ class DemoPipeline:
                 console.say(f"seed {seed}, {name}")
                 config = settings.finetuning(self.run, start=start, seed=seed)
                 found = finetune(config, self.run / f"finetune/{start}-{seed}")
-                console.say(f"accuracy {found['dev']['accuracy']:.3f}")
+                console.say(f"accuracy {found['dev']['accuracy']:z.3f}")
             slowest_s = max(slowest_s, time.monotonic() - begun)
             seeds.append(seed)
         if seeds != task["seeds"]:

@@ -36,8 +36,10 @@ class SeedSummary:
 
     def __str__(self) -> str:
         if self.runs == 1:
-            return f"{self.mean:.3f} (one run)"
-        return f"{self.mean:.3f} ± {self.sd:.3f} sd, 95% interval {self.low:.3f} to {self.high:.3f}, {self.runs} runs"
+            return f"{self.mean:z.3f} (one run)"
+        return (
+            f"{self.mean:z.3f} ± {self.sd:z.3f} sd, 95% interval {self.low:z.3f} to {self.high:z.3f}, {self.runs} runs"
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""
@@ -72,7 +74,7 @@ class PairedDifference:
     p: float
 
     def __str__(self) -> str:
-        return f"{self.difference:+.3f}, 95% interval {self.low:+.3f} to {self.high:+.3f}, p = {self.p:.3f}"
+        return f"{self.difference:+z.3f}, 95% interval {self.low:+z.3f} to {self.high:+z.3f}, p = {self.p:z.3f}"
 
     def as_json(self) -> dict[str, Any]:
         """Returns the fields as JSON values."""

@@ -58,7 +58,7 @@ def answers(predictor: Predictor, test: TestSet, data_dir: Path) -> tuple[list[s
             unread += 1
             found.append(dataset.labels[0] if dataset.labels else "0")
         elif isinstance(answer.label, float):
-            found.append(f"{min(max(answer.label, STSB[0]), STSB[1]):.3f}")
+            found.append(f"{min(max(answer.label, STSB[0]), STSB[1]):z.3f}")
         else:
             found.append(str(answer.label))
     return found, unread

@@ -200,13 +200,13 @@ def lines(found: dict[str, dict[str, Any]], metrics: Sequence[str]) -> list[str]
             shown.append(head)
         elif "right" in facts:
             low, high = facts["interval_95"]["both"]
-            right = ", ".join(f"{what} {share:.3f}" for what, share in facts["right"].items())
-            shown.append(f"{head}; right: {right} (95% interval {low:.3f} to {high:.3f})")
+            right = ", ".join(f"{what} {share:z.3f}" for what, share in facts["right"].items())
+            shown.append(f"{head}; right: {right} (95% interval {low:z.3f} to {high:z.3f})")
         else:
-            same = "" if facts["same_answers"] is None else f"; same answers {facts['same_answers']:.3f}"
+            same = "" if facts["same_answers"] is None else f"; same answers {facts['same_answers']:z.3f}"
             figures = (
-                f"; {metric} {facts['differences'][metric]['difference']:+.3f} "
-                f"({facts['differences'][metric]['low']:+.3f} to {facts['differences'][metric]['high']:+.3f})"
+                f"; {metric} {facts['differences'][metric]['difference']:+z.3f} "
+                f"({facts['differences'][metric]['low']:+z.3f} to {facts['differences'][metric]['high']:+z.3f})"
                 for metric in metrics[:1]
                 if metric in facts["differences"]
             )

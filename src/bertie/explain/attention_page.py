@@ -172,7 +172,7 @@ def page(found: TextAttention, model: str) -> Report:
     )
     report.html(with_words(found.probs[found.head], tokens, f"Attention of head {found.name}"))
     links = sorted(found.links(), key=lambda row: -row[2])[:SHOWN]
-    report.table(["token", "attends most to", "attention"], [[tokens[i], tokens[j], f"{p:.3f}"] for i, j, p in links])
+    report.table(["token", "attends most to", "attention"], [[tokens[i], tokens[j], f"{p:z.3f}"] for i, j, p in links])
     _paths(report, found)
     report.section(
         "Every head",
@@ -204,7 +204,7 @@ def card_parts(found: TextAttention) -> list[str]:
         f"> {' / '.join(found.texts)}",
         kinds_in_words(found.statistics.as_json()),
         f"Rollout: the share of each word in the top layer's {token}.",
-        card.table(["word", "share"], [(word, f"{share:.3f}") for word, share in words]),
+        card.table(["word", "share"], [(word, f"{share:z.3f}") for word, share in words]),
         READING,
     ]
 

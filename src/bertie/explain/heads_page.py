@@ -49,10 +49,10 @@ def card_parts(
                 row["relation"],
                 f"{row['words']:,}",
                 row["head"],
-                f"{row['accuracy']:.3f}",
-                f"{row['offset_accuracy']:.3f}",
-                "–" if row["random_accuracy"] is None else f"{row['random_accuracy']:.3f}",
-                f"{row['control_accuracy']:.3f}",
+                f"{row['accuracy']:z.3f}",
+                f"{row['offset_accuracy']:z.3f}",
+                "–" if row["random_accuracy"] is None else f"{row['random_accuracy']:z.3f}",
+                f"{row['control_accuracy']:z.3f}",
             )
             for row in relations
         ]
@@ -69,7 +69,7 @@ def _curve(found: Removal) -> tuple[list[str], list[list[str]]]:
     """Returns the columns and rows of the scores with fewer heads."""
     random = np.array([[score for _, score in one] for one in found.random]).mean(0)
     rows = [
-        [str(step), f"{score:.4f}", f"{mean:.4f}"] for (step, score), mean in zip(found.points, random, strict=True)
+        [str(step), f"{score:z.4f}", f"{mean:z.4f}"] for (step, score), mean in zip(found.points, random, strict=True)
     ]
     return ["heads removed", metric_name(found.metric), "random order"], rows
 
@@ -92,10 +92,10 @@ def _relations(report: Report, rows: Sequence[dict[str, Any]]) -> None:
                 row["head"],
                 row["way"].replace(" its", ""),
                 interval(row["accuracy"], *row["interval_95"], span=SPAN, reference=row["offset_accuracy"]),
-                f"{row['accuracy']:.3f}",
-                f"{row['offset_accuracy']:.3f} ({row['offset']:+d})",
-                None if row["random_accuracy"] is None else f"{row['random_accuracy']:.3f}",
-                f"{row['control_accuracy']:.3f}",
+                f"{row['accuracy']:z.3f}",
+                f"{row['offset_accuracy']:z.3f} ({row['offset']:+d})",
+                None if row["random_accuracy"] is None else f"{row['random_accuracy']:z.3f}",
+                f"{row['control_accuracy']:z.3f}",
             ]
             for row in rows
         ],

@@ -23,7 +23,7 @@ def heat(words: Sequence[tuple[str, float]]) -> Html:
     most = max((abs(value) for _, value in words), default=0.0) or 1.0
     spans = [
         f'<span style="background: rgba({FOR if value > 0 else AGAINST}, {0.75 * abs(value) / most:.2f}); '
-        f'border-radius: 3px; padding: 0 2px" title="{value:+.4f}">{escape(word)}</span>'
+        f'border-radius: 3px; padding: 0 2px" title="{value:+z.4f}">{escape(word)}</span>'
         for word, value in words[:MOST_WORDS]
     ]
     return Html(" ".join(spans) + (" ..." if len(words) > MOST_WORDS else ""))
@@ -35,8 +35,8 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
     report = Report("Explanation", f"{model}: {explained.about}")
     report.tiles(
         [
-            StatCard("logit", f"{first.value:.3f}", explained.about),
-            StatCard("without the words", f"{first.baseline:.3f}", "every word replaced"),
+            StatCard("logit", f"{first.value:z.3f}", explained.about),
+            StatCard("without the words", f"{first.baseline:z.3f}", "every word replaced"),
         ]
     )
     for attribution, faithful in found:
@@ -46,7 +46,7 @@ def page(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]
         rows = [(name, _shown(own), _shown(mean), _shown(middle)) for name, own, mean, middle in faithful.rows()]
         report.table(falls(faithful), rows, FALLS, stack=True)
         ordered = sorted(words, key=lambda row: -abs(row[1]))[:MOST_ROWS]
-        report.table(["word", "value"], [[word, f"{value:+.4f}"] for word, value in ordered if value])
+        report.table(["word", "value"], [[word, f"{value:+z.4f}"] for word, value in ordered if value])
     report.section(
         "How to read this",
         f"Blue words raise the logit, orange words lower it. {READING}",
@@ -68,7 +68,7 @@ def falls(faithful: Faithfulness) -> list[str]:
 
 
 def _shown(value: float | tuple[float, float]) -> str:
-    return f"{value[0]:.3f} to {value[1]:.3f}" if isinstance(value, tuple) else f"{value:.3f}"
+    return f"{value[0]:z.3f} to {value[1]:z.3f}" if isinstance(value, tuple) else f"{value:z.3f}"
 
 
 def trust(faithful: Faithfulness) -> str:
@@ -82,11 +82,11 @@ def trust(faithful: Faithfulness) -> str:
 
 def card_parts(explained: Explained, found: Sequence[tuple[Attribution, Faithfulness]]) -> list[str]:
     """Returns the section of the model's card."""
-    parts = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {found[0][0].value:.3f}"]
+    parts = [f"> {' / '.join(explained.texts)}", f"{explained.about}: logit {found[0][0].value:z.3f}"]
     for attribution, faithful in found:
         words = by_word(explained.question.encoding, attribution.values, explained.texts)
         ordered = sorted(words, key=lambda row: -abs(row[1]))[:MOST_ROWS]
         parts += [f"**{attribution.method.capitalize()}**", completeness(attribution)]
-        parts += [card.table(["word", "value"], [(word, f"{value:+.4f}") for word, value in ordered if value])]
+        parts += [card.table(["word", "value"], [(word, f"{value:+z.4f}") for word, value in ordered if value])]
         parts += [trust(faithful)]
     return [*parts, READING]

@@ -68,7 +68,7 @@ class Parity:
             parts.append(f"{self.same:,} of {self.answers:,} answers the same, error of the logits {self.relative:.1%}")
         if self.cosines:
             worst, first, mean = min(self.cosines), np.quantile(self.cosines, 0.01), np.mean(self.cosines)
-            parts.append(f"cosine mean {mean:.5f}, first percentile {first:.5f}, worst {worst:.5f}")
+            parts.append(f"cosine mean {mean:z.5f}, first percentile {first:z.5f}, worst {worst:z.5f}")
         return ", ".join(parts)
 
     def as_json(self) -> dict[str, Any]:

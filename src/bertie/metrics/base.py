@@ -86,7 +86,7 @@ def summary(report: Mapping[str, Any], metrics: Sequence[str]) -> str:
             parts.append(f"{name} not defined")
             continue
         low, high = report["interval_95"][name]
-        parts.append(f"{name} {report[name]:.3f} ({low:.3f} to {high:.3f})")
+        parts.append(f"{name} {report[name]:z.3f} ({low:z.3f} to {high:z.3f})")
     return f"{', '.join(parts)} on {report['examples']:,} examples"
 
 
@@ -112,15 +112,15 @@ def verdict(report: Mapping[str, Any], metric: str = "") -> tuple[str, bool]:
     best = max(rows, key=lambda row: row["figures"][metric])
     value: float = best["figures"][metric]
     low, high = report["interval_95"][metric]
-    told = f"The model ({metric} {report[metric]:.3f}, 95% interval {low:.3f} to {high:.3f})"
+    told = f"The model ({metric} {report[metric]:z.3f}, 95% interval {low:z.3f} to {high:z.3f})"
     beats, more = low > value, ""
     if found := best.get("difference", {}).get(metric):
-        told, beats = f"The model ({metric} {report[metric]:.3f})", found["low"] > 0
-        interval = f"95% interval {found['low']:+.3f} to {found['high']:+.3f}"
+        told, beats = f"The model ({metric} {report[metric]:z.3f})", found["low"] > 0
+        interval = f"95% interval {found['low']:+z.3f} to {found['high']:+z.3f}"
         on = f" on {found['examples']:,} examples" if found["examples"] < report["examples"] else ""
-        more = f"; the difference{on} is {found['difference']:+.3f} ({interval})"
+        more = f"; the difference{on} is {found['difference']:+z.3f} ({interval})"
     verb = "beats" if beats else "does not beat" if report[metric] <= value else "does not clearly beat"
-    return f"{told} {verb} {best['name']} ({value:.3f}){more}.", beats
+    return f"{told} {verb} {best['name']} ({value:z.3f}){more}.", beats
 
 
 def baselines_of(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:

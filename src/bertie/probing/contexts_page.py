@@ -19,9 +19,9 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     report = Report("A word in several texts", f"{model}: {', '.join(dict.fromkeys(one['word'] for one in contexts))}")
     report.tiles(
         [
-            StatCard("mean similarity", f"{last['mean_similarity']:.3f}", f"cosine, layer {last['layer']}"),
-            StatCard("random words", f"{last['baseline']:.3f}", f"{found['baseline']} words, layer {last['layer']}"),
-            StatCard("above random words", f"{last['adjusted']:+.3f}", f"layer {last['layer']}"),
+            StatCard("mean similarity", f"{last['mean_similarity']:z.3f}", f"cosine, layer {last['layer']}"),
+            StatCard("random words", f"{last['baseline']:z.3f}", f"{found['baseline']} words, layer {last['layer']}"),
+            StatCard("above random words", f"{last['adjusted']:+z.3f}", f"layer {last['layer']}"),
         ]
     )
     report.section("The texts")
@@ -34,7 +34,7 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     report.chart(_lines(found))
     report.table(
         ["layer", "mean similarity", "random words", "difference"],
-        [[one["layer"], one["mean_similarity"], one["baseline"], f"{one['adjusted']:+.3f}"] for one in layers],
+        [[one["layer"], one["mean_similarity"], one["baseline"], f"{one['adjusted']:+z.3f}"] for one in layers],
         stack=True,
     )
     report.section(
@@ -45,7 +45,7 @@ def page(found: Mapping[str, Any], model: str) -> Report:
     report.section(f"Similarity of the texts in layer {last['layer']}")
     report.table(
         ["text", *map(str, range(1, len(contexts) + 1))],
-        [[str(number), *(f"{x:.3f}" for x in row)] for number, row in enumerate(last["similarity"], 1)],
+        [[str(number), *(f"{x:z.3f}" for x in row)] for number, row in enumerate(last["similarity"], 1)],
     )
     return report.footer(docs="docs/probe.md")
 
@@ -54,7 +54,7 @@ def card_parts(found: Mapping[str, Any]) -> list[str]:
     """Returns the section of the model's card."""
     texts = [f"{place}. {one['text']} ({one['word']})" for place, one in enumerate(found["contexts"], 1)]
     rows = [
-        (one["layer"], f"{one['mean_similarity']:.3f}", f"{one['baseline']:.3f}", f"{one['adjusted']:+.3f}")
+        (one["layer"], f"{one['mean_similarity']:z.3f}", f"{one['baseline']:z.3f}", f"{one['adjusted']:+z.3f}")
         for one in found["layers"]
     ]
     return ["\n".join(texts), card.table(["layer", "mean similarity", "random words", "difference"], rows)]

@@ -43,9 +43,9 @@ def card_parts(results: Mapping[str, Any]) -> list[str]:
     rows = []
     for one in results["probes"]:
         for figures in one["layers"][one["best_layer"]]["figures"]:
-            shown = "{:.3f} ({:.3f} to {:.3f})".format(figures["model"], *figures["interval_95"]["model"])
+            shown = "{:z.3f} ({:z.3f} to {:z.3f})".format(figures["model"], *figures["interval_95"]["model"])
             base = one["baseline"][figures["metric"]]
-            others = [f"{value:.3f}" for value in (figures["random"], figures["control"], base)]
+            others = [f"{value:z.3f}" for value in (figures["random"], figures["control"], base)]
             rows.append([one["title"], NAMES[figures["metric"]], one["best_layer"], shown, *others])
     columns = ["probe", "metric", "best layer", "value (95% interval)", "random weights", "control task", "baseline"]
     return [card.table(columns, rows), READING]
@@ -54,8 +54,8 @@ def card_parts(results: Mapping[str, Any]) -> list[str]:
 def _card(one: Mapping[str, Any]) -> StatCard:
     best = one["best_layer"]
     figures = one["layers"][best]["figures"][0]
-    note = f"{NAMES[figures['metric']]}, layer {best}; random weights {figures['random']:.3f}"
-    return StatCard(one["title"], f"{figures['model']:.3f}", note)
+    note = f"{NAMES[figures['metric']]}, layer {best}; random weights {figures['random']:z.3f}"
+    return StatCard(one["title"], f"{figures['model']:z.3f}", note)
 
 
 def _section(report: Report, one: Mapping[str, Any]) -> None:
@@ -73,16 +73,16 @@ def _section(report: Report, one: Mapping[str, Any]) -> None:
             [
                 [
                     row["layer"],
-                    f"{row['model']:.3f}",
-                    "{:.3f} to {:.3f}".format(*row["interval_95"]["model"]),
-                    f"{row['control']:.3f}",
-                    f"{row['selectivity']:.3f}",
-                    f"{row['random']:.3f}",
-                    "{:+.3f} ({:+.3f} to {:+.3f})".format(row["gain"], *row["interval_95"]["gain"]),
+                    f"{row['model']:z.3f}",
+                    "{:z.3f} to {:z.3f}".format(*row["interval_95"]["model"]),
+                    f"{row['control']:z.3f}",
+                    f"{row['selectivity']:z.3f}",
+                    f"{row['random']:z.3f}",
+                    "{:+z.3f} ({:+z.3f} to {:+z.3f})".format(row["gain"], *row["interval_95"]["gain"]),
                 ]
                 for row in rows
             ],
-            f"Baseline ({one['baseline']['name']}): {one['baseline'][metric]:.3f}. Gain: model minus random weights.",
+            f"Baseline ({one['baseline']['name']}): {one['baseline'][metric]:z.3f}. Gain: model minus random weights.",
             stack=True,
         )
 

@@ -82,7 +82,7 @@ def interval_chart(
                 axes.plot([low, high], [y, y], color=colour, linewidth=7, alpha=0.25, solid_capstyle="round")
             axes.plot(values, [y] * len(values), "o", color=colour, markersize=4, alpha=0.7, markeredgewidth=0)
             axes.plot([mean, mean], [y - 0.22, y + 0.22], color=colour, linewidth=2.4)
-            axes.annotate(f"{mean:.3f}", (mean, y + 0.26), ha="center", va="bottom", fontsize=SMALL, color=INK)
+            axes.annotate(f"{mean:z.3f}", (mean, y + 0.26), ha="center", va="bottom", fontsize=SMALL, color=INK)
         if reference is not None:
             axes.axvline(reference[1], color=SOFT, linewidth=1, linestyle=(0, (4, 3)))
             axes.annotate(

@@ -146,7 +146,7 @@ def _calibration(report: Report, scores: Mapping[str, Any], untuned: Mapping[str
     for name, found in (("after tuning", scores), ("before", untuned or {})) if untuned else (("model", scores),):
         bins = found.get("calibration", ())
         xs, ys, low, high = ([one[key] for one in bins] for key in ("probability", "right", "low", "high"))
-        lines.append(Line(f"{name}, ECE {found['ece']:.3f}", xs, ys, low, high))
+        lines.append(Line(f"{name}, ECE {found['ece']:z.3f}", xs, ys, low, high))
     about = (
         "Of answers with a probability of 80%, eight in ten should be right. The expected calibration error (ECE) is "
         "the mean gap between probability and accuracy."

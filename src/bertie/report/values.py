@@ -44,7 +44,7 @@ def number(value: float) -> str:
         return f"{value:,}"
     size = abs(value)
     if not math.isfinite(value) or value == 0 or 0.0005 <= size < 100:
-        return f"{value:.3f}"
+        return f"{value:z.3f}"
     if size < 0.0005:
         return f"{value:.2g}"
     return f"{value:,.1f}" if size < 1000 else f"{float(f'{value:.4g}'):,.0f}"

@@ -19,7 +19,7 @@ def page(results: Mapping[str, Any]) -> Report:
         report.banner(*() if chosen["kept"] else ("The chosen model misses the limits. It was written with --force.",))
         report.tiles(
             [
-                StatCard("chosen", chosen["name"], f"{metric} {chosen[metric]:.4f}, before {teacher[metric]:.4f}"),
+                StatCard("chosen", chosen["name"], f"{metric} {chosen[metric]:z.4f}, before {teacher[metric]:z.4f}"),
                 StatCard(
                     "speed", f"{chosen['rate']['faster']:.2f} times", f"{chosen['rate']['tokens_per_s']:,.0f} tokens/s"
                 ),
@@ -99,9 +99,9 @@ def _cells(number: int, row: Mapping[str, Any], metric: str, energy: bool) -> li
     return [
         number,
         row["name"],
-        f"{row[metric]:.4f}",
-        "–" if first else f"{apart['difference']:+.4f}",
-        "–" if first else f"{apart['low']:+.4f} to {apart['high']:+.4f}",
+        f"{row[metric]:z.4f}",
+        "–" if first else f"{apart['difference']:+z.4f}",
+        "–" if first else f"{apart['low']:+z.4f} to {apart['high']:+z.4f}",
         "–" if first or row["agreement"] is None else f"{row['agreement']:.1%}",
         size(row["bytes"]),
         count(row["parameters"]),

@@ -126,7 +126,7 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
     if keep_best:
         best = max(results, key=lambda seed: results[seed]["dev"][metrics[0]])  # the first of equal ones
         take_model(run / f"seed-{best}" / MODEL, run / MODEL)
-        score = f"{metrics[0]} {results[best]['dev'][metrics[0]]:.3f}"
+        score = f"{metrics[0]} {results[best]['dev'][metrics[0]]:z.3f}"
         summed["chosen"] = (
             f"{MODEL} is that of seed {best}, the best of {seeds} on dev ({score}). This score is optimistic: report "
             "the mean over seeds, or measure the model on other examples."

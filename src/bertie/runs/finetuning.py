@@ -169,7 +169,7 @@ class Run:
         if not (source / BEST / SCORE).is_file() or read_json(source / BEST / SCORE).get(metric) != best:
             raise UsageError(
                 f"{chosen} cannot be resumed with select=best: {source / BEST} no longer has the best weights "
-                f"of its first {found.step:,} steps ({metric} {best:.4f}). Choose a later checkpoint, or "
+                f"of its first {found.step:,} steps ({metric} {best:z.4f}). Choose a later checkpoint, or "
                 "select=last."
             )
         with new_folder(self.run / BEST, MODEL_FOLDER, keep_strangers=True) as made:

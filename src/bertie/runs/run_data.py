@@ -72,7 +72,7 @@ class RunData:
         """The hash of the corpus, or of several corpora with their fractions."""
         if len(self.shards) == 1:
             return next(iter(self.shards.values())).fingerprint
-        return [f"{shards.fingerprint} {self.shares[name]:.5f}" for name, shards in self.shards.items()]
+        return [f"{shards.fingerprint} {self.shares[name]:z.5f}" for name, shards in self.shards.items()]
 
     @property
     def validates(self) -> bool:

@@ -95,7 +95,7 @@ def tune(
                 settings = _with_looks(varied(config, values), len(examples.train))
                 _try(library, study, trial, settings, run, values, metric, prune)
                 _keep_best(study, run)
-                best = f"{study.best_value:.4f}" if _complete(study) else "none"
+                best = f"{study.best_value:z.4f}" if _complete(study) else "none"
                 advance(1, **{f"best {metric}": best})
         return _finish(study, run, metric, wanted)
 

@@ -15,7 +15,7 @@ def page(results: Mapping[str, Any]) -> Report:
     report = Report("Tuning", f"{len(rows)} of {results['wanted']} trials")
     report.tiles(
         [
-            StatCard(f"best {metric}", f"{best[metric]:.4f}", best["folder"]),
+            StatCard(f"best {metric}", f"{best[metric]:z.4f}", best["folder"]),
             StatCard("trials", f"{results['done']}", f"{results['given up']} pruned, {results['failed']} failed"),
             StatCard("time", duration(sum(row["seconds"] for row in rows)), "all trials"),
         ]

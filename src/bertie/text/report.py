@@ -103,7 +103,7 @@ class TokenizerReport:
             rates = row.rates()
             shares = (f"{rates[key]:.2%}" for key in ("continued", "unknown_words", "coverage"))
             table.add_row(
-                name, f"{row.words:,}", f"{row.fertility:.3f}", *shares, style="bold" if name == "all" else None
+                name, f"{row.words:,}", f"{row.fertility:z.3f}", *shares, style="bold" if name == "all" else None
             )
         return table
 

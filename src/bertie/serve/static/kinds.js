@@ -1,5 +1,5 @@
 // One entry for each kind of model: its fields, its request, its examples, and how the answer is shown.
-import { bars, element, marked, table, arcs } from "./shown.js";
+import { bars, element, fixed, marked, table, arcs } from "./shown.js";
 
 const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
 const text = { name: "text", word: "text" };
@@ -32,7 +32,7 @@ export const KINDS = {
   sequence: classifier, multilabel: classifier, pattern: unexplained,
   text2text: { ...unexplained, show: (found, _, words) => [element("p", { class: "verdict" }, found.answers[0].label || words.none)] },
   several: { ...unexplained, show: (found, _, words) => Object.entries(found.answers[0].heads).flatMap(([name, one]) => [element("h3", {}, name), ...labels({ scores: {}, ...one }, words)]) },
-  regression: { ...classifier, show: (found, _, words) => [element("p", { class: "verdict" }, `${words.score}: ${found.answers[0].label.toFixed(4)}`)] },
+  regression: { ...classifier, show: (found, _, words) => [element("p", { class: "verdict" }, `${words.score}: ${fixed(found.answers[0].label, 4)}`)] },
   rank: {
     route: "/rerank", fields: () => [{ name: "query", word: "query", short: true }, { name: "texts", word: "texts" }],
     request: (values) => ({ query: values.query, texts: lines(values.texts), return_text: true }),

@@ -1,6 +1,6 @@
 // The page: choose a model, send a text, see the answer. State is in the address after #, so that a link holds it.
 import { KINDS } from "./kinds.js";
-import { element, heat, table, weighed } from "./shown.js";
+import { element, fixed, heat, table, weighed } from "./shown.js";
 import { WORDS } from "./words.js";
 
 const $ = (id) => document.getElementById(id);
@@ -128,9 +128,9 @@ async function showWords() {
     const [found] = await ask("/explain", { inputs: last.inputs, model: state.model });
     if (last !== state.last) return;
     const ordered = [...found.words].sort((a, b) => Math.abs(b.value) - Math.abs(a.value)).slice(0, 20);
-    const about = element("p", {}, say(words.explained, { about: found.explained, value: found.value.toFixed(3), baseline: found.baseline.toFixed(3) }));
+    const about = element("p", {}, say(words.explained, { about: found.explained, value: fixed(found.value, 3), baseline: fixed(found.baseline, 3) }));
     const cut = found.truncated ? [element("p", { class: "warn" }, say(words.explainedCut, { n: found.tokens }))] : [];
-    const rows = ordered.map((one) => [one.text, one.value.toFixed(3)]);
+    const rows = ordered.map((one) => [one.text, fixed(one.value, 3)]);
     $("words").replaceChildren(about, ...cut, ...weighed(texts, found.words), element("p", { class: "hint" }, words.explainedHint), table([words.word, words.change], rows));
   } catch (error) {
     if (last === state.last) $("words").replaceChildren(element("p", { class: "error", role: "alert" }, error instanceof TypeError ? words.failed : error.message));

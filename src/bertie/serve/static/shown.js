@@ -1,6 +1,9 @@
 // Pieces of an answer as elements. Texts are always set as text, never as markup.
 const SVG = "http://www.w3.org/2000/svg";
 
+// A number with digits; one that rounds to zero has no sign.
+export const fixed = (value, digits) => value.toFixed(digits).replace(/^-(?=[0.]+$)/, "");
+
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
@@ -11,7 +14,7 @@ export function element(name, attributes = {}, ...children) {
 export function bars(pairs, { percent = true, best = true } = {}) {
   const list = element("ul", { class: "bars" });
   pairs.forEach(([name, value], i) => {
-    const shown = percent ? `${(100 * value).toFixed(1)}%` : value.toFixed(3);
+    const shown = percent ? `${(100 * value).toFixed(1)}%` : fixed(value, 3);
     const fill = element("div", { class: "fill" });
     fill.style.width = `${Math.max(0, Math.min(1, value)) * 100}%`;
     const row = element("li", best && i === 0 ? { class: "best" } : {}, element("span", {}, name), element("div", { class: "track", "aria-hidden": "true" }, fill), element("span", { class: "value" }, shown));
@@ -42,7 +45,7 @@ export function weighed(texts, words) {
     const characters = [...text], shown = element("p", { class: "weighed" });
     let at = 0;
     for (const one of words.filter((word) => word.input === input)) {
-      const word = element("span", { class: one.value < 0 ? "against" : "for", title: one.value.toFixed(3) }, characters.slice(one.start, one.end).join(""));
+      const word = element("span", { class: one.value < 0 ? "against" : "for", title: fixed(one.value, 3) }, characters.slice(one.start, one.end).join(""));
       word.style.setProperty("--share", `${Math.round((75 * Math.abs(one.value)) / most)}%`);
       shown.append(characters.slice(at, one.start).join(""), word);
       at = one.end;
