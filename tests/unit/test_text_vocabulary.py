@@ -130,6 +130,34 @@ def test_rare_characters_get_no_piece_and_jamo_always_do(words):
     assert few.unk_id in few.encode(KOREAN[0]).ids + few.encode("땄다").ids
 
 
+def test_characters_without_a_token_are_told_and_unigram_keeps_all(capsys):
+    letters = "abcdefghijklmnopqrstuvwxyzéèüöäß"
+    many = count_words(" ".join(a + b for b in letters) for a in letters for _ in range(3))
+    for algorithm, options in (("wordpiece", {}), ("character-bpe", {}), ("unigram", {"limit_alphabet": 20})):
+        found = train(many, size=100, algorithm=algorithm, **options)
+        lost = [letter for letter in letters if found.unk_id in found.encode(letter).ids]
+        said = " ".join(capsys.readouterr().err.split())
+        assert 0 < found.settings["bertie"]["characters_left_out"] == len(lost)
+        assert f"warning: {len(lost)} of " in said
+        assert all(f" {letter}" in said for letter in lost[:20])
+        assert "A larger --size or --limit-alphabet keeps more" in said
+    kept = train(many, size=100, algorithm="unigram")  # sentencepiece's rule: all, whatever the size
+    assert not [letter for letter in letters if kept.unk_id in kept.encode(letter).ids]
+    assert kept.settings["bertie"]["characters_left_out"] == 0
+    assert "get no token" not in capsys.readouterr().err
+    with pytest.raises(UsageError, match=r"too small .* Choose a --size of 39 or more"):
+        train(many, size=38, algorithm="unigram")
+    assert train(many, size=39, algorithm="unigram").vocab_size == 39
+
+
+def test_few_characters_that_are_rare_are_told_without_a_warning(words, capsys):
+    rare = count_words(["ab " * 60_000, "龍"])
+    assert train(rare, size=100, algorithm="unigram").settings["bertie"]["characters_left_out"] == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "get no token and are unknown when read" in said
+    assert not said.startswith("warning: 1 of")
+
+
 def test_what_cannot_be_learned_is_an_error(words):
     with pytest.raises(DataError, match="no words"):
         train(count_words(["", "  "]))

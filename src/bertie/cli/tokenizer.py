@@ -44,7 +44,11 @@ def train(
     min_frequency: Annotated[int, typer.Option(min=1, help="Minimum frequency of a token.")] = 2,
     limit_alphabet: Annotated[
         int | None,
-        typer.Option(min=1, help="Maximum number of single characters in the vocabulary. Default: no limit."),
+        typer.Option(
+            min=1,
+            help="Maximum number of single characters in the vocabulary. Default: those of 99.98% of the text, at most "
+            "a quarter of --size; for unigram, all of them.",
+        ),
     ] = None,
     unused: Annotated[
         int, typer.Option(min=0, help=r"Number of unused tokens (\[unused1] ...), reserved for words added later.")
@@ -79,6 +83,7 @@ def train(
     format, normalized = formats.of(model_type), lowercase or strip_accents is not None
 
     def write(made: Path) -> dict[str, Any]:
+        vocabulary.check_algorithm(algorithm or format.algorithm)  # now, not after the words are counted
         words = vocabulary.count_words(_progress(_lines(sources, encoding), "counting words"), morphemes=morphemes)
         different = len(words.counts)
         console.say(

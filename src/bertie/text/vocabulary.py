@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, pre_tokenizers, processors, trainers
 
 from bertie import console
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, nearest
 from bertie.folders import Kind
 from bertie.text import likelihood
 from bertie.text.assemble import set_template
@@ -41,6 +41,7 @@ TOKENIZER_FOLDER = Kind(
 MAX_WORD = 100  # characters; longer words become [UNK] when read, as in BERT's release
 MAX_FED = 200_000_000  # words the engine is fed; larger counts are scaled down. Some 50 s
 END_OF_WORD = "</w>"
+SHOWN = 20  # characters left out that are shown
 COVERAGE = 0.9998  # share of character occurrences that get a piece of their own; sentencepiece: 0.9995
 
 
@@ -104,9 +105,9 @@ def train(
         family: The tokenizer format of a family (text/formats.py).
         normalizer: Normalization of texts. None: that of the family.
         min_frequency: Minimum frequency of a token.
-        limit_alphabet: Maximum number of single characters in the vocabulary. None: see `alphabet_of`, at most a
-            quarter
-            of `size`.
+        limit_alphabet: Maximum number of single characters in the vocabulary. None: those of `alphabet_of`, at most a
+            quarter of `size`; for unigram, as in sentencepiece, at least those of `covering`, whatever the size.
+            Characters of the corpus that are left out are told.
         unused: Number of unused tokens.
         morphemes: Whether `words` are morphemes. The tokenizer then splits texts into morphemes first.
 
@@ -115,8 +116,7 @@ def train(
         UsageError: `size` is too small for the alphabet.
     """
     algorithm = algorithm or family.algorithm
-    if algorithm not in TRAINED_BY:
-        raise UsageError(f"Unknown algorithm {algorithm!r}. Choices: {', '.join(TRAINED_BY)}.")
+    check_algorithm(algorithm)
     as_published = algorithm == "bpe" == family.algorithm and normalizer is None
     engine, trainer_options = _engine(algorithm, None if as_published else normalizer or Normalizer(), family)
     seen = _pre_tokenize(words.counts, engine)
@@ -134,6 +134,7 @@ def train(
         alphabet = set(_ranked(seen)[0][:limit_alphabet])
     else:
         alphabet = set(alphabet_of(seen)[: (size - len(special)) // 4])
+        alphabet |= set(covering(seen)) if algorithm == "unigram" else set()
         # A word of each, doubled so that it is seen both at the start and inside, though the corpus may have none.
         seen = {**_pre_tokenize(Counter(2 * character for character in alphabet), engine), **seen}
     known = {word: count for word, count in seen.items() if alphabet.issuperset(word)}
@@ -147,12 +148,15 @@ def train(
         # Listed, they have the same ids every time; else the engine numbers them in the order of a hash table, and
         # equally frequent pairs would merge in that order.
         options["special_tokens"] = special + letters
-    if len(special) + len(letters) > size:
+    needed = len(special) + len(letters) + (algorithm == "unigram")  # whose trainer, without a piece more, never stops
+    if needed > size:
         raise UsageError(
             f"A vocabulary of {size + len(family.last):,} tokens is too small for "
             f"{len(special) + len(family.last)} special tokens and {len(letters):,} tokens for "
-            f"{len(alphabet):,} characters. Choose a larger size, or a lower limit_alphabet."
+            f"{len(alphabet):,} characters. Choose a --size of {needed + len(family.last):,} or more, "
+            "or fewer characters with --limit-alphabet."
         )
+    left_out = [] if algorithm == "bpe" else _left_out(seen, alphabet)
     total = sum(known.values())
     scale = min(1.0, MAX_FED / max(1, total))
     if algorithm == "unigram":
@@ -179,6 +183,7 @@ def train(
         "distinct_words": distinct,
         "words_with_rare_characters": sum(seen.values()) - total,
         "characters": len(alphabet),
+        "characters_left_out": len(left_out),
         "min_frequency": min_frequency,
         "counts_scaled_by": scale,
         "size_asked": size,
@@ -191,26 +196,56 @@ def train(
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     tokenizer = Tokenizer(engine, settings={**settings, "bertie": facts}, format=family)
     if tokenizer.vocab_size < size:
+        without = " without the characters left out" if left_out else ""
         console.warn(
             f"The vocabulary has {tokenizer.vocab_size:,} tokens instead of {size:,}: the corpus has only "
-            f"{distinct:,} different words, and tokens must occur at least {min_frequency} times."
+            f"{len(known):,} different words{without}, and tokens must occur at least {min_frequency} times."
         )
     return tokenizer
+
+
+def check_algorithm(name: str) -> None:
+    """Raises UsageError for an unknown algorithm."""
+    if name not in TRAINED_BY:
+        raise UsageError(f"Unknown algorithm {name!r}. {nearest(name, TRAINED_BY)}")
+
+
+def _left_out(words: dict[str, int], alphabet: set[str]) -> list[str]:
+    """Returns the characters of the corpus without a token, the most frequent first, and says how many and which."""
+    ranked, counts = _ranked(words)
+    found = [character for character in ranked if character not in alphabet]
+    if found:
+        share = sum(counts[character] for character in found) / counts.total()
+        told = (
+            f"{len(found):,} of {len(ranked):,} characters get no token and are unknown when read ({share:.2g} of the "
+            f"text): {' '.join(found[:SHOWN])}{' ...' * (len(found) > SHOWN)}"
+        )
+        if share > 1 - COVERAGE:  # more than what is rare
+            console.warn(f"{told}. A larger --size or --limit-alphabet keeps more.")
+        else:
+            console.say(told)
+    return found
+
+
+def covering(words: dict[str, int]) -> list[str]:
+    """Returns the fewest characters that cover COVERAGE of all occurrences, the most frequent first."""
+    ranked, counts = _ranked(words)
+    wanted, covered, count = COVERAGE * counts.total(), 0, 0
+    while count < len(ranked) and covered < wanted:
+        covered += counts[ranked[count]]
+        count += 1
+    return ranked[:count]
 
 
 def alphabet_of(words: dict[str, int]) -> list[str]:
     """Returns the characters for the vocabulary, the most important first.
 
-    These are the characters that cover COVERAGE of all occurrences, then printable ASCII. In Korean text, the jamo
+    These are the characters of `covering`, then printable ASCII. In Korean text, the jamo
     (ㅋㅋ) and the 2,350 syllables of KS X 1001 follow, which may be missing in an encyclopedia. Chinese characters in
     Korean text are last: they are many, and occur in parentheses.
     """
-    ranked, counts = _ranked(words)
-    wanted, covered, covering = COVERAGE * counts.total(), 0, 0
-    while covering < len(ranked) and covered < wanted:
-        covered += counts[ranked[covering]]
-        covering += 1
-    first = ranked[:covering]
+    counts = _ranked(words)[1]
+    first = covering(words)
     basic = [chr(code) for code in range(0x21, 0x7F)]
     last: list[str] = []
     if any(_is_hangul(c) for c in first):
