@@ -117,6 +117,60 @@ def test_the_loss_is_the_formula_and_the_map_is_trained():
         torch.testing.assert_close(gradient, dict(model.named_parameters())[name].grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
+def test_beside_span_a_sentinel_has_the_states_of_its_span():
+    """The teacher reads the whole text; a token that stays has its own target, a sentinel that of what it stands for."""
+    tokenizer, model = student_tokenizer(), teacher()
+    tokenizer = with_sentinels(tokenizer)
+    chosen = {"span": {"rate": 0.4, "mean_length": 2.0}, "hidden": {"teacher": "t"}}
+    objective = objectives.build(chosen).load_dependencies(teacher)
+    plain = pack(tokenizer.encode_batch(TEXTS))
+    batch = objective.corrupt(plain, Draws(key(1, np.arange(len(TEXTS)))), Vocabulary.of(tokenizer))
+    assert batch.tokens < plain.tokens
+    aligned = align(batch, tokenizer, model.tokenizer, max_length=64)
+    whole = align(plain, tokenizer, model.tokenizer, max_length=64)
+    assert torch.equal(aligned.batch.input_ids, whole.batch.input_ids), "the same text"
+    pairs = [set(whole.columns[whole.rows == i].tolist()) for i in range(plain.tokens)]
+    removed, at = objective.answers(batch), 0
+    for place, token in enumerate(batch.input_ids.tolist()):
+        gone = [i for i in removed.get(place, [token]) if i != tokenizer.sep_id or place not in removed]
+        assert plain.input_ids[at : at + len(gone)].tolist() == gone
+        spelled = [p for i, p in zip(gone, pairs[at : at + len(gone)], strict=True) if i != tokenizer.unk_id]
+        wanted = set().union(*spelled) if spelled else pairs[at]
+        assert set(aligned.columns[aligned.rows == place].tolist()) == wanted
+        at += len(gone)
+    assert at == plain.tokens
+    assert torch.bincount(aligned.rows, aligned.weights).allclose(torch.ones(batch.tokens))
+
+    student = families.build(
+        families.config("t5-small", vocab_size=tokenizer.vocab_size, hidden_size=32, num_decoder_layers=1, **SIZES),
+        heads=objective.heads,
+        variant="t5",
+    )
+    student.tokenizer = tokenizer
+    objective.prepare(student, 6)
+    sums = backward(student, objective, [batch], objective.counts(batch), seed=(0,), device=torch.device("cpu"))
+    losses, _ = sums.read(sums.tensor().tolist())
+    assert losses.keys() == {"span", "hidden"}
+    gradients = {name: p.grad for name, p in student.named_parameters() if p.grad is not None}
+    assert all(grad.isfinite().all() for grad in gradients.values())
+    assert gradients["companions.hidden.weight"].abs().sum() > 0
+
+
+def with_sentinels(tokenizer: Tokenizer) -> Tokenizer:
+    """The student's with [unused0] ... at its end, which have no characters."""
+    vocab = tokenizer.engine.get_vocab()
+    vocab |= {f"[unused{i}]": len(vocab) + i for i in range(10)}
+    engine = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]"))
+    engine.normalizer, engine.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece()
+    return Tokenizer(engine)
+
+
+def test_plm_has_no_states_of_all_tokens():
+    with pytest.raises(UsageError, match="hidden needs the states of all tokens"):
+        objectives.build({"plm": {}, "hidden": {"teacher": "t"}})
+
+
 def test_the_native_library_has_the_states_of_torch():
     plain, native = teacher(), teacher()
     native.encoder = NativeStates(native)

@@ -146,6 +146,10 @@ class Sum(Objective):
         if len(on_tokens) > 1:
             without = ", ".join(f"objectives.{name}=null" for name in on_tokens[:-1])
             raise UsageError(f"{' and '.join(on_tokens)} both change the tokens. Choose one: {without}.")
+        if {"hidden", "plm"} <= set(names):  # its output has the predicted tokens alone
+            raise UsageError(
+                "hidden needs the states of all tokens, and plm has none. Choose one: objectives.hidden=null."
+            )
 
     @property
     def name(self) -> str:  # type: ignore[override]

@@ -11,10 +11,11 @@ learns contextual meanings at every token, and a sentence vector at [CLS], befor
 The loss is that of data2vec (Baevski et al. 2022, 3.3): the squared error of a linear map, to targets normalized as by
 a LayerNorm without weights. The map is trained with the model and not saved. The objective adds no labels.
 
-B sequences · T real tokens of the batch · P pairs of a student's and a teacher's token · H hidden size · C characters
+B sequences · T real tokens of the batch · O tokens of the original texts · Q tokens of the output of `span`
+P pairs of a student's and a teacher's token · H hidden size · C characters
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -44,6 +45,9 @@ from bertie.text.tokenizer import Tokenizer
 
 CLOSING, OPENING = frozenset(".,:;!?%)]}»”’'\"…·、。"), frozenset("([{«“‘")
 """Punctuation that is written without a space before it, and after it."""
+
+
+Int = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -150,17 +154,18 @@ def targets(teacher: Model, aligned: Aligned, dtype: torch.dtype | None) -> Tens
 
 def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: int) -> Aligned:
     """Encodes a batch's original texts for the teacher, and links the tokens by the characters that they share."""
-    ids = batch.input_ids.flatten().clone()
-    if "mlm_positions" in batch.labels:
-        ids[batch.labels["mlm_positions"]] = batch.labels["mlm_targets"]
-    places_T, tokens = flat(batch)
-    parts = np.split(ids.numpy()[places_T], np.cumsum(tokens.lengths)[:-1])
-    texts, owners = zip(*map(spelling(student), parts), strict=True)
+    lengths_B = flat(batch)[1].lengths
+    ends_B = np.cumsum(lengths_B)
+    ids_O, rows_O = _original(batch, student.special_ids)
+    cuts = np.searchsorted(rows_O, ends_B[:-1])
+    texts, owners = zip(*map(spelling(student), np.split(ids_O, cuts)), strict=True)
     encodings = teacher.encode_batch(texts, max_length=max_length)
     rows, columns, counts = [], [], []
     first, base = 0, 0  # of the sequence: its first token in the student's batch and in the teacher's
-    for owner_C, encoding, length in zip(owners, encodings, tokens.lengths.tolist(), strict=True):
-        found = _pairs(owner_C, encoding, length)
+    for owner_C, row_O, encoding, length in zip(
+        owners, np.split(rows_O, cuts), encodings, lengths_B.tolist(), strict=True
+    ):
+        found = _pairs(np.where(owner_C >= 0, row_O[owner_C] - first, -1), encoding, length)
         rows.append(found[0] + first)
         columns.append(found[1] + base)
         counts.append(found[2])
@@ -170,7 +175,23 @@ def align(batch: Batch, student: Tokenizer, teacher: Tokenizer, *, max_length: i
     return Aligned(pack(encodings), first, *(torch.from_numpy(x) for x in (rows_P, columns_P, weights_P)))
 
 
-Int = NDArray[np.int64]
+def _original(batch: Batch, special: Collection[int]) -> tuple[Int, Int]:
+    """Returns the tokens of the texts before they were corrupted, and the real token of the batch that each belongs to:
+    (O,), (O,). The tokens of a removed span belong to its sentinel."""
+    ids = batch.input_ids.flatten().clone()
+    if "mlm_positions" in batch.labels:
+        ids[batch.labels["mlm_positions"]] = batch.labels["mlm_targets"]
+    ids_T = ids.numpy()[flat(batch)[0]]
+    sizes_T = np.ones(len(ids_T), np.int64)
+    if "span_targets" not in batch.labels:
+        return ids_T, np.arange(len(ids_T))
+    written_Q, sentinel_Q = batch.labels["span_targets"].numpy(), batch.labels["span_sentinels"].numpy()
+    removed_Q = ~sentinel_Q & ~np.isin(written_Q, [*special])  # not the end of the text, which stays in the text
+    stands_T = np.isin(ids_T, written_Q[sentinel_Q])  # for a span, in the order of the sentinels that are written
+    sizes_T[stands_T] = np.bincount((np.cumsum(sentinel_Q) - 1)[removed_Q], minlength=int(stands_T.sum()))
+    original_O = np.repeat(ids_T, sizes_T)
+    original_O[np.repeat(stands_T, sizes_T)] = written_Q[removed_Q]
+    return original_O, np.repeat(np.arange(len(ids_T)), sizes_T)
 
 
 def _pairs(owner_C: Int, encoding: Encoding, length: int) -> tuple[Int, Int, Int]:
