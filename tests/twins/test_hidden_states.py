@@ -118,7 +118,7 @@ def test_the_loss_is_the_formula_and_the_map_is_trained():
 
 
 def test_beside_span_a_sentinel_has_the_states_of_its_span():
-    """The teacher reads the whole text; a token that stays has its own target, a sentinel that of what it stands for."""
+    """The teacher reads the whole text; a token has its own target, a sentinel that of what it stands for."""
     tokenizer, model = student_tokenizer(), teacher()
     tokenizer = with_sentinels(tokenizer)
     chosen = {"span": {"rate": 0.4, "mean_length": 2.0}, "hidden": {"teacher": "t"}}

@@ -126,7 +126,7 @@ def test_a_masked_model_from_files_to_the_page(
     assert computed == ["words"]  # the last line was partially written
     code, _, err = bertie("audit", model, "--data", data, "-o", out, "--limit", 2)
     assert code == 2
-    assert "other settings (limit)" in err
+    assert "an audit with other settings or data:\n  limit: None -> 2\n" in err
     bertie.good("audit", model, "--data", data, "-o", out, "--limit", 2, "--overwrite")
 
 

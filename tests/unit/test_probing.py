@@ -10,6 +10,7 @@ import torch
 
 import bertie as library
 from bertie.errors import DataError, UsageError
+from bertie.files import read_json, write_json
 from bertie.metrics.base import Float
 from bertie.probing import contexts, labels, probes, run, trees
 from bertie.probing.sentences import Sentence, read, source, spaced
@@ -216,8 +217,14 @@ def test_a_run_through_the_command_line(encoder: Path, files: Path, bertie: Comm
     assert "| part of speech | accuracy |" in (encoder / "README.md").read_text("utf-8")
     code, _, err = bertie(*command, "--sentences", "21", "--device", "cpu")
     assert code == 2
-    assert "other sentences" in " ".join(err.split())
+    assert "a run of probes with other settings or data:\n  sentences: 20 -> 21\n" in err
     assert bertie("verify", where)[0] == 0
+    settings = read_json(where / "settings.json")
+    assert settings.pop("pooling") == "mean"  # a run of a version without this setting: it counts as its default
+    write_json(where / "settings.json", settings)
+    assert json.loads(bertie.good(*command, "--sentences", "20", "--json", "--device", "cpu")) == found
+    code, _, err = bertie(*command, "--sentences", "20", "--pooling", "first", "--device", "cpu")
+    assert (code, "pooling: mean -> first" in err) == (2, True)
 
 
 @pytest.mark.usefixtures("quick")

@@ -35,6 +35,7 @@ from bertie.models.model import Model
 from bertie.report.page import draw
 from bertie.runs.models import model_folder
 from bertie.runs.use import opened
+from bertie.train.resume import check_unchanged
 
 SETTINGS, SCORES, RESULTS, REPORT = "settings.json", "scores.jsonl", "audit.json", "report.html"
 AUDIT = Kind("audit", begins=(SETTINGS,), files=(SETTINGS, SCORES, RESULTS, REPORT))
@@ -279,13 +280,8 @@ def _journal(out: Path | None, settings: Mapping[str, Any], *, overwrite: bool) 
         return
     with held(out, AUDIT, overwrite=overwrite):
         path = out / SETTINGS
-        if path.exists() and read_json(path) != settings:
-            before = read_json(path)
-            changed = [key for key in settings if before.get(key) != settings[key]]
-            raise UsageError(
-                f"{out} has an audit with other settings ({', '.join(changed)}). Choose another folder, or pass "
-                "--overwrite to start again."
-            )
+        if path.exists():
+            check_unchanged(out, "an audit", read_json(path), settings)
         (out / checksums.CHECKSUMS).unlink(missing_ok=True)
         write_json(path, settings)
         yield Journal(out / SCORES)

@@ -33,6 +33,7 @@ from bertie.probing.sentences import Sentence, Source, source
 from bertie.probing.vectors import read_vectors, readable, write_vectors
 from bertie.report.page import draw
 from bertie.text.tokenizer import Tokenizer
+from bertie.train.resume import check_unchanged
 
 SETTINGS, ROWS, RESULTS, REPORT, VECTORS = "settings.json", "rows.jsonl", "results.json", "report.html", "vectors"
 PROBED = Kind("run of probes", (SETTINGS,), (SETTINGS, ROWS, RESULTS, REPORT), {VECTORS: ANYTHING})
@@ -184,21 +185,15 @@ def _identity(model: Model, settings: Settings) -> dict[str, Any]:
     for weight in model.encoder.state_dict().values():
         digest.update(weight.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
     assert model.tokenizer is not None
-    found = {key: list(value) if isinstance(value, tuple) else value for key, value in vars(settings).items()}
     files = {path: checksums.content(Path(path)) for path in (*settings.train, *settings.test)}
-    return {**found, "weights": digest.hexdigest(), "tokenizer": model.tokenizer.fingerprint, "files": files}
+    return {**vars(settings), "weights": digest.hexdigest(), "tokenizer": model.tokenizer.fingerprint, "files": files}
 
 
 def _finished(run: Path, identity: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the results of a finished run. Raises UsageError for a run with other settings, data or weights."""
     if not (run / SETTINGS).exists():
         return None
-    before = read_json(run / SETTINGS)
-    if changed := [key for key in identity if before.get(key) != identity[key]]:
-        raise UsageError(
-            f"{run} contains a run of probes with other {', '.join(changed)}. Choose another folder, or pass "
-            "--overwrite to replace it."
-        )
+    check_unchanged(run, "a run of probes", vars(Settings(())) | read_json(run / SETTINGS), identity)
     if not (run / checksums.CHECKSUMS).exists():
         return None
     console.say(f"{run} is finished already: returning its results. --overwrite starts again.")

@@ -25,7 +25,7 @@ from bertie.report.page import Report, draw
 from bertie.runs.models import MODEL, OUTLINE
 from bertie.train import checkpoint, log
 from bertie.train.rendezvous import is_main
-from bertie.train.resume import changes, completed, rows, ways_on
+from bertie.train.resume import changes, check_unchanged, completed
 
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
@@ -90,11 +90,7 @@ class RunFolder:
             )
         results: dict[str, Any] = read_json(self.path / RESULTS)
         before = completed({**_recorded(self.path), **results.get("identity", {})}, kind)
-        if changed := changes(before, identity, allow_change or ()):
-            raise UsageError(
-                f"{self.path} contains a finished run with other settings or data:{rows(changed)}\n"
-                + ways_on(changed, allow_change, "Choose another folder", "pass --overwrite")
-            )
+        check_unchanged(self.path, "a finished run", before, identity, allow_change)
         if not changes(before, identity):
             return results
         if resume == "auto" and not any(self.path.glob("checkpoint-*")):

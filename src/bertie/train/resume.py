@@ -100,6 +100,21 @@ def check_identity(
         )
 
 
+def check_unchanged(
+    folder: Path,
+    what: str,
+    before: Mapping[str, Any],
+    now: Mapping[str, Any],
+    allow_change: Collection[str] | None = None,
+) -> None:
+    """Raises UsageError with the differences where a folder has results of other settings or data. what: "an audit"."""
+    if changed := changes(flatten(before), flatten(now), allow_change or ()):
+        raise UsageError(
+            f"{folder} contains {what} with other settings or data:{rows(changed)}\n"
+            + ways_on(changed, allow_change, "Choose another folder", "pass --overwrite")
+        )
+
+
 def rows(changed: Mapping[str, str]) -> str:
     """Returns what `changes` found, one line each."""
     return "".join(f"\n  {row}" for row in changed.values())
