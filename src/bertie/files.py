@@ -53,7 +53,8 @@ def folders_above(path: Path) -> Iterator[None]:
     """Context in which the folders above a path exist. Those that it made are removed, if the path is not there at the
     end."""
     missing = [] if path.parent.is_dir() else [parent for parent in path.parents if not parent.exists()]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if missing:  # else a file stands above, of which the system says what is wrong when the path is opened
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield
     finally:
