@@ -2,6 +2,7 @@
 
 import csv
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from bertie.cli import commands
 from bertie.data import sample
 from bertie.data.questions import questions
 from bertie.data.rows import RECOGNISED
-from bertie.data.sample import TABLES, Row, Table, table
+from bertie.data.sample import TABLES, Row, Table, scenes, table
 from bertie.data.sample.names import NAMES
 from bertie.data.sample.reviews import GRAMMARS, LABELS
 from bertie.data.tables import Example
@@ -32,6 +33,8 @@ FINGERPRINTS = {
     ("notes", "en"): "d36b55d5ebe99dc4",
     ("pictures", "en"): "92a8e9835f2a8df8",
     ("picture-questions", "en"): "b18adb88c3bf4602",
+    ("scenes", "en"): "79e95e62e023bba8",
+    ("simple-scenes", "en"): "e810b88e3f79665e",
 }
 ALL = [(name, language) for name, kind in TABLES.items() for language in kind.languages]
 
@@ -134,3 +137,54 @@ def test_standard_output_is_the_table_or_json_lines():
 def test_what_there_is_not_is_named(words: list[str], said: str):
     with pytest.raises(UsageError, match=said):
         run(*words)
+
+
+def block(color: str, level: int) -> dict[str, object]:
+    return {"type": "square", "color": color, "size": 20, "x_loc": 40, "y_loc": scenes.LEVELS[level]}
+
+
+def test_a_scene_of_nlvr_is_vectors_of_its_boxes_and_items():
+    circle = {"type": "circle", "color": "Yellow", "size": 10, "x_loc": 90, "y_loc": 47}
+    vectors = scenes.regions([[block("Black", 0), block("#0099ff", 1)], [], [circle]])
+    assert [len(vector) for vector in vectors] == [27] * 6
+    assert [vector[-1] for vector in vectors] == [1, 0, 0, 1, 1, 0]
+    first, last = vectors[1], vectors[-1]
+    assert first[:12] == [1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0]
+    assert first[22:26] == [1, 0, 0, 0]
+    assert last[:14] == [0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0.9, 0.47]
+    assert last[14:22] == [0, 0, 1, 0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("said", "true", "false"),
+    [
+        ("there is a tower with a blue block over a black block", ["Black", "#0099ff"], ["#0099ff", "Black"]),
+        ("there is a tower with a blue block under a black block", ["#0099ff", "Black"], ["Black", "#0099ff"]),
+        ("there is a tower with a yellow block at the top", ["Black", "Yellow"], ["Yellow", "Black"]),
+        ("there are two towers with only black blocks", ["Black", "Black"], ["Black", "Yellow"]),
+        ("there is a tower where the second block from the base is blue", ["Black", "#0099ff"], ["#0099ff", "Black"]),
+    ],
+)
+def test_what_is_said_of_towers_is_true(said: str, true: list[str], false: list[str]):
+    rng = random.Random(0)
+    statement = next(test for text, test in iter(lambda: scenes._about_towers(rng), None) if text == said)
+    for colors, expected in ((true, True), (false, False)):
+        assert (
+            statement(
+                [
+                    [block(color, level) for level, color in enumerate(colors)],
+                    [block("Black", 0)],
+                    [block("#0099ff", 0)],
+                ]
+            )
+            is expected
+        )
+
+
+def test_the_statement_tells_nothing_about_its_truth():
+    rows = table("scenes", rows=2000)
+    words = {word for row in rows for word in row["text"].split()}
+    assert 0.45 < sum(row["label"] == "true" for row in rows) / len(rows) < 0.55
+    for word in words:
+        truths = [row["label"] == "true" for row in rows if word in row["text"].split()]
+        assert abs(sum(truths) / len(truths) - 0.5) < 3.5 * 0.5 / len(truths) ** 0.5, word

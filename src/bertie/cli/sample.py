@@ -15,7 +15,8 @@ def sample(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures, picture-questions."
+            help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures, picture-questions, "
+            "scenes, simple-scenes."
         ),
     ],
     output: Annotated[
@@ -40,7 +41,8 @@ def sample(
     a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
     clinic with the labels urgent and routine (CSV). `directions`: questions with two passages that a preposition tells
     apart (JSON lines). `pictures`: drawings of two shapes, each with a sentence about it (JSON lines).
-    `picture-questions`: the same drawings, each with a question and its answer (JSON lines).
+    `picture-questions`: the same drawings, each with a question and its answer (JSON lines). `scenes`: statements
+    about three boxes of items, true or false (JSON lines). `simple-scenes`: the same with simple statements.
 
     [bold]Examples[/]
 

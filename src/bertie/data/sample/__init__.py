@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bertie.data.sample import directions, names, notes, pairs, pictures, questions, reviews
+from bertie.data.sample import directions, names, notes, pairs, pictures, questions, reviews, scenes
 from bertie.errors import UsageError
 from bertie.registry import Registry
 
@@ -41,6 +41,9 @@ TABLES = Registry("table", (
     ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
     ("picture-questions", Table("questions about pictures, columns text, image and label", 600, ".jsonl",
                                 {"en": pictures.question})),
+    ("scenes", Table("statements about scenes, columns text, image and label", 600, ".jsonl", {"en": scenes.row})),
+    ("simple-scenes", Table("simple statements about scenes, columns text, image and label", 600, ".jsonl",
+                            {"en": scenes.simple})),
 ))  # fmt: skip
 
 
@@ -48,7 +51,8 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     """Returns the rows of a generated table, in random order without duplicates.
 
     Args:
-        name: "reviews", "names", "questions", "pairs", "directions", "notes", "pictures" or "picture-questions".
+        name: "reviews", "names", "questions", "pairs", "directions", "notes", "pictures",
+            "picture-questions", "scenes" or "simple-scenes".
         language: "en", or "ko" for reviews.
         rows: Number of rows. Default: that of the table.
         seed: Seed of the generator.
