@@ -87,5 +87,5 @@ class _Truncated:
         try:
             piece: bytes = self._stream.read1(size)
         except EOFError:
-            raise Unreadable("it is truncated") from None
+            raise Unreadable("the file is truncated") from None
         return piece
