@@ -181,8 +181,9 @@ def killed_at(number: int, work: Any) -> bool:
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
 def test_a_process_killed_at_any_write_leaves_the_index_before_or_after(
-    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overwrite: bool
 ) -> None:
     monkeypatch.setattr(models, "vectors", bag)
     index([str(docs)], tmp_path / "before", embedder=LETTERS)
@@ -197,7 +198,7 @@ def test_a_process_killed_at_any_write_leaves_the_index_before_or_after(
         number += 1
         shutil.rmtree(tmp_path / "index", ignore_errors=True)
         shutil.copytree(tmp_path / "before", tmp_path / "index")
-        if not killed_at(number, lambda: index([str(docs)], tmp_path / "index", embedder=LETTERS)):
+        if not killed_at(number, lambda: index([str(docs)], tmp_path / "index", embedder=LETTERS, overwrite=overwrite)):
             break
         found = state(tmp_path / "index")
         assert found in (before, after), f"killed at step {number}"
@@ -208,6 +209,28 @@ def test_a_process_killed_at_any_write_leaves_the_index_before_or_after(
             assert state(tmp_path / "index") == after
     assert seen["before"] > 30
     assert seen["after"] >= 1  # killed after the commit
+
+
+def test_a_replaced_index_equals_one_made_anew(docs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "vectors", bag)
+    folder, other = tmp_path / "index", tmp_path / "other.txt"
+    index([str(docs)], folder, embedder=LETTERS)
+    before, searcher = state(folder), Searcher(folder)
+    other.write_text("Another text of a lake.", encoding="utf-8")
+    (tmp_path / "empty.txt").touch()
+    with pytest.raises(DataError, match="No document could be read"):
+        index([str(tmp_path / "empty.txt")], folder, overwrite=True)
+    assert state(folder) == before
+    syllables = IndexConfig(Terms(korean="words"))
+    index([str(other)], folder, syllables, overwrite=True)
+    assert [hit.passage.text for hit in searcher.search("lake").hits] == ["Another text of a lake."]
+    searcher.close()
+    index([str(other)], tmp_path / "fresh", syllables)
+    assert state(folder) == state(tmp_path / "fresh")
+    assert not list(folder.glob("vectors-*"))
+    (folder / "index.sqlite").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    index([str(docs)], folder, embedder=LETTERS, overwrite=True)
+    assert state(folder) == before
 
 
 def test_a_first_call_killed_at_any_write_is_made_good_by_the_next(docs: Path, tmp_path: Path) -> None:

@@ -62,12 +62,13 @@ class Embedded(Store):
         if not (rows and neighbors.wanted(how, rows, old is not None)):
             self.put("neighbors", None)
             return
-        last, number = (old["last"], old["number"]) if old else (0, 0)
+        last, number = (old["last"], old["number"]) if old else (0, int(self.get("graphs") or 0))
         fresh = sum(len(file.ids) for file in files if file.ids[0] > last)
         if old and fresh <= neighbors.FRESH * rows:
             return
         name = f"neighbors-{number + 1:06}.usearch"
         found = neighbors.write(self.folder / name, files, self.folder / old["file"] if old else None, last)
+        self.put("graphs", number + 1)
         self.put("neighbors", {"file": name, "hash": found, "last": int(files[-1].ids[-1]), "number": number + 1})
 
     def width(self) -> int | None:

@@ -3,6 +3,7 @@
 The same call again does nothing for a file with the same content, and replaces the documents of a changed one.
 """
 
+import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -89,7 +90,7 @@ def index(
         embedder: The model of its vectors. Default: that of the index, if it has one.
         vectors: exact: a question is compared with every vector; approximate: by a graph of neighbors; auto: by a
             graph from a million vectors, or where there is one.
-        overwrite: Whether to delete an index that stands there.
+        overwrite: Whether to replace an index that stands there. It remains if the new one cannot be made.
 
     Raises:
         DataError: An input does not exist, or nothing in it can be read.
@@ -102,23 +103,43 @@ def index(
     names, changes.passed_over = readers.expand(list(inputs))
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
         embedder.load()  # say what is wrong with it now, before anything is replaced
-    with held(folder, INDEX, overwrite=overwrite):
+    replaced = overwrite and _readable(folder)
+    with held(folder, INDEX, overwrite=overwrite and not replaced):
         store = Embedded(folder, write=True)
         try:
-            used = _settings(store, config)
-            model = checked(store, embedder)
             _sweep(store)
             with store.writing():
+                if replaced:
+                    store.clear()
+                used = _settings(store, config)
+                model = checked(store, embedder)
                 _update(store, names, used, changes)
                 if model is not None:
                     changes.vectors = _embed(store, model)
                     store.connect(vectors)
+            if replaced:
+                _sweep(store)
+                store.db.execute("VACUUM")
         finally:
             empty = store.get("config") is None
             store.close()
             if empty:  # nothing was ever committed
                 (folder / DATABASE).unlink(missing_ok=True)
     return changes
+
+
+def _readable(folder: Path) -> bool:
+    """Whether a folder has an undamaged index of this version."""
+    try:
+        store = Store(folder)
+    except DataError:
+        return False
+    try:
+        return bool(store.db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+    except sqlite3.DatabaseError:
+        return False
+    finally:
+        store.close()
 
 
 def remove(names: Sequence[str], folder: Path | str) -> Changes:

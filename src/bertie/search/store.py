@@ -34,6 +34,8 @@ FREQUENT = 0.3  # a term in more of the passages says little, and takes much tim
 SMALL = 20_000  # passages: below, a term is looked up however frequent it is
 ASKED = 64  # different terms of a question that are looked up, the rarest: each takes time
 
+NUMBERS = ("format", "change", "vector_files", "graphs")  # settings that outlive a replaced index
+
 _SCHEMA = """
 CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE sources (name TEXT PRIMARY KEY, hash TEXT NOT NULL) WITHOUT ROWID;
@@ -199,6 +201,12 @@ class Store:
         self.db.execute("DELETE FROM documents WHERE source = ?", (source,))
         self.db.execute("DELETE FROM rejected WHERE source = ?", (source,))
         self.db.execute("DELETE FROM sources WHERE name = ?", (source,))
+
+    def clear(self) -> None:
+        """Removes everything but what numbers changes and files, so that no name is used twice."""
+        for table in ("sources", "documents", "passages", "rejected", "vectors", "blocks", "postings"):
+            self.db.execute(f"DELETE FROM {table}")
+        self.db.execute(f"DELETE FROM settings WHERE name NOT IN ({','.join('?' * len(NUMBERS))})", NUMBERS)
 
     def finish(self) -> None:
         """Ends a change: writes the postings, and counts the passages and the change."""
