@@ -1,12 +1,16 @@
 """`bertie sample`: tables of made-up examples, the same on every machine."""
 
+import base64
 import csv
+import io
 import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 import xxhash
+from PIL import Image
 from typer.testing import CliRunner
 
 from bertie import console
@@ -14,7 +18,7 @@ from bertie.cli import commands
 from bertie.data import sample
 from bertie.data.questions import questions
 from bertie.data.rows import RECOGNISED
-from bertie.data.sample import TABLES, Row, Table, scenes, table
+from bertie.data.sample import TABLES, Row, Table, pictures, scenes, table
 from bertie.data.sample.names import NAMES
 from bertie.data.sample.reviews import GRAMMARS, LABELS
 from bertie.data.tables import Example
@@ -32,6 +36,7 @@ FINGERPRINTS = {
     ("directions", "en"): "1d0ee67d8e1d6f8f",
     ("notes", "en"): "d36b55d5ebe99dc4",
     ("pictures", "en"): "92a8e9835f2a8df8",
+    ("simple-pictures", "en"): "bf5910f0d8d642fe",
     ("picture-questions", "en"): "b18adb88c3bf4602",
     ("scenes", "en"): "79e95e62e023bba8",
     ("simple-scenes", "en"): "e810b88e3f79665e",
@@ -137,6 +142,29 @@ def test_standard_output_is_the_table_or_json_lines():
 def test_what_there_is_not_is_named(words: list[str], said: str):
     with pytest.raises(UsageError, match=said):
         run(*words)
+
+
+def center(url: str, color: str) -> tuple[float, float] | None:
+    """Where the only thing of a color lies in a picture: x, y. None: two things have the color."""
+    with Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))) as picture:
+        rows, columns = (np.asarray(picture) == pictures.COLORS[color]).all(-1).nonzero()
+    if max(np.ptp(rows), np.ptp(columns)) >= pictures.SIDE:
+        return None
+    return float(columns.mean()), float(rows.mean())
+
+
+@pytest.mark.parametrize("name", ["pictures", "simple-pictures"])
+def test_what_is_said_of_a_picture_is_true(name: str):
+    told = 0
+    for row in table(name):
+        _, color, _, where, *rest = row["text"].replace(" of ", " ").split()
+        this, that = center(row["image"], color), (15.5, 15.5)
+        if rest[-1] != "middle":
+            that = center(row["image"], rest[1])
+        if this and that:
+            (x, y), (to_x, to_y), told = this, that, told + 1
+            assert {"left": x < to_x, "right": x > to_x, "above": y < to_y, "below": y > to_y}[where], row["text"]
+    assert told > 400
 
 
 def block(color: str, level: int) -> dict[str, object]:

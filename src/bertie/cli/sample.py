@@ -15,8 +15,8 @@ def sample(
     name: Annotated[
         str,
         typer.Argument(
-            help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures, picture-questions, "
-            "scenes, simple-scenes."
+            help="Name of the table: reviews, names, questions, pairs, directions, notes, pictures, simple-pictures, "
+            "picture-questions, scenes, simple-scenes."
         ),
     ],
     output: Annotated[
@@ -41,8 +41,9 @@ def sample(
     a context (JSON lines). `pairs`: pairs of sentences with a score of similarity (CSV). `notes`: notes of a veterinary
     clinic with the labels urgent and routine (CSV). `directions`: questions with two passages that a preposition tells
     apart (JSON lines). `pictures`: drawings of two shapes, each with a sentence about it (JSON lines).
-    `picture-questions`: the same drawings, each with a question and its answer (JSON lines). `scenes`: statements
-    about three boxes of items, true or false (JSON lines). `simple-scenes`: the same with simple statements.
+    `simple-pictures`: such drawings, each with a sentence about one shape (JSON lines). `picture-questions`: such
+    drawings, each with a question and its answer (JSON lines). `scenes`: statements about three boxes of items, true
+    or false (JSON lines). `simple-scenes`: the same with simple statements.
 
     [bold]Examples[/]
 

@@ -39,6 +39,8 @@ TABLES = Registry("table", (
     ("directions", Table("questions with two passages", directions.ROWS, ".jsonl", {"en": directions.row})),
     ("notes", Table("notes of a veterinary clinic, columns text and label", 300, ".csv", {"en": notes.row})),
     ("pictures", Table("pictures of two shapes, columns text and image", 600, ".jsonl", {"en": pictures.row})),
+    ("simple-pictures", Table("pictures of two shapes, with a sentence about one", 600, ".jsonl",
+                              {"en": pictures.simple})),
     ("picture-questions", Table("questions about pictures, columns text, image and label", 600, ".jsonl",
                                 {"en": pictures.question})),
     ("scenes", Table("statements about scenes, columns text, image and label", 600, ".jsonl", {"en": scenes.row})),
@@ -51,7 +53,7 @@ def table(name: str, language: str = "en", rows: int | None = None, seed: int = 
     """Returns the rows of a generated table, in random order without duplicates.
 
     Args:
-        name: "reviews", "names", "questions", "pairs", "directions", "notes", "pictures",
+        name: "reviews", "names", "questions", "pairs", "directions", "notes", "pictures", "simple-pictures",
             "picture-questions", "scenes" or "simple-scenes".
         language: "en", or "ko" for reviews.
         rows: Number of rows. Default: that of the table.

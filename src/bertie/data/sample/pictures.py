@@ -26,13 +26,22 @@ PLACES = ("left of", "right of", "above", "below")
 
 def row(index: int, rng: random.Random) -> dict[str, str]:
     """A sentence and its picture."""
-    one, where, two, picture = _drawn(rng)
-    return {"text": f"a {' '.join(one)} {where} a {' '.join(two)}", "image": picture}
+    (one, here), (two, there), picture = _drawn(rng)
+    return {"text": f"a {' '.join(one)} {_where(here, there)} a {' '.join(two)}", "image": picture}
+
+
+def simple(index: int, rng: random.Random) -> dict[str, str]:
+    """A sentence that says on which side of the middle one of two things lies, and their picture."""
+    (one, here), _, picture = _drawn(rng)
+    across = "left of" if here % CELLS < CELLS / 2 else "right of"
+    down = "above" if here // CELLS < CELLS / 2 else "below"
+    return {"text": f"a {' '.join(one)} {rng.choice((across, down))} the middle", "image": picture}
 
 
 def question(index: int, rng: random.Random) -> dict[str, str]:
     """A question, its picture and the answer, a word: a color, a shape, yes or no."""
-    one, where, two, picture = _drawn(rng)
+    (one, here), (two, there), picture = _drawn(rng)
+    where = _where(here, there)
     asked = [(f"is the {' '.join(one)} {place} the {' '.join(two)}?", "yes" if place == where else "no")
              for place in (where, PLACES[PLACES.index(where) ^ 1])]  # fmt: skip
     choices = [rng.choice(asked)]
@@ -44,22 +53,26 @@ def question(index: int, rng: random.Random) -> dict[str, str]:
     return {"text": text, "image": picture, "label": answer}
 
 
-def _drawn(rng: random.Random) -> tuple[Thing, str, Thing, str]:
-    """Two things, where the first lies from the second, and their picture as a data URL."""
+def _drawn(rng: random.Random) -> tuple[tuple[Thing, int], tuple[Thing, int], str]:
+    """Two things, each with its patch, and their picture as a data URL."""
     from PIL import Image
 
     (one, two), (here, there) = _things(rng), rng.sample(range(CELLS * CELLS), 2)
-    across, down = there % CELLS - here % CELLS, there // CELLS - here // CELLS
-    if abs(across) >= abs(down):
-        where = "left of" if across > 0 else "right of"
-    else:
-        where = "above" if down > 0 else "below"
     picture = Image.new("RGB", (CELLS * SIDE, CELLS * SIDE), GROUND)
     for (color, shape), cell in ((one, here), (two, there)):
         _draw(picture, shape, COLORS[color], cell % CELLS * SIDE, cell // CELLS * SIDE)
     out = io.BytesIO()
     picture.save(out, "BMP")  # whose bytes are the same with every version of a library
-    return one, where, two, f"data:image/bmp;base64,{base64.b64encode(out.getvalue()).decode()}"
+    url = f"data:image/bmp;base64,{base64.b64encode(out.getvalue()).decode()}"
+    return (one, here), (two, there), url
+
+
+def _where(here: int, there: int) -> str:
+    """Where a patch lies from another."""
+    across, down = there % CELLS - here % CELLS, there // CELLS - here // CELLS
+    if abs(across) >= abs(down):
+        return "left of" if across > 0 else "right of"
+    return "above" if down > 0 else "below"
 
 
 def _things(rng: random.Random) -> tuple[Thing, Thing]:
