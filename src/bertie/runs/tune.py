@@ -34,7 +34,7 @@ from bertie.runs.space import PAPER, Range, Space, grid, varied
 from bertie.runs.tune_page import page
 from bertie.tasks.source import steps_of
 from bertie.train import log
-from bertie.train.resume import FREE, completed, flatten
+from bertie.train.resume import FREE, check_unchanged, completed, flatten
 from bertie.train.step_metrics import Diverged
 
 if TYPE_CHECKING:
@@ -211,14 +211,7 @@ def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "op
     if known is None:
         study.set_user_attr(SETTINGS, wanted)
         return study
-    known = completed(known, type(config))
-    if changed := [
-        f"{name}: {known.get(name)} -> {wanted[name]}" for name in wanted if known.get(name) != wanted[name]
-    ]:
-        raise UsageError(
-            f"{run} contains trials with other settings ({'; '.join(changed)}). Choose another folder, or "
-            "pass --overwrite to replace it."
-        )
+    check_unchanged(run, "trials", completed(known, type(config)), wanted)
     states = library.trial.TrialState
     for trial in study.get_trials(states=(states.RUNNING,)):
         study.tell(trial.number, state=states.FAIL, skip_if_finished=True)
