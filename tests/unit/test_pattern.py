@@ -1,6 +1,7 @@
 """Classification by a pattern with a mask: equal to filling the mask, never cut, learned from a few labels."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import transformers
 
 import bertie
 from bertie import families
+from bertie.bench import few_labels
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
@@ -140,6 +142,27 @@ def test_a_few_labels_train_the_head_of_pretraining(model: Path, tmp_path: Path,
     settings["task_options"] = {"pattern": PATTERN, "words": {"good": "great", "other": "bad"}}
     with pytest.raises(DataError, match="without a word: 'poor'"):
         finetune(FinetuneConfig.model_validate(settings), tmp_path / "other")
+
+
+def test_the_curve_of_a_masked_language_model_has_a_pattern(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
+    """`bertie reproduce few-labels`: instead of the sentence vectors that the model does not have."""
+    (tmp_path / "glue/SST-2").mkdir(parents=True)
+    rows = [f"{a} film\t{label}" for a, label in (("fine", 1), ("dull", 0))] * 4
+    for split in ("train", "dev"):
+        (tmp_path / f"glue/SST-2/{split}.tsv").write_text("\n".join(["sentence\tlabel", *rows, ""]))
+    monkeypatch.setattr(few_labels, "SIZES", (2,))
+    monkeypatch.setattr(few_labels, "PLAIN_EPOCHS", {2: 1})
+    ask = {"pattern": PATTERN, "words": {"1": "great", "0": "bad"}}
+    monkeypatch.setattr(few_labels, "PATTERNS", {"sst2": ask})
+    cli, run = CommandLine(monkeypatch, capsys), tmp_path / "run"
+    command = ("reproduce", "few-labels", "--model", model, "--data-dir", tmp_path, "--draws", 1, "-o", run)
+    code, _, told = cli(*command, "--only", "topics")
+    assert (code, "no pattern for a masked language model" in told) == (2, True)
+    assert not run.exists()
+    monkeypatch.setattr(few_labels, "_plain", partial(few_labels._plain, max_length=16))
+    measured = [json.loads(line) for line in cli.good(*command, "--json").splitlines()]
+    assert [row["way"] for row in measured] == ["pattern", "fine-tuning", "words"]
+    assert all(0 <= row["accuracy"][0] <= 1 for row in measured)
 
 
 def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:

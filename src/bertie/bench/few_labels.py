@@ -1,11 +1,14 @@
-"""The curve of accuracy over the number of labeled examples: few-shot training beside three alternatives.
+"""The curve of accuracy over the number of labeled examples: few-shot training beside its alternatives.
 
     bertie reproduce few-labels --model minilm --data-dir data -o runs/few
 
     few-shot       pairs of texts, then logistic regression (tasks/few_shot.py)
     vectors        logistic regression on the vectors of the start model, which is not trained
+    pattern        a masked language model that fills a word into a pattern (tasks/pattern.py)
     fine-tuning    the usual classifier, with enough epochs for small data (Mosbach et al. 2021)
     words          tf-idf of words and logistic regression
+
+A model of sentence vectors is measured by the first two and the last two; a masked language model by the last three.
 
 All see the same examples, drawn by number, of the training split, and are scored on the same dev examples. Each
 measurement is a separate file, so that the command can be resumed. A draw comes after the other, so that an interrupted
@@ -21,6 +24,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import bertie
 from bertie import console
 from bertie.bench.cells import NEVER, cell, finetuned, made, measured
 from bertie.bench.results import check_model, spaced
@@ -41,6 +45,10 @@ SIZES = (8, 16, 64)  # examples of each label
 TOPICS = 4  # articles of SQuAD with the most questions: which article a question is about, as in AG News
 DEV = 400  # dev examples, evenly spaced
 PLAIN_EPOCHS = {8: 20, 16: 20, 64: 10}
+PATTERNS: Mapping[str, Mapping[str, Any]] = {  # by set; the words are those of the labels
+    "sst2": {"pattern": "It was [MASK].", "words": {"1": "good", "0": "bad"}},
+    "nsmc": {"pattern": "한마디로 [MASK].", "words": {"1": "좋다", "0": "아깝다"}},
+}
 
 
 def examples_of(name: str, data_dir: Path) -> Examples:
@@ -82,7 +90,7 @@ def _accuracy(config: FinetuneConfig, examples: Examples) -> float:
     return finetuned(config, examples)["accuracy"]
 
 
-def _few_shot(examples: Examples, model: str, size: int, seed: int) -> float:
+def _few_shot(name: str, examples: Examples, model: str, size: int, seed: int) -> float:
     return _accuracy(_config("finetune-few-shot", model, seed), _pairs(examples))
 
 
@@ -90,46 +98,71 @@ def _pairs(examples: Examples) -> Examples:
     return replace(examples, task=TASKS["few-shot"].make(examples.task.labels, {}))
 
 
-def _vectors(examples: Examples, model: str, size: int, seed: int) -> float:
+def _vectors(name: str, examples: Examples, model: str, size: int, seed: int) -> float:
     """The same as few-shot training without any step."""
     run = Run(_config("finetune-few-shot", model, seed), Path(), _pairs(examples))
     return float(run.measure()["accuracy"])
 
 
-def _fine_tuning(examples: Examples, model: str, size: int, seed: int) -> float:
+def _plain(model: str, size: int, seed: int, **changes: Any) -> FinetuneConfig:
+    changes = {"epochs": PLAIN_EPOCHS[size], "train.batch_size": 16, **changes}
+    return _config(None, model, seed, **changes)
+
+
+def _fine_tuning(name: str, examples: Examples, model: str, size: int, seed: int) -> float:
     pooling: Pooled = "mean"  # what a sentence model was trained with; its pooler was not
-    changes = {"epochs": PLAIN_EPOCHS[size], "train.batch_size": 16, "pooling": pooling}
-    return _accuracy(_config(None, model, seed, **changes), examples)
+    return _accuracy(_plain(model, size, seed, pooling=pooling), examples)
 
 
-def _words(examples: Examples, model: str, size: int, seed: int) -> float:
+def _pattern(name: str, examples: Examples, model: str, size: int, seed: int) -> float:
+    task = TASKS["pattern"].make((), PATTERNS[name])
+    return _accuracy(_plain(model, size, seed), replace(examples, task=task))
+
+
+def _words(name: str, examples: Examples, model: str, size: int, seed: int) -> float:
     answers = BASELINES["words"][1](examples.task, examples.train, examples.dev) or []
     right: int = sum(answer.label == example.label for answer, example in zip(answers, examples.dev, strict=True))
     return right / len(examples.dev)
 
 
-WAYS: Mapping[str, Callable[[Examples, str, int, int], float]] = {
+WAYS: Mapping[str, Callable[[str, Examples, str, int, int], float]] = {
     "few-shot": _few_shot,
     "vectors": _vectors,
+    "pattern": _pattern,
     "fine-tuning": _fine_tuning,
     "words": _words,
 }
 
 
+def ways_of(model: str) -> list[str]:
+    """Returns the ways of a model: by its pre-training head where it has one, else by its sentence vectors."""
+    omitted = ("few-shot", "vectors") if "mlm" in bertie.load(model).heads else ("pattern",)
+    return [way for way in WAYS if way not in omitted]
+
+
+def sets_of(model: str) -> list[str]:
+    """Returns the sets of a model. A masked language model needs a pattern."""
+    return [*(PATTERNS if "pattern" in ways_of(model) else SETS)]
+
+
 def reproduce(names: Sequence[str], model: str, data_dir: Path, run: Path, *, draws: int = 10) -> list[dict[str, Any]]:
     """Measures what is missing, and returns a line per set, size and way: accuracy over draws.
 
-    Raises UsageError for an unknown set, or a folder with results of another model.
+    Raises UsageError for an unknown set, a set without a pattern for a masked language model, or a folder with results
+    of another model.
     """
+    ways, known = ways_of(model), sets_of(model)
     for name in names:
         if name not in SETS:
             raise UsageError(f"{name!r} is not in the table. {nearest(name, SETS)}")
+        if name not in known:
+            raise UsageError(f"{name!r} has no pattern for a masked language model. Choose from {', '.join(known)}.")
     check_model(run, Path(model))
     found: dict[tuple[str, int, str], list[float]] = {}
     read = cache(lambda name: SETS[name](data_dir))  # when a measurement is missing
-    with console.progress("measuring", draws * len(names) * len(SIZES) * len(WAYS), unit="runs") as advance:
+    with console.progress("measuring", draws * len(names) * len(SIZES) * len(ways), unit="runs") as advance:
         for draw in range(draws):
-            for name, size, way in itertools.product(names, SIZES, WAYS):
+            for name, size, way in itertools.product(names, SIZES, ways):
                 file = run / name / f"{way}-{size}-{draw}.json"
                 one = measured(file, partial(_measure, read, name, model, size, way, draw))
                 found.setdefault((name, size, way), []).append(one["accuracy"])
@@ -144,17 +177,18 @@ def _measure(
 ) -> dict[str, float]:
     whole, began = read(name), time.process_time()
     train, dev = few(whole.train, size, seed=draw), spaced(whole.dev, DEV)
-    accuracy = WAYS[way](replace(whole, train=train, dev=dev, notes=[]), model, size, draw)
+    accuracy = WAYS[way](name, replace(whole, train=train, dev=dev, notes=[]), model, size, draw)
     return {"accuracy": accuracy, "processor_s": time.process_time() - began}
 
 
 def page(rows: Sequence[Mapping[str, Any]], *, model: str, command: str) -> str:
     """Returns the table as Markdown: mean accuracy and its 95% interval over draws."""
     by_cell = {(row["set"], row["per_label"], row["way"]): row["accuracy"] for row in rows}
-    lines = [f"| set | examples per label | {' | '.join(WAYS)} |", f"|---|---|{'---|' * len(WAYS)}"]
+    ways = list(dict.fromkeys(row["way"] for row in rows))
+    lines = [f"| set | examples per label | {' | '.join(ways)} |", f"|---|---|{'---|' * len(ways)}"]
     for name, size in dict.fromkeys((row["set"], row["per_label"]) for row in rows):
         lines.append(
-            f"| {name} | {size} | {' | '.join(cell(by_cell[name, size, way], metric='accuracy') for way in WAYS)} |"
+            f"| {name} | {size} | {' | '.join(cell(by_cell[name, size, way], metric='accuracy') for way in ways)} |"
         )
     draws = min(len(row["accuracy"]) for row in rows)
     lines += [
@@ -172,7 +206,7 @@ def pictures(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     found = {}
     for name in dict.fromkeys(row["set"] for row in rows):
         lines = []
-        for way in WAYS:
+        for way in dict.fromkeys(row["way"] for row in rows):
             points = {
                 row["per_label"]: over_seeds(row["accuracy"], "accuracy")
                 for row in rows

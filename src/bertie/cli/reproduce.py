@@ -17,7 +17,7 @@ app.add_typer(group, name="reproduce")
 
 @group.command("few-labels")
 def few_labels(
-    model: Annotated[str, typer.Option(help="Folder of a model of sentence vectors.")],
+    model: Annotated[str, typer.Option(help="Folder of a sentence model or a masked LM.")],
     data_dir: Annotated[Path, typer.Option(help="Folder that contains the folders glue, nsmc and squad.")],
     output: Annotated[
         Path, typer.Option("--output", "-o", help="Folder for the measurements. Those in it are reused.")
@@ -31,8 +31,8 @@ def few_labels(
 ) -> None:
     r"""Measure classifiers trained on 8, 16 and 64 examples per label.
 
-    Compares few-shot training with plain fine-tuning, with the vectors of the start model, and with tf-idf. The same
-    command resumes an interrupted one.
+    Compares few-shot training with plain fine-tuning, with the vectors of the start model, and with tf-idf. A masked
+    language model is trained with a pattern instead. The same command resumes an interrupted one.
 
     [bold]Example[/]
 
@@ -41,8 +41,8 @@ def few_labels(
     from bertie.bench import few_labels as program
     from bertie.bench.cells import measuring_in
 
-    names = tables.names(only) or tuple(program.SETS)
     with measuring_in(output):
+        names = tables.names(only) or program.sets_of(model)
         rows = program.reproduce(names, model, data_dir, output, draws=draws)
     command = f"bertie reproduce few-labels --model {Path(model).absolute().name} --data-dir data --draws {draws}"
     page = program.page(rows, model=model, command=f"{command}{f' --only {only}' if only else ''} -o runs/few")
