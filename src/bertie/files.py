@@ -35,9 +35,11 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     with folders_above(path):
         try:
             with open(temporary, "wb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 yield file
-                file.flush()
+            with open(temporary, "r+b") as file:  # a library may have put a file of its own here (safetensors does)
                 os.fsync(file.fileno())
+            os.chmod(temporary, mode)
             os.replace(temporary, path)
             sync_folder(path.parent)
         except OSError as error:

@@ -2,18 +2,22 @@
 
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from bertie import checksums, folders
 from bertie.errors import DataError, UsageError
 from bertie.files import atomic_write, check_new_file
 from bertie.folders import ANYTHING, Kind, held, new_folder, strangers
 from bertie.runs.folder import RUN
+from toys import toy_model
 
 KIND = Kind("toy", begins=("a.txt",), files=("a.txt", "b-*.txt"), folders={"inner": None})
 
@@ -215,3 +219,14 @@ def test_a_mount_point_is_named_as_such(monkeypatch, tmp_path):
     monkeypatch.setattr(os.path, "ismount", lambda path: True)
     with pytest.raises(UsageError, match="mount point"), new_folder(tmp_path, KIND):
         pass
+
+
+def test_weights_are_as_readable_as_the_files_beside_them(tmp_path):
+    """safetensors writes a file that only its owner may read, in the place of the one that it is given."""
+    folder = toy_model(tmp_path / "model", ["a"])
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"]
+    with atomic_write(tmp_path / "all.safetensors") as file:
+        Path(file.name).unlink()
+        save_file({"a": np.zeros(2)}, file.name)
+    assert load_file(tmp_path / "all.safetensors")["a"].tolist() == [0, 0]

@@ -25,7 +25,7 @@ from bertie.audit.erase import Erasure, probe, remedy
 from bertie.audit.pairs import aligned
 from bertie.data.ids import Ids
 from bertie.errors import DataError, UsageError
-from bertie.files import read_json, write_json
+from bertie.files import atomic_write, read_json, write_json
 from bertie.infer.batching import chunks, run
 from bertie.metrics.base import Float
 from bertie.models.model import Model
@@ -133,7 +133,8 @@ def write_dense(folder: Path, erasure: Erasure) -> None:
     (folder / DENSE).mkdir()
     weight = (np.eye(size) - erasure.removed).astype(np.float32)
     bias = (erasure.removed @ erasure.mean).astype(np.float32)
-    save_file({"linear.weight": weight, "linear.bias": bias}, folder / DENSE / "model.safetensors")
+    with atomic_write(folder / DENSE / "model.safetensors") as file:
+        save_file({"linear.weight": weight, "linear.bias": bias}, file.name)
     write_json(
         folder / DENSE / "config.json",
         {

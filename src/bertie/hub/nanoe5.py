@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertie import console
 from bertie.errors import DataError
-from bertie.files import file_hash, read_json, user_cache, write_json
+from bertie.files import atomic_write, file_hash, read_json, user_cache, write_json
 from bertie.folders import new_folder
 from bertie.models.folder import MODEL_FOLDER
 
@@ -133,7 +133,8 @@ def write(packed: Packed, out: Path) -> None:
         if name.endswith(("dense.weight", "query.weight", "key.weight", "value.weight")):
             rows = neurons if "intermediate" in name else width
         tensors[name] = flat if rows is None else flat.reshape(rows, -1)
-    save_file(tensors, out / "model.safetensors", metadata={"format": "pt"})
+    with atomic_write(out / "model.safetensors") as file:
+        save_file(tensors, file.name, metadata={"format": "pt"})
     _write_tokenizer(packed, out, positions)
     _write_modules(out, width, positions)
 
