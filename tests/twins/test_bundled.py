@@ -1,0 +1,38 @@
+"""The models that come with Bertie, as they are in the repository."""
+
+import pytest
+import torch
+import transformers
+
+import bertie
+from bertie.checksums import check
+from bertie.data.collate import pack
+from bertie.hub import names
+
+MB = 2**20
+TEXTS = ["배우들의 연기가 훌륭하고 이야기도 재미있다.", "시간이 아깝다. 다시는 안 본다.", "서울은 대한민국의 수도이다."]
+
+
+def test_they_are_there():
+    assert {"starter-ko", "sentiment-ko"} <= set(names.bundled())
+
+
+@pytest.mark.parametrize("name", sorted(names.bundled()))
+def test_a_folder_is_small_and_whole_and_opens_in_transformers(name: str):
+    folder = names.bundled()[name]
+    assert sum(file.stat().st_size for file in folder.iterdir()) < (32 if name.startswith("starter") else 16) * MB
+    assert check(folder).damage == []
+    assert (folder / "README.md").read_text(encoding="utf-8").count("\n## ") >= 5  # its card
+    model, tokenizer = bertie.load(name), transformers.AutoTokenizer.from_pretrained(folder)
+    peer = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    for encoded in model.tokenizer.encode_batch(TEXTS):
+        with torch.inference_mode():
+            expected = peer(input_ids=torch.tensor([encoded.ids])).last_hidden_state[0]
+            found = model.encode(pack([encoded])).last_hidden_state
+        torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+    assert tokenizer(TEXTS)["input_ids"] == [one.ids for one in model.tokenizer.encode_batch(TEXTS)]
+
+
+def test_sentiment_is_told_from_the_words():
+    good, bad, _ = bertie.predict("sentiment-ko", TEXTS)
+    assert (good.label, bad.label) == ("positive", "negative")
