@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie.errors import DataError
+from bertie.errors import DataError, hub_hint
 from bertie.files import read_json, read_small
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
 from bertie.text.formats import (
@@ -48,7 +48,8 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
                 '{"tokenizer_class": "AlbertTokenizer"}.'
             )
         wanted = " or ".join(row.files) if row else VOCABULARY
-        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found or 'nothing'}).")
+        hint = "" if folder.is_dir() else hub_hint(folder)
+        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found or 'nothing'}).{hint}")
     path = folder / there[0]
     if path.name == VOCABULARY:
         row = row or BERT
