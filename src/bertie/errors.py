@@ -55,12 +55,15 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 
 def hub_hint(name: str | Path) -> str:
-    """Returns the end of an error message about an unknown model: how names are found, if this may be one."""
+    """Returns the end of an error message about an unknown model, if its name may be of the Hugging Face Hub."""
     parts = str(name).split("/")
-    if len(parts) == 1:
-        return " To list the models that have a name, run: bertie download --list"
     named = len(parts) == 2 and not Path(parts[0]).exists() and parts[0].strip(".")
     return f" If it is a model of the Hugging Face Hub, first run: bertie download {name}" if named else ""
+
+
+def model_hint(name: str | Path) -> str:
+    """Returns the end of an error message about an unknown model folder: how models are found by name."""
+    return hub_hint(name) if "/" in str(name) else " To list the models that have a name, run: bertie download --list"
 
 
 def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:

@@ -140,18 +140,17 @@ def ways_of(model: str) -> list[str]:
     return [way for way in WAYS if way not in omitted]
 
 
-def sets_of(model: str) -> list[str]:
-    """Returns the sets of a model. A masked language model needs a pattern."""
-    return [*(PATTERNS if "pattern" in ways_of(model) else SETS)]
-
-
 def reproduce(names: Sequence[str], model: str, data_dir: Path, run: Path, *, draws: int = 10) -> list[dict[str, Any]]:
     """Measures what is missing, and returns a line per set, size and way: accuracy over draws.
+
+    names: sets; without any, all sets of the model. A masked language model needs a pattern for its sets.
 
     Raises UsageError for an unknown set, a set without a pattern for a masked language model, or a folder with results
     of another model.
     """
-    ways, known = ways_of(model), sets_of(model)
+    ways = ways_of(model)
+    known = [*(PATTERNS if "pattern" in ways else SETS)]
+    names = names or known
     for name in names:
         if name not in SETS:
             raise UsageError(f"{name!r} is not in the table. {nearest(name, SETS)}")

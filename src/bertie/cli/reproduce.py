@@ -42,8 +42,7 @@ def few_labels(
     from bertie.bench.cells import measuring_in
 
     with measuring_in(output):
-        names = tables.names(only) or program.sets_of(model)
-        rows = program.reproduce(names, model, data_dir, output, draws=draws)
+        rows = program.reproduce(tables.names(only), model, data_dir, output, draws=draws)
     command = f"bertie reproduce few-labels --model {Path(model).absolute().name} --data-dir data --draws {draws}"
     page = program.page(rows, model=model, command=f"{command}{f' --only {only}' if only else ''} -o runs/few")
     _written(to or output / "few-labels.md", page, rows, program.pictures(rows))

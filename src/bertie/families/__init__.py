@@ -85,8 +85,9 @@ def _find(name: str | Path) -> tuple[Variant, EncoderConfig]:
     if Path(name).is_dir():
         raise UsageError(f"{name} is not a model folder: it has no {CONFIG}.")
     presets = [preset for _, variant in VARIANTS.items() for preset in variant.presets]
-    hint = hub_hint(name).strip() if "/" in str(name) else ""
-    raise UsageError(f"{str(name)!r} is neither a model folder nor a preset. {hint or nearest(str(name), presets)}")
+    raise UsageError(
+        f"{str(name)!r} is neither a model folder nor a preset. {hub_hint(name).strip() or nearest(str(name), presets)}"
+    )
 
 
 def _of_folder(folder: Path, public: Mapping[str, Any]) -> Variant:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertie.console import warn
-from bertie.errors import DataError, UsageError, hub_hint
+from bertie.errors import DataError, UsageError, model_hint
 from bertie.files import read_json
 from bertie.models.codec import ACTIVATIONS, CONFIG, QUANTIZATION, VALUES, Codec, same
 from bertie.models.config import EncoderConfig
@@ -106,7 +106,7 @@ def read_public(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not folder.is_dir():
         raise DataError(
-            f"{folder} is not a folder. A model folder contains config.json and model.safetensors.{hub_hint(folder)}"
+            f"{folder} is not a folder. A model folder contains config.json and model.safetensors.{model_hint(folder)}"
         )
     public = read_json(path, most=CONFIG_BYTES)
     if not isinstance(public, dict):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertie.errors import BertieError, DataError, hub_hint, nearest
+from bertie.errors import BertieError, DataError, model_hint, nearest
 from bertie.hub.names import find
 from bertie.infer.predict import check_reads_texts
 from bertie.runs.models import model_folder
@@ -209,6 +209,6 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
         else:
             name = name_of(path, found)
         if not path.exists() and find(str(path)) is None:
-            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{hub_hint(path)}")
+            raise DataError(f"{path} does not exist. Pass the folder of {kind}.{model_hint(path)}")
         found[name] = path
     return found

@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bertie.errors import DataError, hub_hint
+from bertie.errors import DataError, model_hint
 from bertie.files import read_json, read_small
 from bertie.text.engine import MAX_FILE_BYTES, bert_engine, guarded, read_vocabulary, special_token
 from bertie.text.formats import (
@@ -40,7 +40,6 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
     """
     there = [name for name in (row.files if row else (VOCABULARY, BYTE_VOCABULARY)) if (folder / name).is_file()]
     if not there:
-        found = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) if folder.is_dir() else "no such folder"
         if row is None and any((folder / name).is_file() for name in MODEL_FILES):
             raise DataError(
                 f"{folder} has a SentencePiece model of an unknown family. Add a config.json, "
@@ -48,8 +47,11 @@ def build(folder: Path, settings: Settings, row: Format | None) -> tuple[tokeniz
                 '{"tokenizer_class": "AlbertTokenizer"}.'
             )
         wanted = " or ".join(row.files) if row else VOCABULARY
-        hint = "" if folder.is_dir() else hub_hint(folder)
-        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found or 'nothing'}).{hint}")
+        if folder.is_dir():
+            found, hint = ", ".join(sorted(p.name for p in folder.iterdir())[:8]) or "nothing", ""
+        else:
+            found, hint = "no such folder", model_hint(folder)
+        raise DataError(f"{folder} has neither tokenizer.json nor {wanted} (found: {found}).{hint}")
     path = folder / there[0]
     if path.name == VOCABULARY:
         row = row or BERT
