@@ -1,6 +1,7 @@
 """`bertie evaluate`: the metrics of a model on labeled examples."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -69,6 +70,8 @@ def evaluate(
 
       bertie evaluate runs/nsmc/model --data nsmc --data-dir nsmc/ --split test --json
 
+      bertie evaluate sentiment-ko --data nsmc --data-dir nsmc/ --split test --label-names 0=negative,1=positive
+
       bertie evaluate runs/a/model dev.tsv --against runs/b/model
 
       bertie evaluate runs/sst2/model test.tsv --report test.html
@@ -105,7 +108,8 @@ def evaluate(
     format = table.format()
     if data:
         metrics = DATASETS[data].metrics
-        path, format = DATASETS[data].table(split, data_dir or Path())
+        path, published = DATASETS[data].table(split, data_dir or Path())
+        format = replace(published, label_names=format.label_names)
     findings = Findings(predictor.task, metrics[0]) if report else None
     found = predictor.score(
         path, format, on_columns=lambda read: tables.check_texts(predictor, read, str(path)), findings=findings
@@ -179,6 +183,10 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
     if report.get("unknown_labels"):
         unknown = ", ".join(f"{label!r} ({n:,})" for label, n in report["unknown_labels"].items())
         console.warn(f"labels that the model does not know, counted as errors: {unknown}")
+        if sum(report["unknown_labels"].values()) == report["examples"]:
+            console.warn(
+                "no label is one of the model's. To rename those of the file: --label-names 0=negative,1=positive"
+            )
     for line in undefined(report):
         console.warn(line)
     sentence, beats = verdict(report, metrics[0] if metrics else "")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertie import console
+from bertie.cli import tables
 from bertie.cli.app import ConfigFile, DryRun, Output, Overrides, Overwrite, Resume, Trial, app, emit
 from bertie.cli.evaluate import show_details
 from bertie.cli.options import Flag, OptionValues, configured
@@ -25,7 +26,8 @@ SETTINGS: dict[str, str | Flag] = {
     "data_dir": "data_dir",
     "text": "text",
     "label": "label",
-    "columns": Flag("columns", commas=True, metavar="A,B,C"),
+    "label_names": Flag("label_names", read=tables.pairs, metavar="0=NAME,1=NAME"),
+    "columns": Flag("columns", read=tables.names, metavar="A,B,C"),
     "encoding": "encoding",
     "features": "features.column",
     "seed": "train.seed",

@@ -21,6 +21,7 @@ class TableOptions:
 
     text: tables.TextColumns = None
     label: tables.LabelColumn = ""
+    label_names: tables.LabelNames = ""
     columns: tables.ColumnNames = ""
     encoding: tables.Encoding = "utf-8"
     format_: tables.Format = ""
@@ -29,8 +30,14 @@ class TableOptions:
         """Returns the options as a `TableFormat`."""
         from bertie.data.tables import TableFormat
 
-        columns = tables.names(self.columns)
-        return TableFormat(tuple(self.text or ()), self.label, columns, self.encoding, self.format_)
+        return TableFormat(
+            tuple(self.text or ()),
+            self.label,
+            tables.names(self.columns),
+            self.encoding,
+            self.format_,
+            label_names=tables.pairs(self.label_names),
+        )
 
 
 @dataclass(frozen=True)

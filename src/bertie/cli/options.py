@@ -37,11 +37,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Flag:
-    """An option for a setting that needs more than a name and a help text. commas: takes a comma-separated list."""
+    """An option for a setting that needs more than a name and a help text. read: makes the value from the text."""
 
     key: str
     name: str = ""
-    commas: bool = False
+    read: Callable[[str], Any] | None = None
     metavar: str | None = None
 
 
@@ -109,7 +109,7 @@ def _with_parameters(run: Callable[..., Any], parameters: list[inspect.Parameter
 def _option(name: str, flag: Flag, setting: Setting) -> Any:
     declared = flag.name or "--" + name.rstrip("_").replace("_", "-")
     base = setting.type.removesuffix(" | None")
-    several = base.startswith("tuple") and not flag.commas
+    several = base.startswith("tuple") and flag.read is None
     kind: Any = (list[str] if several else TYPES.get(base, str)) | None
     if base == "bool":
         declared = f"{declared}/--no-{declared.removeprefix('--')}"
@@ -118,12 +118,12 @@ def _option(name: str, flag: Flag, setting: Setting) -> Any:
         default = ", ".join("the current folder" if one == "." else str(one) for one in default)
     choices = ", ".join(ast.literal_eval(f"({base[8:-1]},)")) if base.startswith("Literal[") else ""
     shown = setting.help + (f" One of {choices}." if choices else "")
-    shown += f" Default: {default}." if default not in (None, "") else ""
+    shown += f" Default: {default}." if default not in (None, "", {}) else ""
     return Annotated[kind, typer.Option(declared, metavar=flag.metavar, help=shown.replace("[", r"\["))]
 
 
 def _value(flag: Flag, value: Any) -> Any:
-    return tuple(part.strip() for part in value.split(",") if part.strip()) if flag.commas else value
+    return flag.read(value) if flag.read else value
 
 
 # Reading fields from source ------------------------------------------------------------------------------------------

@@ -24,6 +24,9 @@ TextColumns = Annotated[
     typer.Option("--text", help="Column of the text; pass it twice for a pair. Default: recognized by name."),
 ]
 LabelColumn = Annotated[str, typer.Option("--label", help="Column of the label. Default: recognized by name.")]
+LabelNames = Annotated[
+    str, typer.Option("--label-names", help="Names for the labels of the file: 0=negative,1=positive.")
+]
 ColumnNames = Annotated[
     str, typer.Option("--columns", help="Column names of a file without a header line: source,label,text.")
 ]
@@ -90,6 +93,14 @@ def check_one_or_two(texts: Sequence[str]) -> None:
 def names(text: str) -> tuple[str, ...]:
     """ "a, b" -> ("a", "b")."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def pairs(text: str) -> dict[str, str]:
+    """ "a=b, c=d" -> {"a": "b", "c": "d"}. Raises UsageError for a part without both."""
+    found = {left.strip(): right.strip() for left, _, right in (part.partition("=") for part in names(text))}
+    if not all((*found, *found.values())):
+        raise UsageError(f"{text!r} must consist of pairs, separated by commas: 0=negative,1=positive.")
+    return found
 
 
 def unlabelled(
@@ -206,12 +217,12 @@ def by_pattern(
     """Returns a predictor that fills words into a pattern. where: precision, device and engine."""
     from bertie.infer.candidates import fill_in
 
-    pairs = [part.partition("=") for part in names(words)]
-    if not pattern or not all(label.strip() and word.strip() for label, _, word in pairs):
+    filled = pairs(words)
+    if not pattern or not filled:
         raise UsageError("Pass --pattern 'It was [MASK].' together with --words good=great,bad=terrible.")
     runner, tokenizer = opened(model, *where)
     said: dict[str, Any] = {"max_length": max_length, "too_long": too_long}
-    return fill_in(runner, pattern, {label.strip(): word.strip() for label, _, word in pairs}, tokenizer, **said)
+    return fill_in(runner, pattern, filled, tokenizer, **said)
 
 
 def warn_of(skipped: "SkipReport", long: "TooLongCount") -> None:

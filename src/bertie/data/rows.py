@@ -14,7 +14,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, time
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ class TableFormat:
     text, label: columns. columns: names for a file without a header line. kind: one of FORMATS. labelled: whether rows
     without a label, and those with the label `undecided`, are invalid. keep: whether each example has its whole row
     (`Example.source`), which needs memory where examples are collected. features: the column of feature vectors, and
-    how they are made.
+    how they are made. label_names: names for the labels of the file.
     """
 
     text: tuple[str, ...] = ()
@@ -61,6 +61,7 @@ class TableFormat:
     undecided: str | None = None
     keep: bool = False
     features: "FeatureConfig | None" = None
+    label_names: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 RECOGNISED = TableFormat()

@@ -175,6 +175,8 @@ def stream(
         undecided = format.undecided is not None and isinstance(found, Example) and found.label == format.undecided
         if undecided:
             found = InvalidRow(line, f"no gold label ({format.undecided!r})")
+        if format.label_names and isinstance(found, Example):
+            found = replace(found, label=named(found.label, format.label_names))
         if format.features is not None and isinstance(found, Example):
             found = with_vectors(found, fields, format.features, Path(path).parent)
         yield replace(found, source=source_of(fields)) if format.keep else found
@@ -196,6 +198,13 @@ def example(fields: Fields, columns: Columns, line: int = 0) -> Example | Invali
     if columns.label and not (isinstance(label, str) and label.strip()):
         return InvalidRow(line, f"no {columns.label}")
     return Example(tuple(texts) or ("",), label.strip() if label else None, line)  # "": there are only vectors
+
+
+def named(label: Any, names: Mapping[str, str]) -> Any:
+    """Returns a label, or each of several, by its new name; labels without one are unchanged."""
+    if isinstance(label, tuple):
+        return tuple(sorted({named(one, names) for one in label}))
+    return names.get(label, label) if isinstance(label, str) else label
 
 
 def with_vectors(example: Example, fields: Fields, features: "FeatureConfig", folder: Path) -> Example | InvalidRow:

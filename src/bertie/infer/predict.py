@@ -147,7 +147,14 @@ class Predictor:
         return self.task.labels
 
     def reading(self, format: TableFormat) -> TableFormat:
-        """Returns the format of a table with the feature vectors that the model was trained on."""
+        """Returns the format of a table with the feature vectors that the model was trained on.
+
+        Raises UsageError for a label name that is not a label of the model.
+        """
+        if unknown := next((name for name in format.label_names.values() if name not in self.task.labels), None):
+            raise UsageError(
+                f"{unknown!r} of the label names is not a label of the model. {nearest(unknown, self.task.labels)}"
+            )
         return format if self.features is None else replace(format, features=self.features)
 
     def predict(self, texts: Sequence[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:

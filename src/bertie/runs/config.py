@@ -5,7 +5,7 @@ it as a column, and --help leaves it out.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -77,6 +77,9 @@ class PretrainConfig(Config):
     train: TrainConfig = TrainConfig()
 
 
+LabelName = Annotated[str, Field(coerce_numbers_to_str=True)]  # in YAML, 0 is a number
+
+
 class LabeledFiles(Config):
     """The task of a fine-tuning run, or of a part of it, and the files of its examples."""
 
@@ -90,6 +93,9 @@ class LabeledFiles(Config):
     """Column of the text, or two columns for a pair. Default: recognized by name."""
     label: str = ""
     """Column of the label. Default: recognized by name."""
+    label_names: dict[LabelName, LabelName] = {}
+    """Names for the labels of the files, in the order of the model's outputs: 0=negative,1=positive. Labels with the
+    same name become one."""
     columns: tuple[str, ...] = ()
     """Column names of files without a header line."""
     encoding: str = "utf-8"

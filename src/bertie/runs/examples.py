@@ -74,9 +74,19 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         )
     kind = kind_of(config)
     tables = {"train": DATASETS[config.data].tables("dev", Path(config.data_dir))} if parted else tables_of(config)
+    named = config.label_names
+    tables = {
+        split: [(path, replace(one, label_names=named)) for path, one in files] for split, files in tables.items()
+    }
     train, texts, notes = _read(kind, tables["train"])
     options = {**(dataset.options if dataset and not written else {}), **config.task_options}
-    task = kind.from_examples(train, dataset.labels if dataset and not written else (), options)
+    published = dataset.labels if dataset and not written else ()
+    published = tuple(dict.fromkeys(named.get(label, label) for label in published))  # two may have one name
+    task = kind.from_examples(train, published, options)
+    if unused := [label for label, name in named.items() if name not in task.labels]:
+        raise UsageError(f"label_names has {unused[0]!r}, which is not a label of the training examples.")
+    if named and {*task.labels} == {*named.values()}:
+        task = kind.make(tuple(dict.fromkeys(named.values())), options)
     task.check(train)
     remedy = ""
     if "dev" in tables:
@@ -103,7 +113,7 @@ def read_examples(config: FinetuneConfig, *, parted: bool = False) -> Examples:
         train = few_of
         notes.append(f"per_label={config.per_label}: {len(train):,} training examples are drawn")
     task.check(train, remedy)
-    if dataset and not written and dataset.labels and (odd := sorted(set(task.labels) - set(dataset.labels))):
+    if published and (odd := sorted(set(task.labels) - set(published))):
         shown = ", ".join(map(repr, odd[:10]))
         notes.append(f"training has labels that are not in the published {config.data}; they are trained too: {shown}")
     notes += task.notes(train, dev)

@@ -7,7 +7,7 @@ N, A, B texts · W numbers of a vector
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -103,6 +103,7 @@ def score(
     split: str = "dev",
     text: Sequence[str] = (),
     label: str = "",
+    label_names: Mapping[str, str] = {},
     columns: Sequence[str] = (),
     encoding: str = "utf-8",
     format: str | TableFormat = "",
@@ -120,6 +121,7 @@ def score(
         split: Split of `data`.
         text: Column of the text, or two columns for a pair. Default: recognized by name.
         label: Column of the label. Default: recognized by name.
+        label_names: Names for the labels of the file: {"0": "negative"}.
         columns: Column names of a file without a header line.
         encoding: Text encoding of the file.
         format: Format of the file. Default: by its suffix.
@@ -139,10 +141,11 @@ def score(
         raise UsageError("Give either a file or data and data_dir.")
     told = format
     if not isinstance(told, TableFormat):
-        told = TableFormat(tuple(text), label, tuple(columns), encoding, told)
+        told = TableFormat(tuple(text), label, tuple(columns), encoding, told, label_names=label_names)
     path: Path | str = file
     if data:
-        path, told = DATASETS[data].table(split, Path(data_dir or ""))
+        path, published = DATASETS[data].table(split, Path(data_dir or ""))
+        told = replace(published, label_names=told.label_names)
     return Predictor(opened(model, device, precision), **options).score(path, told)
 
 

@@ -1,0 +1,94 @@
+"""Names for the labels of a file: in training, in evaluation, and from Python."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bertie
+from bertie.data.tables import TableFormat, read
+from bertie.errors import UsageError
+from bertie.runs.config import FinetuneConfig
+from bertie.runs.examples import read_examples
+from toys import CommandLine, toy_model
+
+NAMES = {"0": "poor", "1": "good"}
+OPTION = ("--label-names", "0=poor, 1=good")
+TEXTS = ["a b", "c d", "a d", "c b", "b a", "d c", "b d", "d a"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return toy_model(tmp_path_factory.mktemp("m"), "abcd")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "t.tsv"
+    path.write_text("text\tlabel\n" + "".join(f"{text}\t{n % 2}\n" for n, text in enumerate(TEXTS)))
+    return path
+
+
+@pytest.fixture
+def run(bertie: CommandLine) -> CommandLine:
+    return bertie
+
+
+def test_the_model_predicts_the_names(model: Path, table: Path, tmp_path: Path, run: CommandLine) -> None:
+    folder, fast = tmp_path / "run", ("epochs=1", "max_length=16", "train.precision=fp32", "label_check=none")
+    run.good("finetune", model, "--train", table, "--dev", table, "-o", folder, *OPTION, *fast)
+    assert bertie.load(folder).labels == ("poor", "good")
+    (tmp_path / "named.tsv").write_text(
+        "text\tlabel\n" + "".join(f"{t}\t{NAMES[str(n % 2)]}\n" for n, t in enumerate(TEXTS))
+    )
+    expected = bertie.score(folder, tmp_path / "named.tsv")
+    assert bertie.score(folder, table, label_names=NAMES) == expected
+    told = run.good("evaluate", folder, table, *OPTION, "--json", "--engine", "torch")
+    assert json.loads(told) == json.loads(json.dumps(expected))
+    code, _, err = run("evaluate", folder, table)
+    assert (code, "no label is one of the model's" in " ".join(err.split())) == (0, True)
+    code, _, err = run("evaluate", folder, table, "--label-names", "0=pour,1=good")
+    assert (code, "Did you mean 'poor'?" in " ".join(err.split())) == (2, True)
+    code, _, err = run("evaluate", folder, table, "--label-names", "poor")
+    assert (code, "'poor' must consist of pairs" in " ".join(err.split())) == (2, True)
+
+
+def test_a_name_without_a_label_is_refused(model: Path, table: Path) -> None:
+    with pytest.raises(UsageError, match="label_names has '2'"):
+        read_examples(FinetuneConfig(model=str(model), train_file=str(table), label_names={"2": "x", **NAMES}))
+
+
+def test_published_sets_and_several_labels(tmp_path: Path) -> None:
+    """The labels of a published set keep their order; a list of labels is renamed one by one."""
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.tsv").write_text(
+            "sentence\tlabel\n" + "".join(f"{t}\t{n % 2}\n" for n, t in enumerate(TEXTS))
+        )
+    config = FinetuneConfig.model_validate(
+        {"model": "m", "data": "sst2", "data_dir": str(tmp_path), "label_names": {0: "poor", 1: "good"}}
+    )
+    found = read_examples(config)
+    assert found.task.labels == ("poor", "good")
+    assert [one.label for one in found.train[:2]] == ["poor", "good"]
+    assert not any("not in the published" in note for note in found.notes)
+    (tmp_path / "m.jsonl").write_text('{"text": "a", "label": ["0", "1"]}\n{"text": "b", "label": ["2"]}\n')
+    several = FinetuneConfig(
+        model="m",
+        task="multilabel",
+        train_file=str(tmp_path / "m.jsonl"),
+        dev_file=str(tmp_path / "m.jsonl"),
+        label_names=NAMES,
+    )
+    found = read_examples(several)
+    assert found.task.labels == ("2", "good", "poor")
+    assert [one.label for one in found.train] == [("good", "poor"), ("2",)]
+    assert [one.label for one in read(tmp_path / "dev.tsv", TableFormat(label_names=NAMES))[0][:2]] == ["poor", "good"]
+
+
+def test_labels_with_the_same_name_become_one(table: Path) -> None:
+    table.write_text("text\tlabel\n" + "".join(f"{text}\t{n % 3 + 1}\n" for n, text in enumerate(TEXTS)))
+    found = read_examples(
+        FinetuneConfig(model="m", train_file=str(table), label_names={"1": "low", "2": "low", "3": "high"})
+    )
+    assert found.task.labels == ("low", "high")
+    assert {one.label for one in found.train} == {"low", "high"}
