@@ -3,6 +3,7 @@
 The public names are imported when they are first used, so `import bertie` is fast.
 """
 
+import warnings
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from bertie.runs.config import FinetuneConfig, PretrainConfig
     from bertie.runs.finetune import finetune
     from bertie.runs.pretrain import pretrain
-    from bertie.runs.use import embed, fill_mask, perplexity, predict, probe, rank, score, similarity, words, write
+    from bertie.runs.use import embed, evaluate, fill_mask, perplexity, predict, probe, rank, similarity, words, write
     from bertie.text.tokenizer import Tokenizer
     from bertie.train.loop import fit
 
@@ -28,6 +29,7 @@ _HOMES = {
     "Tokenizer": "bertie.text.tokenizer",
     "Predictor": "bertie.infer.predict",
     "embed": "bertie.runs.use",
+    "evaluate": "bertie.runs.use",
     "fill_mask": "bertie.runs.use",
     "finetune": "bertie.runs.finetune",
     "fit": "bertie.train.loop",
@@ -36,7 +38,6 @@ _HOMES = {
     "pretrain": "bertie.runs.pretrain",
     "probe": "bertie.runs.use",
     "rank": "bertie.runs.use",
-    "score": "bertie.runs.use",
     "similarity": "bertie.runs.use",
     "words": "bertie.runs.use",
     "write": "bertie.runs.use",
@@ -50,6 +51,7 @@ __all__ = [
     "PretrainConfig",
     "Tokenizer",
     "embed",
+    "evaluate",
     "fill_mask",
     "finetune",
     "fit",
@@ -59,7 +61,6 @@ __all__ = [
     "pretrain",
     "probe",
     "rank",
-    "score",
     "similarity",
     "words",
     "write",
@@ -67,6 +68,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "score":
+        said = "bertie.score() is now bertie.evaluate(). The old name stops working in version 0.3.0."
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
+        name = "evaluate"
     if name not in _HOMES:
         raise AttributeError(f"module 'bertie' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -6,7 +6,7 @@ import pytest
 from test_cli_finetune import LETTERS, rows, write
 
 from bertie import families
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
 from bertie.text.tokenizer import Tokenizer
 from toys import toy_model

@@ -6,8 +6,8 @@ import pytest
 
 from bertie.data.tables import Example
 from bertie.data.tagged import spaced
-from bertie.evaluate import baselines as module
-from bertie.evaluate.baselines import CHARACTERS, baselines, compared, measured
+from bertie.evaluation import baselines as module
+from bertie.evaluation.baselines import CHARACTERS, baselines, compared, measured
 from bertie.metrics.base import baseline_notes, verdict
 from bertie.tasks import TASKS, Prediction
 from toys import FAST, CommandLine, toy_model

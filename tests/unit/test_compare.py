@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from bertie.data.tables import Example
-from bertie.evaluate import compare
-from bertie.evaluate.compare import PairedDifference, over_seeds, paired_metrics, paired_rows
+from bertie.evaluation import compare
+from bertie.evaluation.compare import PairedDifference, over_seeds, paired_metrics, paired_rows
 from bertie.metrics.answers import QaPrediction
 from bertie.tasks import TASKS, Prediction, Task
 

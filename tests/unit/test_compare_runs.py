@@ -6,7 +6,7 @@ import re
 import pytest
 from test_cli_finetune import LETTERS, rows, write
 
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
 from toys import toy_model
 

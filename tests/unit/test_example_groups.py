@@ -9,7 +9,7 @@ import pytest
 
 from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError
-from bertie.evaluate.compare import against
+from bertie.evaluation.compare import against
 from bertie.metrics.answers import AnswerScores, QaPrediction
 from bertie.runs.examples import hold_out
 from bertie.tasks import TASKS, SpanTask

@@ -8,7 +8,7 @@ import pytest
 
 from bertie import families
 from bertie.errors import DataError, UsageError
-from bertie.evaluate import glue
+from bertie.evaluation import glue
 from bertie.infer.predict import Predictor, set_training_facts
 from bertie.models.config import EncoderConfig
 from bertie.tasks.datasets import DATASETS

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertie.data.tables import Example
-from bertie.evaluate.label_check import FOLDS, folds, suspects
+from bertie.evaluation.label_check import FOLDS, folds, suspects
 from bertie.metrics.confident import contradicted
 from bertie.tasks import TASKS
 from toys import FAST, CommandLine, toy_model

@@ -41,8 +41,8 @@ def test_the_model_predicts_the_names(model: Path, table: Path, tmp_path: Path, 
     (tmp_path / "named.tsv").write_text(
         "text\tlabel\n" + "".join(f"{t}\t{NAMES[str(n % 2)]}\n" for n, t in enumerate(TEXTS))
     )
-    expected = bertie.score(folder, tmp_path / "named.tsv")
-    assert bertie.score(folder, table, label_names=NAMES) == expected
+    expected = bertie.evaluate(folder, tmp_path / "named.tsv")
+    assert bertie.evaluate(folder, table, label_names=NAMES) == expected
     told = run.good("evaluate", folder, table, *OPTION, "--json", "--engine", "torch")
     assert json.loads(told) == json.loads(json.dumps(expected))
     code, _, err = run("evaluate", folder, table)

@@ -7,7 +7,7 @@ import pytest
 
 from bertie.data.tables import TableFormat
 from bertie.errors import UsageError
-from bertie.evaluate import perturb
+from bertie.evaluation import perturb
 from bertie.tasks import Prediction
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.sequence import SequenceTask

@@ -86,7 +86,7 @@ def test_regression_learns_a_number_and_is_measured_by_correlation(pretrained, t
     low, high = bertie.predict(model, ["a b c d", "z a z b z c d"])
     assert low.label < 0.5 < 1 < high.label
     assert low.as_json() == {"label": round(low.label, 6)}
-    assert bertie.score(model, tmp_path / "t.tsv")["spearman"] > 0.9
+    assert bertie.evaluate(model, tmp_path / "t.tsv")["spearman"] > 0.9
 
 
 def test_labels_that_are_no_numbers_are_left_out(tmp_path):
@@ -140,7 +140,7 @@ def test_sets_of_labels_are_learnt_and_thresholds_saved(pretrained, tmp_path, op
     answers = [set(p.label) for p in bertie.predict(model, ["a x b z", "a b c d"])]
     assert answers == [{"x", "z"}, set()]
     # The thresholds that were tuned are those measured.
-    again = bertie.score(model, tmp_path / "t.jsonl")
+    again = bertie.evaluate(model, tmp_path / "t.jsonl")
     assert again["micro_f1"] > 0.9
 
 

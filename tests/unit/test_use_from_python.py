@@ -45,13 +45,15 @@ def test_predict_and_evaluate(encoder: Path, tmp_path: Path, run: CommandLine) -
     for answer in found:
         assert answer.label_probabilities[answer.label] == answer.probability
         assert sum(answer.label_probabilities.values()) == pytest.approx(1)
-    report = bertie.score(folder, table, text=["review"], label="stars")
+    report = bertie.evaluate(folder, table, text=["review"], label="stars")
     told = json.loads(
         run.good("evaluate", folder, table, "--text", "review", "--label", "stars", "--json", "--engine", "torch")
     )
     assert json.loads(json.dumps(report)) == told
     with pytest.raises(UsageError, match="file or data"):
-        bertie.score(folder)
+        bertie.evaluate(folder)
+    with pytest.warns(DeprecationWarning, match=r"bertie.score\(\) is now bertie.evaluate\(\)"):
+        assert bertie.score is bertie.evaluate
     with pytest.raises(UsageError, match="fp32"):
         bertie.predict(folder, TEXTS, precision="fp3")
 

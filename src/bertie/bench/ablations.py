@@ -20,7 +20,7 @@ from bertie import console, families
 from bertie.bench.cells import NEVER, cell, check_same, finetuned, measured
 from bertie.bench.results import ROWS, check_names, read_row, spaced
 from bertie.errors import UsageError
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.report.charts import interval_chart
 from bertie.report.page import Report
 from bertie.report.values import number

@@ -10,7 +10,7 @@ from typing import Any
 
 from bertie.bench import harness
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.files import folders_above, read_json, write_bytes, write_json
 from bertie.report.style import STYLE
 from bertie.runs.config import FinetuneConfig

@@ -30,8 +30,8 @@ from bertie.bench.cells import NEVER, cell, finetuned, made, measured
 from bertie.bench.results import check_model, spaced
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
-from bertie.evaluate.baselines import BASELINES
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.baselines import BASELINES
+from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
 from bertie.models.head_config import Pooled
 from bertie.report.charts import Line, line_chart

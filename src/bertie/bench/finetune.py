@@ -26,7 +26,7 @@ from bertie import console, families
 from bertie.bench import harness
 from bertie.bench.peers import AS_IT_COMES, AT_ITS_BEST, FinetunePeer, TrainerSetup, require
 from bertie.errors import BertieError
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.infer.engine import Array
 from bertie.infer.predict import Predictor
 from bertie.models.model import Model

@@ -27,7 +27,7 @@ from bertie.bench.cells import NEVER, STEPS, cell, check_same, finetuned, made, 
 from bertie.bench.results import ROWS, config_of, read_row, spaced
 from bertie.data.batch import Batch
 from bertie.errors import DataError, Stopped, UsageError, nearest
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
 from bertie.objectives.base import Objective
 from bertie.report.charts import interval_chart

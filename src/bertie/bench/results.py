@@ -27,7 +27,7 @@ from bertie.bench.peers import AT_ITS_BEST, require
 from bertie.data.questions import MISPLACED
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError, nearest
-from bertie.evaluate.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import write_bytes
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, read_examples

@@ -80,7 +80,7 @@ def evaluate(
 
       bertie evaluate index --questions questions.jsonl --rerank runs/rank/model
     """
-    from bertie.evaluate import compare
+    from bertie.evaluation import compare
     from bertie.files import check_new_file, write_json
     from bertie.infer.findings import Findings
     from bertie.metrics.base import baseline_notes, summary, undefined
@@ -100,7 +100,7 @@ def evaluate(
         check_new_file(wanted, overwrite=overwrite)
     predictor = reading.predictor(model, ensemble or ())
     if perturb:
-        from bertie.evaluate import perturb as perturbing
+        from bertie.evaluation import perturb as perturbing
 
         perturbing.chosen(predictor.task, perturb)  # say what is wrong with the names before the work
     metrics = predictor.task.metrics

@@ -172,7 +172,7 @@ def what_next(model: Path) -> list[str]:
 
 
 def _show_seeds(results: dict[str, Any], output: Path) -> None:
-    from bertie.evaluate.compare import SeedSummary
+    from bertie.evaluation.compare import SeedSummary
     from bertie.metrics.base import undefined
 
     for name, summed in results["over_seeds"].items():

@@ -33,7 +33,7 @@ def submission(
 
       bertie submission glue.zip
     """
-    from bertie.evaluate import glue
+    from bertie.evaluation import glue
     from bertie.files import check_new_file
 
     if not models:

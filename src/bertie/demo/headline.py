@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.demo.settings import STARTS
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
 
 Accuracies = Mapping[str, Sequence[float]]  # of each start, one for each seed

@@ -19,7 +19,7 @@ from typing import Any
 from bertie.demo.headline import BAG, Accuracies, accuracies, meaning
 from bertie.demo.masked import MASK, read_lines
 from bertie.demo.settings import STARTS
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
 from bertie.report.charts import Line, bar_chart, interval_chart, line_chart, smooth
 from bertie.report.page import Html, Report, StatCard, bars

@@ -276,22 +276,7 @@ class Predictor:
         return self.task.encode(examples, self.tokenizer, max_length=self.max_length, too_long=self.too_long)
 
 
-# What people call ----------------------------------------------------------------------------------------------------
-
-
-def score(model: "Model | Engine", path: Path | str, format: TableFormat = LABELLED, **options: Any) -> dict[str, Any]:
-    """Computes the metrics of a model on a labeled file.
-
-    Args:
-        model: A fine-tuned model (`bertie.load`), or an engine.
-        path: A file of labeled examples: csv, tsv, jsonl, parquet ...
-        format: Columns and encoding of the file.
-        **options: Options of `Predictor`.
-
-    Returns:
-        Every metric of the task, with its 95% interval.
-    """
-    return Predictor(model, **options).score(path, format)
+# Facts in the folder of a model ------------------------------------------------------------------------------------
 
 
 def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import safe_open
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import read_json
 from bertie.models.variant import CONFIG as MODEL_CONFIG
 from bertie.models.weights import weight_files

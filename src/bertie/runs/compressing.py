@@ -6,7 +6,7 @@
     OUT/model/            the fastest model within the limits
     OUT/results.json, report.html
 
-Recipes: compress/recipe.py. Paired intervals: evaluate/compare.py.
+Recipes: compress/recipe.py. Paired intervals: evaluation/compare.py.
 """
 
 import json
@@ -30,7 +30,7 @@ from bertie.compress.recipe import Recipe, recipes
 from bertie.data.ids import Ids
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.compare import PairedDifference, paired_rows
+from bertie.evaluation.compare import PairedDifference, paired_rows
 from bertie.files import read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported

@@ -14,7 +14,7 @@ from typing import Any
 
 from bertie import console
 from bertie.errors import UsageError, renamed
-from bertie.evaluate.compare import over_seeds
+from bertie.evaluation.compare import over_seeds
 from bertie.metrics.base import baselines_of, verdict
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples

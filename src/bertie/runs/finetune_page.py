@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.compare import SeedSummary, over_seeds
+from bertie.evaluation.compare import SeedSummary, over_seeds
 from bertie.files import read_json
 from bertie.metrics.base import undefined, verdict
 from bertie.metrics.intervals import with_intervals

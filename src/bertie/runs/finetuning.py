@@ -17,7 +17,7 @@ from bertie.checksums import CHECKSUMS
 from bertie.data.ids import VECTORS
 from bertie.data.tables import Example
 from bertie.errors import DataError, UsageError
-from bertie.evaluate.baselines import baselines, compared, measured
+from bertie.evaluation.baselines import baselines, compared, measured
 from bertie.files import read_json, write_json
 from bertie.folders import new_folder
 from bertie.infer.batching import CHUNK

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bertie import console
-from bertie.evaluate.baselines import some
-from bertie.evaluate.label_check import Predict, as_csv, shortened, suspects
+from bertie.evaluation.baselines import some
+from bertie.evaluation.label_check import Predict, as_csv, shortened, suspects
 from bertie.files import write_bytes
 from bertie.runs.examples import Examples
 from bertie.runs.folder import SUSPECTS

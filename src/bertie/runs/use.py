@@ -94,7 +94,7 @@ def predict(
     return Predictor(opened(model, device, precision), **options).predict(texts)
 
 
-def score(
+def evaluate(
     model: "Model | Engine | str | Path",
     file: Path | str = "",
     *,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertie.console import progress
 from bertie.errors import DataError
-from bertie.evaluate.compare import paired_metrics
+from bertie.evaluation.compare import paired_metrics
 from bertie.metrics.answers import SCRIPTS
 from bertie.metrics.resample import intervals, summed
 from bertie.metrics.retrieval import NAMES, means, of_ranking

@@ -59,7 +59,7 @@ class Answerer(ABC):
     too_long: ClassVar[TooLong] = "truncate"
     """The default for long texts."""
     baselines: ClassVar[tuple[str, ...]] = ()
-    """Baselines without a model, rows of evaluate/baselines.py."""
+    """Baselines without a model, rows of evaluation/baselines.py."""
     reads_vectors: ClassVar[bool] = False
     """Whether `encode` keeps the feature vectors of examples."""
     one_label: ClassVar[bool] = False

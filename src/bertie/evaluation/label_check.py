@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bertie.data.tables import Example
-from bertie.evaluate.baselines import cross_fitted
+from bertie.evaluation.baselines import cross_fitted
 from bertie.metrics.confident import contradicted
 from bertie.tasks import Prediction, Task
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bertie.data.tables import Example
-from bertie.evaluate.compare import paired_rows
+from bertie.evaluation.compare import paired_rows
 from bertie.metrics.tags import OUTSIDE, rewrite
 from bertie.tasks import Prediction, Task
 from bertie.tasks.tagging import TaggingTask, words_of

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertie.data.tables import Example, TableFormat
 from bertie.errors import DataError, UsageError, nearest
-from bertie.evaluate.compare import paired_rows
+from bertie.evaluation.compare import paired_rows
 from bertie.metrics.base import wilson
 from bertie.registry import Registry
 from bertie.settings import read_yaml
