@@ -516,6 +516,8 @@ def gte_modernbert(folder: Path) -> None:
 
 def japanese_bert(folder: Path) -> None:
     bert(folder, tokenizer={"alone": True, "tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "mecab"})
+    told(folder, "tokenizer_config.json", without=("tokenizer_class",))
+    told(folder, tokenizer_class="BertJapaneseTokenizer")
 
 
 def kobert(folder: Path) -> None:
@@ -527,7 +529,8 @@ def bertweet(folder: Path) -> None:
     (folder / "tokenizer.json").unlink()
     (folder / "vocab.txt").write_text("the 10\ntide@@ 3\n")
     (folder / "bpe.codes").write_text("t h 10\n")
-    told(folder, "tokenizer_config.json", tokenizer_class="BertweetTokenizer")
+    (folder / "tokenizer_config.json").unlink()
+    told(folder, tokenizer_class="BertweetTokenizer")
 
 
 LAYOUTS = (

@@ -79,8 +79,26 @@ def test_published_sizes() -> None:
         {"share_att_key": False},
         {"position_biased_input": True},
         {"relative_attention": False},
+        {"pos_att_type": None},
     ],
 )
 def test_what_is_not_known_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=next(iter(wrong))):
         DEBERTA.config({**tiny().to_dict(), **wrong}, "config.json")
+
+
+@pytest.mark.parametrize("key", ["relative_attention", "position_biased_input", "share_att_key", "pos_att_type"])
+def test_a_missing_key_means_what_it_means_there(key: str) -> None:
+    """A config without these keys is another model in `transformers`."""
+    public = tiny().to_dict()
+    del public[key]
+    with pytest.raises(DataError, match=key):
+        DEBERTA.config(public, "config.json")
+
+
+def test_missing_numbers_have_the_values_of_the_peer(tmp_path: Path) -> None:
+    """The convolution's activation is tanh, and distances reach as far as positions."""
+    told = tiny(conv_kernel_size=3)
+    del told.max_relative_positions
+    ours = parity.check("DebertaV2ForTokenClassification", told, tmp_path, dtype=torch.float32, lengths=(20, 3))
+    assert (ours.config.flat()["conv_act"], ours.config.flat()["max_relative_positions"]) == ("tanh", 20)

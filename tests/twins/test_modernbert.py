@@ -60,6 +60,7 @@ def test_both_layouts_of_its_config(tmp_path: Path) -> None:
     for wrong, match in (
         ({"layer_types": ["sliding_attention"] * 4}, "layer_types"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "only a base"),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "only a base"),
         ({"attention_bias": True}, "attention_bias"),
     ):
         with pytest.raises(DataError, match=match):

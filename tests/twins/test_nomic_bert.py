@@ -69,8 +69,17 @@ def test_the_published_size() -> None:
 
 
 @pytest.mark.parametrize("rope", [{"rope_type": "linear", "factor": 2.0}, {"rope_theta": 1000.0, "factor": 2.0}])
-def test_scaled_positions_are_refused(tmp_path: Path, rope: dict[str, Any]) -> None:
-    told = {**tiny().to_dict(), "rope_parameters": rope, "architectures": ["NomicBertModel"]}
+@pytest.mark.parametrize("key", ["rope_parameters", "rope_scaling"])
+def test_scaled_positions_are_refused(tmp_path: Path, rope: dict[str, Any], key: str) -> None:
+    told = {**tiny().to_dict(), key: rope, "architectures": ["NomicBertModel"]}
     (tmp_path / "config.json").write_text(json.dumps(told))
     with pytest.raises(DataError, match="only a base"):
+        families.config(tmp_path)
+
+
+def test_a_config_without_sizes_is_one_clear_error(tmp_path: Path) -> None:
+    """With GPT's names of the sizes, as in the folders of the hub."""
+    told = {key: value for key, value in tiny().to_dict().items() if key != "hidden_size"}
+    (tmp_path / "config.json").write_text(json.dumps({**told, "head_dim": 7, "n_embd": 32}))
+    with pytest.raises(DataError, match="head"):
         families.config(tmp_path)

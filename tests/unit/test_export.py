@@ -81,6 +81,8 @@ def test_a_graph_answers_as_the_model_does(folder, exported, tmp_path, bertie):
     texts.write_text("\n".join(lines(30, seed=1)))
     assert graph_of(exported) == exported / "onnx" / "model.onnx"
     assert graph_of(folder) is None
+    (tmp_path / "named.onnx").symlink_to(exported)
+    assert graph_of(tmp_path / "named.onnx") == tmp_path / "named.onnx" / "onnx" / "model.onnx"
     ours = [json.loads(line) for line in bertie.good("predict", folder, texts).splitlines()]
     for model in (exported, exported / "onnx" / "model_quantized.onnx"):
         theirs = [json.loads(line) for line in bertie.good("predict", model, texts).splitlines()]
@@ -211,6 +213,10 @@ ROWS = [
     ("mobilebert-uncased", ("sequence",)),
     ("gpt2", ("lm",)),
     ("xlnet-base-cased", ()),
+    ("mpnet-base", ("sequence",)),
+    ("deberta-v3-small", ("sequence",)),
+    ("deberta-v2-xlarge", ("token",)),
+    ("nomic-bert-2048", ("sequence",)),
 ]
 
 

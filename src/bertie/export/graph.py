@@ -147,6 +147,11 @@ def traced(model: Model) -> "onnx_ir.Model":
         raise UsageError(f"This {family} cannot be exported to ONNX. torch.export cannot trace it: {reason}") from error
     assert program is not None
     found: onnx_ir.Model = program.model
+    for given in found.graph.inputs:  # where a trace fails, torch.onnx tries another one, which fixes the sizes
+        if given.shape is not None and any(isinstance(size, int) for size in given.shape):
+            raise UsageError(
+                f"This {family} cannot be exported to ONNX: the graph would only read texts of one length."
+            )
     _forget(found)
     found.metadata_props[KEY] = graph.signature.as_json()
     return found

@@ -3,7 +3,7 @@
 mDeBERTa, kf-deberta and others are the same on other languages and vocabularies.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -54,13 +54,21 @@ TABLE = WeightTable(
 )
 
 
+LEFT_OUT = {  # what `transformers` reads where config.json lacks these keys
+    **{"relative_attention": False, "position_biased_input": True, "share_att_key": False, "pos_att_type": ()},
+    **{"max_relative_positions": -1, "conv_act": "tanh"},
+}
+
+
 def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The two terms of attention to distance. Both are always present; -1 means the default."""
-    flat, kinds = dict(public), public.get("pos_att_type")
-    named = kinds.split("|") if isinstance(kinds, str) else kinds
-    if named is not None and sorted(str(one).strip() for one in named) != ["c2p", "p2c"]:
-        raise DataError(f"pos_att_type is {str(kinds)[:80]!r}; only c2p and p2c together are supported.")
-    flat |= {} if named is None else {"pos_att_type": ["p2c", "c2p"]}
+    """The two terms of attention to distance, which must both be present; -1 means the default."""
+    flat = {**LEFT_OUT, **{key: value for key, value in public.items() if value is not None}}
+    kinds = flat["pos_att_type"]
+    named = kinds.lower().split("|") if isinstance(kinds, str) else kinds
+    if not isinstance(named, Collection) or sorted(str(one).strip() for one in named) != ["c2p", "p2c"]:
+        given = str(kinds)[:80] if kinds else "empty or missing"
+        raise DataError(f"pos_att_type is {given}; only c2p and p2c together are supported.")
+    flat["pos_att_type"] = ["p2c", "c2p"]
     for key, usual in (("position_buckets", 0), ("max_relative_positions", public.get("max_position_embeddings", 512))):
         if flat.get(key) == -1:
             flat[key] = usual

@@ -80,12 +80,19 @@ def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
         if list(layers) != [KINDS[bool(i % every)] for i in range(len(layers))]:
             raise DataError(f"layer_types is {str(layers)[:80]!r}; the first layer and then every n-th must be global.")
         flat["global_attn_every_n_layers"] = every
+    of_kinds = public.get("rope_parameters") or {}
     for kind, key in zip(KINDS, ("global_rope_theta", "local_rope_theta"), strict=True):
-        rope = (public.get("rope_parameters") or {}).get(kind) or {}
-        if rope.get("rope_type", "default") != "default" or set(rope) - {"rope_type", "rope_theta"}:
-            raise DataError(f"rope_parameters of {kind} are {str(rope)[:80]!r}; only a base (rope_theta) is known.")
-        flat |= {key: rope["rope_theta"]} if "rope_theta" in rope else {}
-    return flat
+        flat |= rope_base(of_kinds.get(kind), f"rope_parameters of {kind}", key)
+    return flat | rope_base(public.get("rope_scaling"), "rope_scaling", "global_rope_theta")
+
+
+def rope_base(rope: Any, where: str, key: str) -> dict[str, Any]:
+    """Returns the base of rotary positions under a key, if it is given. Raises DataError for scaled positions."""
+    rope = rope or {}
+    plain = {"rope_type": "default", "type": "default", "rope_theta": None}
+    if not isinstance(rope, Mapping) or any(plain.get(name, rope) not in (value, None) for name, value in rope.items()):
+        raise DataError(f"{where}: {str(rope)[:80]}; only a base (rope_theta) is supported.")
+    return {key: rope["rope_theta"]} if "rope_theta" in rope else {}
 
 
 def _stds(config: EncoderConfig) -> Stds:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from bertie.errors import DataError
 from bertie.families.bert import BASE as BERT_BASE
 from bertie.families.bert import BERT, KEYS, LABEL_ROWS, UNTIED
+from bertie.families.modernbert import rope_base
 from bertie.models.kinds import Residual, Rotary
 from bertie.models.names import WeightTable
 from bertie.models.variant import same
@@ -55,12 +55,12 @@ TABLE = WeightTable(
 def _flattened(public: Mapping[str, Any]) -> Mapping[str, Any]:
     """The base of the turns, which `transformers` 5 keeps in rope_parameters; head_dim where it is not the usual."""
     flat = {key: value for key, value in public.items() if key != "rope_parameters"}
-    if public.get("head_dim") and public["head_dim"] * public["num_attention_heads"] == public["hidden_size"]:
+    heads, width = public.get("num_attention_heads"), public.get("hidden_size")
+    if isinstance(heads, int) and flat.get("head_dim") and flat["head_dim"] * heads == width:
         del flat["head_dim"]
-    rope = public.get("rope_parameters") or {}
-    if rope.get("rope_type", "default") != "default" or set(rope) - {"rope_type", "rope_theta"}:
-        raise DataError(f"rope_parameters are {str(rope)[:80]!r}; only a base (rope_theta) is known.")
-    return {**flat, "rope_theta": rope["rope_theta"]} if "rope_theta" in rope else flat
+    for name in ("rope_scaling", "rope_parameters"):
+        flat |= rope_base(public.get(name), name, "rope_theta")
+    return flat
 
 
 NOMIC_BERT = replace(

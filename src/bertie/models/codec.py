@@ -147,7 +147,7 @@ class Codec:
 
     def own(self, config: EncoderConfig) -> dict[str, Any]:
         """Returns the fields, by flat names, that the family's public keys cannot express."""
-        said = self.config(self._written(config), CONFIG).flat()
+        said = self.config({**self.fixed, **self._written(config)}, CONFIG).flat()
         missing = object()
         return {
             name: value

@@ -26,6 +26,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"  # names the shard of every weight, where there are several files
 WRAPPERS = ("module.", "_orig_mod.", "model.")
 """Of torch's data parallelism and compiler, and of what people call a model inside of theirs."""
+LFS = b"version https://git-lfs"  # begins a file that was not fetched
 FOREIGN = {  # formats we do not open, and why
     "pytorch_model.bin": "is a pickle, which can run code when it is opened",
     "pytorch_model.bin.index.json": "names pickles, which can run code when they are opened",
@@ -184,7 +185,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / name for name in names]
     for name, reason in FOREIGN.items():
         if (folder / name).exists():
-            raise DataError(f"{folder / name} {reason} and is never opened directly. {_way_out(folder, name)}")
+            raise DataError(f"{folder / name} {reason}. Bertie does not open it. {_way_out(folder, name)}")
     raise DataError(f"{folder} has no {WEIGHTS}. Check that it is a model folder.")
 
 
@@ -210,6 +211,9 @@ def _open(path: Path, stack: ExitStack) -> tuple[Any, dict[str, tuple[int, ...]]
     except FileNotFoundError:
         raise DataError(f"{path} does not exist, although the index lists it.") from None
     except (SafetensorError, OSError, ValueError) as error:
+        with path.open("rb") as begun:
+            if begun.read(len(LFS)) == LFS:
+                raise DataError(f"{path} is a pointer of Git LFS. Get the file itself: git lfs pull") from None
         raise DataError(f"{path} is not a complete safetensors file ({error}). The file may be truncated.") from None
 
 

@@ -95,11 +95,15 @@ class DisentangledAttention(SelfAttention):
     def _of_distances(self, bias: Distances) -> tuple[Tensor, Tensor]:
         """The keys and the queries of every distance. -> two of (N, U, D)"""
         size = self.qkv.out_features // 3
-        used, of_U = torch.unique(bias.rows_U, return_inverse=True)
-        table = dropout(bias.table_RH[used], self.table_dropout_p, self.training)
+        if torch.compiler.is_exporting():  # the number of different rows would become a constant of the graph
+            used_RH, of_U = bias.table_RH, bias.rows_U
+        else:
+            used, of_U = torch.unique(bias.rows_U, return_inverse=True)
+            used_RH = bias.table_RH[used]
+        table = dropout(used_RH, self.table_dropout_p, self.training)
         weight, shift = self.qkv.weight[: 2 * size].to(table.dtype), self.qkv.bias
         made = F.linear(table, weight, None if shift is None else shift[: 2 * size].to(table.dtype))[of_U]
-        from_U2ND = made.view(len(made), 2, self.num_heads, -1)
+        from_U2ND = made.view(made.shape[0], 2, self.num_heads, -1)  # len() would fix the length of a graph
         return from_U2ND[:, 1].transpose(0, 1), from_U2ND[:, 0].transpose(0, 1)
 
 

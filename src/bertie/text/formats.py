@@ -265,16 +265,19 @@ def of(model_type: str) -> Format:
 def find(folder: Path, settings: Settings) -> Format | None:
     """Returns the format of a folder: from Bertie's own entry, its tokenizer class, or its model's family.
 
+    The class is that of tokenizer_config.json, or of config.json, as in older folders.
+
     None when there is no information. Raises DataError for an unknown class without a complete tokenizer.json.
     """
     facts = settings.get("bertie")
     family = facts.get("family") if isinstance(facts, dict) else None
     config = read_json(folder / "config.json") if (folder / "config.json").is_file() else {}
-    model_type = config.get("model_type") if isinstance(config, dict) else None
+    config = config if isinstance(config, dict) else {}
+    model_type = config.get("model_type")
     model_type = (
         model_type.removeprefix("bertie-") if isinstance(model_type, str) else None
     )  # as models/codec.py writes
-    named = settings.get("tokenizer_class")
+    named = settings.get("tokenizer_class") or config.get("tokenizer_class")
     named = named.removesuffix("Fast") if isinstance(named, str) else None
     for row in FORMATS:
         if family in row.model_types or named in row.classes:
