@@ -156,7 +156,7 @@ def test_what_is_not_known_is_refused(base: Path, tmp_path: Path):
     refused("Transformer LSTM", mean, "LSTM")
     refused("Transformer Pooling Normalize Dense", mean, "in this order")
     refused("Transformer Pooling", {"pooling_mode_attention": True}, "attention")
-    refused("Transformer Pooling", {}, "none")
+    refused("Transformer Pooling", {"word_embedding_dimension": 32}, "names no way of pooling")
     refused("Transformer Pooling Dense", mean, "no model.safetensors")
     refused("Transformer Pooling", mean, "similarity_fn_name", {"similarity_fn_name": "hamming"})
     refused("Transformer Pooling", mean, "default_prompt_name", {"default_prompt_name": "query"})
@@ -164,6 +164,10 @@ def test_what_is_not_known_is_refused(base: Path, tmp_path: Path):
     refused("Transformer Pooling", {**mean, "include_prompt": False}, "include_prompt", {"prompts": {"query": "q: "}})
     with pytest.raises(DataError, match="activation"):
         read_sentence(tmp_path / "none", {"sbert_ce_default_activation_function": "torch.nn.Softplus"})
+    with pytest.raises(UsageError, match=r"pooling is empty.*Known: cls"):
+        EmbedTask.make((), {"pooling": []})
+    with pytest.raises(UsageError, match="dense cannot be set"):
+        EmbedTask.make((), {"dense": [1]})
     with pytest.raises(DataError, match="pairs"):
         EmbedTask.from_examples([Example(("a",), 1.0)], (), {})
     with pytest.raises(UsageError, match="windows"):

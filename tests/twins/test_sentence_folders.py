@@ -9,10 +9,15 @@ import pytest
 import bertie
 from bertie import families
 from bertie.cli import tables
-from bertie.errors import UsageError
+from bertie.data.tables import Example
+from bertie.errors import DataError, UsageError
+from bertie.models.folder import copy_other_files
 from bertie.models.heads import HEADS
+from bertie.models.sentence import SentenceModules, read_sentence, with_activation
+from bertie.tasks.embed import EmbedTask
+from bertie.tasks.few_shot import FewShotTask
 from bertie.text.tokenizer import Tokenizer
-from toys import CommandLine, toy_model
+from toys import FAST, CommandLine, toy_model
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 torch = pytest.importorskip("torch")
@@ -20,6 +25,7 @@ torch = pytest.importorskip("torch")
 from sentence_transformers.base.modules import Dense, Normalize, Transformer  # noqa: E402
 from sentence_transformers.sentence_transformer.modules import Pooling  # noqa: E402
 
+BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 TEXTS = ["a b c", "d", "e f g h i j k l a b c d", "B a ?", " b"]
 WIDTH = 32
 
@@ -114,6 +120,110 @@ def test_small_letters(base: Path, tmp_path: Path):
     same(np.array([answer.label for answer in found.predict(["B A", "b a"])]), wanted)
 
 
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_small_letters_remain_small_in_what_is_saved(tmp_path: Path, family: str):
+    """The class of the folder would build its own normalizer again."""
+    from transformers import AutoTokenizer, BertTokenizer, RobertaTokenizer
+
+    letters, folder = [*"abAB", "##a", "##b"], tmp_path / "m"
+    if family == "bert":
+        peer = BertTokenizer({t: i for i, t in enumerate([*BERT_SPECIAL, *letters])}, do_lower_case=False)
+    else:
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *"abABĠ"]
+        peer = RobertaTokenizer(vocab={t: i for i, t in enumerate(tokens)}, merges=[])
+    peer.save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": family}))
+    cased = Tokenizer.load(folder).encode("AB b").ids
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    ours = Tokenizer.load(folder)
+    ours.save(tmp_path / "saved")
+    found = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert found("AB b")["input_ids"] == ours.encode("AB b").ids == ours.encode("ab b").ids != cased
+    (tmp_path / "saved" / "config.json").write_text(json.dumps({"model_type": family}))
+    assert Tokenizer.load(tmp_path / "saved").encode("AB b").ids == ours.encode("ab b").ids
+
+
+@pytest.mark.parametrize("family", ["roberta", "xlm-roberta"])
+def test_the_older_names_of_the_longest_text(base: Path, tmp_path: Path, family: str):
+    theirs(base, tmp_path / "m")
+    (tmp_path / "m" / "sentence_bert_config.json").unlink()
+    told = {"max_seq_length": 5, "do_lower_case": True}
+    (tmp_path / "m" / f"sentence_{family}_config.json").write_text(json.dumps(told))
+    tokenizer = tmp_path / "m" / "tokenizer.json"
+    tokenizer.write_text(json.dumps({**json.loads(tokenizer.read_text()), "normalizer": None}))
+    wanted = sentence_transformers.SentenceTransformer(str(tmp_path / "m"), device="cpu").encode([*TEXTS, "B"])
+    found = tables.embedder(tmp_path / "m", "fp32", "cpu")
+    same(np.array([answer.label for answer in found.predict([*TEXTS, "B"])]), wanted)
+    assert found.max_length == 5
+    copy_other_files(tmp_path / "m", tmp_path)
+    assert (tmp_path / f"sentence_{family}_config.json").is_file()
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    rows = [f"a b\t{'a b' if i % 2 else 'k l'} {'cdefgh'[i % 6]}\t{i % 2}" for i in range(24)]
+    path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    return path
+
+
+def tune(bertie: CommandLine, start: Path, pairs: Path, task: str, *more: str) -> tuple[Path, str]:
+    """The model of a short run, and what was printed."""
+    run = start.parent / f"run-{task}-{len(more)}"
+    columns = ("--text", "sentence1", "--text", "sentence2", "--label", "score")
+    code, _, err = bertie(
+        *("finetune", start, "--task", task, "--train", pairs, "--dev", pairs, *columns, "-o", run, *FAST),
+        *("epochs=1", "max_length=10", *more),
+    )
+    assert code == 0, err
+    return run / "model", " ".join(err.split())
+
+
+def test_fine_tuning_keeps_the_settings(base: Path, tmp_path: Path, pairs: Path, bertie: CommandLine):
+    theirs(
+        *(base, tmp_path / "m", ("lasttoken", "cls"), Normalize()),
+        prompts={"document": "", "query": "a b "},
+        default_prompt_name="query",
+        truncate_dim=40,
+        similarity_fn_name="dot",
+    )
+    tuned, told = tune(bertie, tmp_path / "m", pairs, "embed")
+    assert (
+        'settings are kept: pooling ["last", "cls"], normalize true, truncate_dim 40, similarity "dot", prompt' in told
+    )
+    peer = sentence_transformers.SentenceTransformer(str(tuned), device="cpu")
+    same(ours(tuned), peer.encode(TEXTS))
+    same(ours(tuned, prompt="document"), peer.encode(TEXTS, prompt_name="document"))
+    kept = (peer.prompts, peer.default_prompt_name, peer.truncate_dim, peer.similarity_fn_name)
+    assert kept == ({"document": "", "query": "a b "}, "query", 40, "dot")
+    assert (peer[1].pooling_mode, type(peer[2]).__name__) == (("lasttoken", "cls"), "Normalize")
+
+    options = ("task_options.pooling=max", "task_options.prompt=k", "task_options.normalize=false")
+    other, _ = tune(bertie, tuned, pairs, "embed", *options)
+    peer = sentence_transformers.SentenceTransformer(str(other), device="cpu")
+    same(ours(other), peer.encode(TEXTS))
+    assert (len(peer), peer[1].pooling_mode) == (2, "max")
+    assert peer.prompts == {"document": "", "query": "a b ", "default": "k"}
+
+
+def test_the_prompt_is_read_in_training(base: Path, tmp_path: Path):
+    theirs(base, tmp_path, prompts={"query": "a b "}, default_prompt_name="query")
+    task, _ = EmbedTask().continued(read_sentence(tmp_path, {}))
+    encoded = task.encode([Example(("c", "d"))], Tokenizer.load(base), max_length=10, too_long="truncate")
+    assert encoded.lengths.tolist() == [5, 5]
+
+
+def test_what_is_not_continued_is_told(base: Path, tmp_path: Path):
+    theirs(base, tmp_path, ("cls", "mean"), Dense(2 * WIDTH, 8), prompts={"q": "a "}, default_prompt_name="q")
+    sentence = read_sentence(tmp_path, {})
+    task, notes = EmbedTask().continued(sentence, {"pooling": "max"})
+    assert (task.pooling, task.prompt, task.dense) == ("mean", "a ", ())
+    assert notes[-1] == "the start model's Dense modules are not continued"
+    _, (note,) = FewShotTask(("x", "y")).continued(sentence)
+    assert "pooling, default prompt, Dense modules" in note
+    assert FewShotTask(("x", "y")).continued(SentenceModules(("cls",), normalize=True))[1] == []
+
+
 def test_the_command(base: Path, tmp_path: Path, bertie: CommandLine):
     peer = theirs(base, tmp_path / "m", ("cls", "max"), Dense(2 * WIDTH, 8), prompts={"query": "a b "})
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
@@ -147,6 +257,40 @@ def test_scores_of_cross_encoders(base: Path, tmp_path: Path, place: str, activa
     pairs = [("a b", "c d"), ("l", "k j i"), ("a", "a")]
     wanted = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu").predict(pairs)
     same(np.array([answer.label for answer in bertie.predict(bertie.load(tmp_path), pairs)]), wanted)
+
+
+def test_a_default_prompt_of_a_cross_encoder_is_refused(base: Path, tmp_path: Path):
+    model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
+    families.save(model, tmp_path, tokenizer=Tokenizer.load(base), labels=("LABEL_0",))
+    prompts = {"query": "a b "}
+    peer = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu", prompts=prompts, default_prompt_name="query")
+    peer.save(str(tmp_path))
+    with pytest.raises(DataError, match="default prompt 'query' of a cross-encoder"):
+        bertie.load(tmp_path)
+    settings = tmp_path / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "default_prompt_name": None}))
+    score = bertie.predict(bertie.load(tmp_path), [("a b c", "d")])[0].label
+    assert score == pytest.approx(float(peer.predict([("c", "d")])[0]), abs=2e-5)
+
+
+def test_numbers_of_pairs_are_the_same_in_a_cross_encoder(base: Path, tmp_path: Path, pairs: Path, bertie: CommandLine):
+    """Which would apply a sigmoid to them. A model of single texts names no activation, since it is none."""
+    model = families.build(families.config(base), heads=lambda config: {"sequence": HEADS["sequence"](config, 1)})
+    families.save(model, tmp_path / "m", tokenizer=Tokenizer.load(base), labels=("score",))
+    config = tmp_path / "m" / "config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), **with_activation({}, "Sigmoid")}))
+    tuned, _ = tune(bertie, tmp_path / "m", pairs, "regression")
+    texts = [("a b", "c d"), ("l", "k j i")]
+    wanted = sentence_transformers.CrossEncoder(str(tuned), device="cpu").predict(texts)
+    found = [
+        json.loads(line)["label"] for line in bertie.good("predict", tuned, stdin="a b\tc d\nl\tk j i\n").splitlines()
+    ]
+    same(np.array(found), wanted)
+    assert read_sentence(tuned, json.loads((tuned / "config.json").read_text())).activation == "Identity"
+    (tmp_path / "one.csv").write_text("text,label\n" + "a b,1\nc d,0\n" * 12)
+    single = ("--task", "regression", "--train", tmp_path / "one.csv", "-o", tmp_path / "one", *FAST, "max_length=9")
+    bertie.good("finetune", tuned, *single)
+    assert json.loads(bertie.good("predict", tmp_path / "one", stdin="a b\n"))["label"]
 
 
 def test_a_cross_encoder_reads_pairs(base: Path, tmp_path: Path, bertie: CommandLine):

@@ -157,7 +157,7 @@ def test_bad_input_of_token_vectors(encoder: Path, tmp_path: Path, bertie: Comma
         (("--tokens",), 2, "-o FILE.npz"),
         (("--tokens", "-o", tmp_path / "t.npy"), 2, ".safetensors"),
         (("--layers", "0", "-o", tmp_path / "t.npy"), 2, "--tokens"),
-        (("--tokens", "--pooling", "cls", "-o", out), 2, "--pooling"),
+        (("--tokens", "--pooling", "cls", "-o", out), 2, "--tokens excludes --pooling"),
     ):
         found = bertie("embed", encoder, texts, *arguments)
         assert found[0] == code, found

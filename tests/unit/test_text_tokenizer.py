@@ -300,6 +300,14 @@ def test_truncation_and_padding_stored_in_a_file_are_not_obeyed_silently(tmp_pat
     assert len(Tokenizer.load(tmp_path).encode("the cat sat on the mat")) == 8
 
 
+def test_another_side_of_truncation_is_told(tokenizer, tmp_path, capsys):
+    tokenizer.save(tmp_path)
+    path = tmp_path / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "truncation_side": "left"}))
+    Tokenizer.load(tmp_path)
+    assert "truncation_side is left" in " ".join(capsys.readouterr().err.split())
+
+
 def test_code_named_in_a_config_is_dropped(tmp_path):
     vocabulary_folder(tmp_path / "a", PIECES, {"auto_map": {"AutoTokenizer": ["evil.Tokenizer", None]}})
     Tokenizer.load(tmp_path / "a").save(tmp_path / "b")

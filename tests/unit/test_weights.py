@@ -287,3 +287,18 @@ def test_a_folder_of_another_family_is_named(tmp_path):
     path.write_text(json.dumps({**good, "model_type": "llama"}))
     with pytest.raises(DataError, match=r"config\.json: model_type is 'llama', which is not supported"):
         families.load(tmp_path)
+
+
+def test_a_pointer_of_git_lfs_is_named(folder):
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    with pytest.raises(DataError, match="git lfs pull"):
+        families.load(folder)
+
+
+def test_weights_of_the_encoder_that_nothing_reads_are_told(folder, capsys):
+    """They may make it another model than config.json says."""
+    tensors = load_file(folder / "model.safetensors")
+    (name, weight), *_ = [item for item in tensors.items() if item[0].endswith("layer.0.attention.self.key.weight")]
+    save_file({**tensors, name.replace("key", "pos_key"): weight.clone()}, folder / "model.safetensors")
+    families.load(folder)
+    assert "the encoder does not read these weights" in " ".join(capsys.readouterr().err.split())

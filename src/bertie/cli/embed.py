@@ -116,6 +116,8 @@ def embed(
         console.say(f"{skipped.rows - skipped.total:,} of {skipped.rows:,} texts: {output}")
     else:
         write_records(sys.stdout.buffer)
+    if not skipped.rows:
+        console.warn(f"{'Standard input' if file == '-' else file} has no rows, so there are no vectors.")
     for note in form.notes:
         console.warn(note)
     tables.warn_of(skipped, long)
@@ -129,4 +131,6 @@ def _check_tokens(reading: EmbeddingOptions, output: Path | None) -> None:
         raise UsageError("The native engine has no vectors of layers. Omit --engine with --tokens.")
     names = ("prompt", "prefix", "pooling", "truncate_dim", "normalize")
     if given := [f"--{name.replace('_', '-')}" for name in names if getattr(reading, name)]:
-        raise UsageError(f"{', '.join(given)}: these options change vectors of texts. Omit them with --tokens.")
+        raise UsageError(
+            f"--tokens excludes {', '.join(given)}: vectors of tokens are not pooled. Pass one or the other."
+        )

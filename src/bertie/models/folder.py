@@ -15,6 +15,7 @@ import torch
 import xxhash
 from torch import nn
 
+from bertie.console import warn
 from bertie.errors import DataError, UsageError
 from bertie.files import file_hash
 from bertie.folders import ANYTHING, Kind
@@ -29,6 +30,7 @@ from bertie.models.seq2seq import DECODER, assembled
 from bertie.models.variant import CONFIG, PROBLEM_TYPES, Variant, read_labels, read_public
 from bertie.models.weights import INDEX, WEIGHTS, LoadReport, WeightsFolder, load_weights, weight_files
 from bertie.nn.init import initialize, shapes_only
+from bertie.text.sentence import LENGTHS
 from bertie.text.vocabulary import TOKENIZER_FOLDER
 
 Heads = Mapping[str, nn.Module] | Callable[[EncoderConfig], Mapping[str, nn.Module]] | None
@@ -39,7 +41,7 @@ MODEL_FOLDER = Kind(
     begins=(WEIGHTS, INDEX),
     files=(
         *(CONFIG, WEIGHTS, INDEX, "model-*.safetensors", "README.md"),
-        *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "score.json"),
+        *("modules.json", "sentence_*_config.json", "config_sentence_transformers.json", "score.json"),
         *TOKENIZER_FOLDER.files,
     ),
     folders={
@@ -50,7 +52,7 @@ MODEL_FOLDER = Kind(
     },
 )
 
-BESIDE = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
+BESIDE = ("modules.json", *LENGTHS, "config_sentence_transformers.json")
 """What sentence-transformers reads next to a model."""
 POOLER = "encoder.pooler.weight"
 WORD = "encoder.embeddings.word.weight"
@@ -113,12 +115,22 @@ def load(
         reads_more = config.feature_size is not None and variant.config(public, where).feature_size is None
         may_be_fresh = MAY_BE_FRESH + (FEATURES if reads_more else "")
         report = load_weights(model, weights, may_be_fresh=may_be_fresh, fill=fill)
+        _warn_of_unread(variant, weights, report, where)
         stored = {name: weights.fused(variant.table.public(name)) for name in report.loaded}
         model.packed = {name: weight for name, weight in stored.items() if weight is not None}
     if heads is None:
         model.labels = labels
         model.problem_type = _problem_type(public, where)
     return model.eval(), replace(report, dropped=tuple(dropped))
+
+
+def _warn_of_unread(variant: Variant, weights: WeightsFolder, report: LoadReport, where: str) -> None:
+    """Warns about weights of the encoder that no part of the model reads: it may not be the model that was stored."""
+    base, unused = variant.table.base, {*report.unused}
+    named = [copies[0].name for public, copies in weights.stored.items() if base and public.startswith(base)]
+    if unread := [name for name in named if name in unused and "pooler" not in name]:
+        shown = ", ".join(unread[:3]) + (f" ... ({len(unread):,} in all)" if len(unread) > 3 else "")
+        warn(f"{where}: the encoder does not read these weights, so its answers may be wrong: {shown}")
 
 
 def randomized(model: Model, seed: int = 0) -> Model:
@@ -216,8 +228,8 @@ def _agree(variant: Variant, config: EncoderConfig, weights: WeightsFolder, wher
     base = variant.table.base
     if weights.stored and not any(name.startswith(base) for name in weights.stored):
         raise DataError(
-            f"{where}: model_type is {variant.model_type!r}, whose weights have names like {base}*, but this "
-            f"folder has {min(weights.stored)}. Check model_type."
+            f"{where}: a {variant.model_type!r} has weights with names like {base}*, but this folder has "
+            f"{min(weights.stored)}. Set model_type to the family of the weights."
         )
     if isinstance(config.sharing, Unshared):
         _agree_on(config, "num_hidden_layers", _count(variant, "encoder.layers.{}.down.weight", weights), where)
@@ -262,6 +274,8 @@ def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
 
 
 def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None:
+    if not found:
+        raise DataError(f"{where}: the weights have no layer with a known name. The family or the names are others.")
     if (said := config.get(field)) != found:
         raise DataError(f"{where}: {field} is {said:,}, but the weights have {found:,}.")
 

@@ -2,7 +2,7 @@
 
     modules.json                        Transformer, Pooling, then Dense and Normalize: how a text becomes a vector
     config_sentence_transformers.json   prompts, truncate_dim, similarity; the activation of a cross-encoder
-    sentence_bert_config.json           the longest text
+    sentence_bert_config.json ...       the longest text
 
 A module or a setting that is not known here is refused: the vectors would be others.
 
@@ -21,9 +21,9 @@ from safetensors.numpy import load_file
 
 from bertie.errors import DataError
 from bertie.files import read_json
+from bertie.text.sentence import length_file
 
-MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
-SETTINGS = "config_sentence_transformers.json"
+MODULES, POOLING, SETTINGS = "modules.json", "1_Pooling/config.json", "config_sentence_transformers.json"
 MODES = {  # ours -> the public name, and that of older folders after "pooling_mode_"
     "cls": ("cls", "cls_token"),
     "max": ("max", "max_tokens"),
@@ -49,7 +49,11 @@ ACTIVATIONS: Mapping[str, Callable[[Float], Float]] = {  # the last part of torc
     "GELU": _gelu,
     "Sigmoid": lambda x: np.asarray(1 / (1 + np.exp(-x)), np.float32),
 }
-OF_SCORES = ("Identity", "Sigmoid")  # of cross-encoders
+OF_SCORES = {  # of cross-encoders, by their names in torch
+    "Identity": "torch.nn.modules.linear.Identity",
+    "Sigmoid": "torch.nn.modules.activation.Sigmoid",
+}
+NESTED, OLDER = "sentence_transformers", "sbert_ce_default_activation_function"  # keys of config.json that name one
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class SentenceModules:
 def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
     """Returns the settings of a folder, or of its parent (the layout of 2020). public: its config.json.
 
-    Raises DataError for unknown or damaged settings.
+    Raises DataError for unknown or damaged settings, and for a default prompt of a cross-encoder.
     """
     inner, folder = folder, folder.parent if first_module(folder.parent) == folder else folder
     told = _object(folder / SETTINGS)
@@ -100,7 +104,7 @@ def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
     prompts = {name: text for name, text in (told.get("prompts") or {}).items() if isinstance(text, str)}
     if any(prompts.values()) and not include_prompt:
         raise DataError(f"{folder}: include_prompt=false is not supported.")
-    default, length = told.get("default_prompt_name"), _object(inner / LENGTH).get("max_seq_length")
+    default, length = told.get("default_prompt_name"), _object(length_file(inner)).get("max_seq_length")
     similarity, dim = told.get("similarity_fn_name") or "cosine", told.get("truncate_dim")
     if similarity not in SIMILARITIES:
         raise DataError(
@@ -109,6 +113,11 @@ def read_sentence(folder: Path, public: Mapping[str, Any]) -> SentenceModules:
     if default is not None and default not in prompts:
         raise DataError(
             f"{folder / SETTINGS}: default_prompt_name is {str(default)[:80]!r}, which is not the name of a prompt."
+        )
+    if not pooling and default is not None and prompts[default]:
+        raise DataError(
+            f"{folder / SETTINGS}: the default prompt {default[:80]!r} of a cross-encoder is not supported. Set "
+            "default_prompt_name to null, and start the first text of each pair with the prompt."
         )
     if dim is not None and (type(dim) is not int or dim < 1):
         raise DataError(f"{folder / SETTINGS}: truncate_dim is {str(dim)[:80]!r}; it must be a number from 1.")
@@ -168,8 +177,10 @@ def _pooling(folder: Path) -> tuple[tuple[str, ...], bool]:
         on = [name for name, value in told.items() if name.startswith("pooling_mode_") and value is True]
         modes = [public for name, public in old.items() if name in on] + [name for name in on if name not in old]
     ours = {public: name for name, (public, _) in MODES.items()}
-    if not modes or any(mode not in ours for mode in modes):
-        raise DataError(f"{path}: pooling is {', '.join(map(str, modes)) or 'none'}. Known: {', '.join(ours)}.")
+    if not modes:
+        raise DataError(f'{path} names no way of pooling. Add one: "pooling_mode": "mean". Known: {", ".join(ours)}.')
+    if any(mode not in ours for mode in modes):
+        raise DataError(f"{path}: pooling is {', '.join(map(str, modes))}. Known: {', '.join(ours)}.")
     return tuple(ours[mode] for mode in modes), told.get("include_prompt", True) is not False
 
 
@@ -197,17 +208,23 @@ def _dense(folder: Path) -> Dense:
 
 def _activation(folder: Path, public: Mapping[str, Any], told: Mapping[str, Any]) -> str | None:
     """The activation of a cross-encoder's score, in any of the three places where it has been written."""
-    nested = public.get("sentence_transformers")
+    nested = public.get(NESTED)
     places = (
         told.get("activation_fn"),
         nested.get("activation_fn") if isinstance(nested, dict) else None,
-        public.get("sbert_ce_default_activation_function"),
+        public.get(OLDER),
     )
     named = next((name for name in places if name is not None), None)
     return None if named is None else _named_activation(named, OF_SCORES, folder)
 
 
-def _named_activation(named: object, known: "Mapping[str, object] | tuple[str, ...]", where: Path) -> str:
+def with_activation(public: Mapping[str, Any], activation: str | None) -> dict[str, Any]:
+    """Returns a config.json that names this activation of a cross-encoder's score; None: it names none."""
+    rest = {name: value for name, value in public.items() if name not in (NESTED, OLDER)}
+    return rest | ({} if activation is None else {NESTED: {"activation_fn": OF_SCORES[activation]}})
+
+
+def _named_activation(named: object, known: Mapping[str, object], where: Path) -> str:
     last = str(named).rpartition(".")[2]
     if last not in known:
         raise DataError(f"{where}: the activation is {str(named)[:80]!r}. Known: {', '.join(known)}.")

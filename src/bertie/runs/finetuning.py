@@ -28,6 +28,7 @@ from bertie.metrics.base import Scores
 from bertie.models.codec import only_here
 from bertie.models.folder import MODEL_FOLDER
 from bertie.models.saving import own_settings
+from bertie.models.sentence import read_sentence, with_activation
 from bertie.runs import model_card, usage
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import Examples, nothing_left
@@ -40,6 +41,7 @@ from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.train import checkpoint, log
+from bertie.train.config import MOST_SEQUENCES
 from bertie.train.loop import fit
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
@@ -68,12 +70,20 @@ class Run:
         self.config, self.run, self.examples, self.callback = config, run, examples, callback
         self.step, self.start = 0, model_folder(config.model)
         self.without = Without() if without is None else without
-        self.task = examples.task
+        self.task, kept = examples.task.continued(read_sentence(self.start, {}), config.task_options)
+        if min(config.train.batch_size, config.train.micro_batch_size or MOST_SEQUENCES) < self.task.least_batch:
+            raise UsageError(
+                "This task compares the texts of a forward pass. Set train.batch_size, and train.micro_batch_size if "
+                f"it is set, to at least {self.task.least_batch}."
+            )
         self.too_long: TooLong = config.too_long or self.task.too_long
-        self.notes = list(examples.notes)
+        self.notes = [*examples.notes, *kept]
         sizes = {example.vectors.shape[1] for example in examples.train if example.vectors is not None}
         self.model, self.fresh = start_model(config, self.start, self.task, max(sizes, default=None))
         assert self.model.tokenizer is not None
+        # Only a pair is scored by a cross-encoder, so a model of single texts must not look like one.
+        activation = self.task.activation_of_score if examples.texts == 2 else None
+        self.model.public = with_activation(self.model.public, activation)
         self.task = self.task.with_tokenizer(self.model.tokenizer)
         self._set_facts()
         if told := only_here(own_settings(self.model)):

@@ -50,6 +50,16 @@ class Task(Reader, Learner, Answerer, View):
     """The maximum number of labels, where each label needs memory for every token or prediction."""
 
     @property
+    def activation_of_score(self) -> str | None:
+        """The activation of its only output, of models/sentence.py, where other tools would assume another one."""
+        return None
+
+    @property
+    def least_batch(self) -> int:
+        """The least number of sequences in a forward pass of training: more than one if they are compared."""
+        return 1
+
+    @property
     def output(self) -> str:
         """The name of the array that the engine computes, by default the head's logits."""
         return self.head

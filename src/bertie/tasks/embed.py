@@ -10,8 +10,9 @@ in `sentence-transformers`, and folders of `sentence-transformers` open here.
 E examples · W sequences, one or two per example · P pairs of a batch · H hidden size
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -24,7 +25,6 @@ from bertie.metrics.numbers import Numbers
 from bertie.models.config import EncoderConfig
 from bertie.models.facts import Facts
 from bertie.models.sentence import (
-    LENGTH,
     MODES,
     MODULES,
     POOLING,
@@ -38,6 +38,7 @@ from bertie.tasks.base import Task
 from bertie.tasks.regression import RegressionTask
 from bertie.tasks.render import RenderedExample, numbers
 from bertie.tasks.source import Encoded, Targets, TooLong, encode
+from bertie.text.sentence import LENGTHS
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class EmbedTask(Task):
         truncate_dim: Number of dimensions to keep, from the first (Kusupati et al. 2022). Not set: all.
         unit_length: Whether the result has length 1, after truncation.
         prompt: Text that is put before every text.
+        prompts: Texts to put before a text instead, by the names under which they are saved.
         similarity: Similarity of a pair; distances are negative.
         dense: Matrices that follow the pooling in a published model.
     """
@@ -78,6 +80,7 @@ class EmbedTask(Task):
     truncate_dim: int | None = None
     unit_length: bool = False
     prompt: str = ""
+    prompts: Mapping[str, str] = field(default_factory=dict)
     similarity: Similarity = "cosine"
     dense: tuple[Any, ...] = ()
 
@@ -91,8 +94,10 @@ class EmbedTask(Task):
     def __post_init__(self) -> None:
         if self.truncate_dim is not None and self.truncate_dim < 1:
             raise UsageError(f"truncate_dim is {self.truncate_dim}; it must be a number from 1.")
-        if not all(isinstance(one, Dense) for one in self.dense) or not self.outputs:
-            raise UsageError("A vector is pooled in one way at least, and its matrices come from a folder alone.")
+        if not self.outputs:
+            raise UsageError(f"pooling is empty; it must name one way at least. Known: {', '.join(MODES)}.")
+        if not all(isinstance(one, Dense) for one in self.dense):
+            raise UsageError("dense cannot be set: the matrices are read from a model folder.")
 
     @classmethod
     def from_examples(cls, examples: Sequence[Example], names: tuple[str, ...], options: Mapping[str, Any]) -> Self:
@@ -124,6 +129,21 @@ class EmbedTask(Task):
         return {
             name: value for name, value in asdict(replace(self, dense=())).items() if name not in ("labels", "dense")
         }
+
+    @property
+    def least_batch(self) -> int:
+        """Two where the other pairs of a batch are the wrong answers."""
+        return 2 if self.loss_kind == "contrastive" else 1
+
+    def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
+        """Returns the task with the settings of the start model's folder, except those in `given`, and a note of
+        them."""
+        own = {name: value for name, value in _settings(sentence).items() if name not in given}
+        shown = {**own, "prompts": [name for name, text in own.get("prompts", {}).items() if text]}
+        told = ", ".join(f"{name} {json.dumps(value, ensure_ascii=False)}" for name, value in shown.items() if value)
+        notes = [f"the start model's settings are kept: {told}"] if told else []
+        notes += ["the start model's Dense modules are not continued"] if sentence.dense else []
+        return replace(self, **own), notes
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
         """Returns no head, since the vectors are the encoder's."""
@@ -234,22 +254,19 @@ class EmbedTask(Task):
     @classmethod
     def told(cls, sentence: SentenceModules, settings: Mapping[str, Any] = MappingProxyType({})) -> Self | None:
         """Returns the task that the files of `sentence-transformers` describe; None where they describe no vectors."""
-        if not sentence.pooling:
-            return None
-        found = {
-            "pooling": sentence.pooling[0] if len(sentence.pooling) == 1 else sentence.pooling,
-            "normalize": sentence.normalize,
-            "truncate_dim": sentence.truncate_dim,
-            "similarity": sentence.similarity,
-            "prompt": sentence.default_prompt,
-        }
-        return replace(cls.make((), {**settings, **found}), dense=sentence.dense)
+        found = _settings(sentence)
+        return replace(cls.make((), {**settings, **found}), dense=sentence.dense) if found else None
 
     def files(self, config: EncoderConfig, max_length: int) -> dict[str, Any]:
         """Returns the files that `sentence-transformers` reads in addition to the model."""
         modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
         modules += [("2_Normalize", "Normalize")] if self.normalize else []
         kind = "sentence_transformers.models"
+        in_order = self.outputs == tuple(mode for mode in MODES if mode in self.outputs)
+        prompts = {**self.prompts}
+        if self.prompt and self.prompt not in prompts.values():
+            prompts["default"] = self.prompt
+        default = next((name for name, text in prompts.items() if text and text == self.prompt), None)
         return {
             MODULES: [
                 {"idx": n, "name": str(n), "path": path, "type": f"{kind}.{name}"}
@@ -258,15 +275,31 @@ class EmbedTask(Task):
             POOLING: {
                 "word_embedding_dimension": config.hidden_size,
                 **{f"pooling_mode_{public}": mode in self.outputs for mode, (_, public) in MODES.items()},
+                # which older versions do not read
+                **({} if in_order else {"pooling_mode": [MODES[mode][0] for mode in self.outputs]}),
             },
-            LENGTH: {"max_seq_length": max_length, "do_lower_case": False},
+            LENGTHS[0]: {"max_seq_length": max_length, "do_lower_case": False},
             SETTINGS: {
-                "prompts": {"default": self.prompt} if self.prompt else {},
-                "default_prompt_name": "default" if self.prompt else None,
+                "prompts": prompts,
+                "default_prompt_name": default,
                 "similarity_fn_name": self.similarity,
                 **({"truncate_dim": self.truncate_dim} if self.truncate_dim else {}),
             },
         }
+
+
+def _settings(sentence: SentenceModules) -> dict[str, Any]:
+    """Returns the options of the task that the files of `sentence-transformers` describe; none for no vectors."""
+    if not sentence.pooling:
+        return {}
+    return {
+        "pooling": sentence.pooling[0] if len(sentence.pooling) == 1 else sentence.pooling,
+        "normalize": sentence.normalize,
+        "truncate_dim": sentence.truncate_dim,
+        "similarity": sentence.similarity,
+        "prompt": sentence.default_prompt,
+        "prompts": dict(sentence.prompts),
+    }
 
 
 def _check_pairs(examples: Sequence[Example], done: str) -> None:

@@ -11,9 +11,9 @@ B sequences of a batch · W of all examples · H hidden size · L labels
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 READ = 64  # sequences in a forward pass of the regression's vectors
 STRENGTH = 1.0  # inverse of the regression's penalty: scikit-learn's default, as SetFit has it
+LABEL_POOLING = {"cls": "first", "max": "max", "last": "last", "mean": "mean"}  # of a sentence model -> of a classifier
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,11 @@ class FewShotTask(SequenceTask):
 
     saved_as = "sequence"
     reads_vectors = False
+
+    @property
+    def least_batch(self) -> int:
+        """One more than there are labels, so that two sequences have the same label."""
+        return len(self.labels) + 1
 
     def check(self, train: Sequence[Example], remedy: str = "") -> None:
         """Raises DataError for a label without two examples, since pairs of the same label need two."""
@@ -53,17 +59,27 @@ class FewShotTask(SequenceTask):
                 f"these labels{', or ' * bool(remedy)}{remedy}."
             )
 
+    def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
+        """Returns the task itself, and a note of the start model's settings that the classifier does not continue."""
+        others = {
+            "pooling": sentence.pooling and (len(sentence.pooling) > 1 or sentence.pooling[0] not in LABEL_POOLING),
+            "default prompt": sentence.default_prompt,
+            "Dense modules": sentence.dense,
+            "truncate_dim": sentence.truncate_dim,
+        }
+        lost = [name for name, value in others.items() if value]
+        return self, [f"few-shot training does not continue the start model's {', '.join(lost)}"] if lost else []
+
     def overrides(self, sentence: SentenceModules) -> dict[str, Any]:
         """Returns a head that is a classifier on the pooled vector alone: as the sentence model pools, or the mean."""
         (pooling,) = sentence.pooling if len(sentence.pooling) == 1 else ("mean",)
-        known = {"cls": "first", "max": "max", "last": "last"}
         only_classifier = {
             "label_transform": None,
             "sequence_act": None,
             "sequence_matrix_only": False,
             "sequence_mlp": False,
         }
-        return {"label_pooling": known.get(pooling, "mean"), **only_classifier}
+        return {"label_pooling": LABEL_POOLING.get(pooling, "mean"), **only_classifier}
 
     def heads(self, config: EncoderConfig) -> "dict[str, nn.Module]":
         """Returns the head. Its classifier is not trained by gradients: `settle` computes it."""

@@ -4,8 +4,8 @@ examples, Encoded -> targets -> Batch -> EncoderOutput -> logits -> losses (fit:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 from bertie.data.tables import Example
 from bertie.models.config import EncoderConfig
@@ -43,6 +43,13 @@ class Learner(ABC):
     def overrides(self, sentence: SentenceModules) -> dict[str, Any]:
         """Returns settings of the encoder's config that the task needs. sentence: how the start model pools texts."""
         return {}
+
+    def continued(self, sentence: SentenceModules, given: Collection[str] = ()) -> tuple[Self, list[str]]:
+        """Returns the task with the settings of a sentence model that a run starts from, and notes about them.
+
+        given: names of options of the user, which remain.
+        """
+        return self, []
 
     @abstractmethod
     def targets(self, examples: Sequence[Example], encoded: Encoded) -> Targets:

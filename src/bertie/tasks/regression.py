@@ -44,6 +44,11 @@ class RegressionTask(Task):
     baselines = ("mean", "overlap", "ridge_words", "ridge_characters")
     csv_columns = ("label",)
 
+    @property
+    def activation_of_score(self) -> str:
+        """The activation of the number; `CrossEncoder` would apply a sigmoid."""
+        return "Sigmoid" if self.activation == "sigmoid" else "Identity"
+
     @classmethod
     def example(cls, fields: Fields, columns: Columns, line: int) -> Example | InvalidRow:
         """Returns the example of a row, with the label as a number."""

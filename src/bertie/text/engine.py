@@ -20,6 +20,7 @@ from bertie.text.charsmap import check_charsmap
 from bertie.text.normalize import Normalizer
 
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
+FILE_CLASS = "PreTrainedTokenizerFast"  # of `transformers`: reads tokenizer.json as it is
 MAX_FILE_BYTES = 128 << 20  # the largest published tokenizer.json is some 60 MB
 MAX_PIECES = 2_000_000  # the largest published vocabulary has 901,629: XLM-V
 
@@ -103,14 +104,15 @@ def read_engine(path: Path) -> tokenizers.Tokenizer:
         return tokenizers.Tokenizer.from_str(data.decode("utf-8"))
 
 
-def lowercased(engine: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The engine with letters made small before all else, unless it does so anyway."""
+def make_lowercase(engine: tokenizers.Tokenizer) -> bool:
+    """Makes letters lowercase before all else. Returns False for an engine that does so anyway, and leaves it."""
     inner = engine.normalizer
     kinds = json.dumps(state(inner)) if inner else ""
-    if '"Lowercase"' not in kinds and '"lowercase": true' not in kinds:
-        small = normalizers.Lowercase()
-        engine.normalizer = normalizers.Sequence([small, inner]) if inner else small
-    return engine
+    if '"Lowercase"' in kinds or '"lowercase": true' in kinds:
+        return False
+    small = normalizers.Lowercase()
+    engine.normalizer = normalizers.Sequence([small, inner]) if inner else small
+    return True
 
 
 def _charsmaps(normalizer: Any) -> Iterator[str]:
@@ -175,7 +177,7 @@ def public_settings(engine: tokenizers.Tokenizer) -> dict[str, Any]:
     bert: dict[str, Any] = next((p for p in parts.get("normalizers", [parts]) if p.get("type") == "BertNormalizer"), {})
     plain = bert is parts and isinstance(engine.model, models.WordPiece)
     return {
-        "tokenizer_class": "BertTokenizer" if plain else "PreTrainedTokenizerFast",
+        "tokenizer_class": "BertTokenizer" if plain else FILE_CLASS,
         "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
         "do_lower_case": bert.get("lowercase", False),
         "strip_accents": bert.get("strip_accents") if plain else False,

@@ -19,15 +19,17 @@ import tokenizers
 import xxhash
 from numpy.typing import ArrayLike, NDArray
 
+from bertie.console import warn
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import read_json, read_small, write_bytes, write_json
 from bertie.text.assemble import FLAGS, build, byte_files
 from bertie.text.bulk import SURROGATE, BulkEncoder, exact
 from bertie.text.encoding import Encoding, Tokens, Truncation, framed, kept, whole_characters
 from bertie.text.engine import (
+    FILE_CLASS,
     MAX_FILE_BYTES,
     check_same,
-    lowercased,
+    make_lowercase,
     public_settings,
     read_engine,
     read_vocabulary,
@@ -38,6 +40,7 @@ from bertie.text.formats import BYTE_VOCABULARY, VOCABULARY, Format, find, guess
 from bertie.text.frame import Frame, frames
 from bertie.text.japanese import JapaneseWords
 from bertie.text.korean import Morphemes
+from bertie.text.sentence import length_file
 
 _UNUSED = re.compile(r"\[unused\d+\]")
 FEW = 50_000  # characters that the library reads as fast as the fast encoder is made, about
@@ -170,8 +173,10 @@ class Tokenizer:
             kept = [name for name in (format.files if format else ()) if name.endswith(".model")]
         else:
             engine, format, kept = build(folder, settings, format)
-        if _settings(folder / "sentence_bert_config.json").get("do_lower_case") is True:
-            engine = lowercased(engine)
+        if _settings(length_file(folder)).get("do_lower_case") is True and make_lowercase(engine):
+            settings["tokenizer_class"] = FILE_CLASS  # its own class would build a normalizer that is not lowercase
+        if settings.get("truncation_side") == "left":
+            warn(f"{config}: truncation_side is left, but Bertie keeps the beginning of a text that is too long.")
         files = {name: read_small(folder / name, most=MAX_FILE_BYTES) for name in kept if (folder / name).is_file()}
         try:
             return cls(engine, settings=settings, format=format, files=files)
@@ -197,6 +202,8 @@ class Tokenizer:
         family = self.format.classes[0]
         usual = public_settings(self.engine) if family == "BertTokenizer" else {"tokenizer_class": family}
         settings = {**usual, "model_max_length": 512, **self.settings, **called}
+        if usual["tokenizer_class"] == FILE_CLASS:
+            settings["tokenizer_class"] = FILE_CLASS  # the folder's class would build another normalizer
         settings.pop("auto_map", None)  # would name code to run
         if segments is not None and segments < 2:
             settings["model_input_names"] = ["input_ids", "attention_mask"]
