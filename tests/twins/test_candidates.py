@@ -60,23 +60,41 @@ def test_as_the_pipeline(
     )
 
 
-def test_the_nearest_label(encoder: Path, tmp_path: Path) -> None:
+def sentence_model(encoder: Path, folder: Path) -> Path:
+    """The encoder with the files of `sentence-transformers`."""
     told = {"pooling_mode": "mean"}
-    folder = tmp_path / "m"
     families.save(families.load(encoder)[0], folder, tokenizer=Tokenizer.load(encoder))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(told))
     modules = [{"type": "x.Transformer", "path": ""}, {"type": "x.Pooling", "path": "1_Pooling"}]
     (folder / "modules.json").write_text(json.dumps(modules))
+    return folder
+
+
+def test_the_nearest_label(encoder: Path, tmp_path: Path) -> None:
+    folder = sentence_model(encoder, tmp_path / "m")
     found = bertie.predict(folder, TEXTS, candidates=LABELS)
     wanted = bertie.similarity(folder, TEXTS, LABELS)
     np.testing.assert_allclose([list(one.scores.values()) for one in found], wanted, atol=1e-6)
     assert [one.label for one in found] == [LABELS[i] for i in wanted.argmax(1)]
     assert bertie.predict(folder, ["g h"], candidates=LABELS)[0].label == "g h"
-    with pytest.raises(UsageError, match="Omit multi"):
+    with pytest.raises(UsageError, match=r"Omit --multi \(multi=True\)"):
         bertie.predict(folder, TEXTS, candidates=LABELS, multi=True)
     with pytest.raises(DataError, match="pairs"):
         bertie.predict(folder, [("a", "b")], candidates=LABELS)
+
+
+def test_vectors_instead_of_labels_are_hinted_at(encoder: Path, tmp_path: Path, bertie: CommandLine) -> None:
+    folder = sentence_model(encoder, tmp_path / "m")
+    for arguments, hinted in (((), True), (("--candidates", "a,b"), False)):
+        code, out, err = bertie("predict", folder, *arguments, stdin="a b\n")
+        label = json.loads(out)["label"]
+        assert (code, isinstance(label, list), "`bertie embed` writes vectors" in err) == (0, hinted, hinted)
+    _, out, err = bertie("predict", folder, stdin="a b\tc\n")
+    assert (isinstance(json.loads(out)["label"], list), "bertie embed" in err) == (True, True)  # a line is a text
+    (tmp_path / "pairs.csv").write_text("text1,text2\na,b\n")
+    _, out, err = bertie("predict", folder, tmp_path / "pairs.csv")
+    assert (isinstance(json.loads(out)["label"], float), "bertie embed" in err) == (True, False)
 
 
 def test_the_command(encoder: Path, tmp_path: Path, bertie: CommandLine) -> None:
@@ -90,7 +108,9 @@ def test_the_command(encoder: Path, tmp_path: Path, bertie: CommandLine) -> None
     for arguments, match in (
         (("--candidates", "a,a"), "each once"),
         (("--candidates", "a,b", "--hypothesis", "no place"), "needs one {}"),
-        (("--multi",), "Name the candidates"),
+        (("--candidates", ""), "Name the candidates, each once"),  # an unset variable of a shell
+        (("--multi",), "--hypothesis and --multi need --candidates."),
+        (("--hypothesis", "{}"), "--hypothesis and --multi need --candidates."),
         (("--candidates", "a,b", "--too-long", "window"), "Omit --too-long"),
     ):
         code, _, err = bertie("predict", folder, table, *arguments)

@@ -51,7 +51,12 @@ def table(texts: list[str], *, encoding: str = "cp949") -> bytes:
 
 @pytest.mark.parametrize(
     ("options", "encoding"),
-    [(["--excel"], "utf-8-sig"), (["--output-encoding", "cp949"], "cp949"), ([], "utf-8")],
+    [
+        (["--excel"], "utf-8-sig"),
+        (["--excel", "--output-encoding", "UTF8"], "utf-8-sig"),
+        (["--output-encoding", "cp949"], "cp949"),
+        ([], "utf-8"),
+    ],
 )
 def test_a_cp949_export_comes_back_with_all_it_held(model, cli, tmp_path, options, encoding):
     source, out = tmp_path / "export.csv", tmp_path / "scored.csv"
@@ -158,6 +163,14 @@ def test_vectors_keep_the_columns(model, cli, tmp_path, kind):
     assert not vectors[2]
 
 
+def test_a_table_without_rows_is_told(model, cli, tmp_path):
+    (tmp_path / "in.csv").write_text("text\n")
+    for command in ("predict", "embed"):
+        code, _, err = cli(command, model, tmp_path / "in.csv", "-o", tmp_path / f"{command}.csv")
+        assert code == 0
+        assert "in.csv has no rows" in err
+
+
 def test_a_character_without_a_place_is_told(model, cli, tmp_path):
     (tmp_path / "in.csv").write_text("text\na 😀\nb\n", encoding="utf-8")
     options = ("-o", tmp_path / "out.csv", "--output-encoding", "cp949")
@@ -174,6 +187,7 @@ def test_a_character_without_a_place_is_told(model, cli, tmp_path):
         (["-o", "x.xlsx", "--excel"], "-o FILE.csv"),
         (["-o", "x.parquet", "--output-encoding", "cp949"], "--output-encoding"),
         (["-o", "x.csv", "--output-encoding", "cp9499"], "cp9499"),
+        (["-o", "x.csv", "--output-encoding", "cp949", "--excel"], "--excel writes UTF-8"),
         (["-o", "x.docx"], ".xlsx"),
     ],
 )

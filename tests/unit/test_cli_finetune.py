@@ -298,6 +298,8 @@ def test_usage_errors(run, model, train, tmp_path):
         ((model, *out), "--train FILE"),
         ((model, "--data", "sst2", *out), "needs --data-dir"),
         ((model, "--data", "sst3", "--data-dir", tmp_path, *out), "Did you mean 'sst2'"),
+        ((model, "--data", "sst2", "--data-dir", tmp_path, "--train", train, *out), "--train and --data exclude"),
+        ((model, "--data", "sst2", "--data-dir", tmp_path, "--dev", train, *out), "--dev and --data exclude"),
         ((model, "--train", train), "-o RUN"),
         ((model, "--train", train, *out, "epoch=3"), "Did you mean 'epochs'"),
         ((model, "--train", train, *out, "max_length=99"), "32 positions"),

@@ -129,14 +129,17 @@ def test_a_public_folder_where_the_pooler_is_read(start: Path, tmp_path: Path, c
         (rows(LABELS[:1]), (), "at least two labels"),
         (rows(), ("freeze=1", "max_length=32"), "freeze=1 leaves nothing to train"),
         (rows(), ("-c", "finetune-glue"), "exclude each other"),
+        (rows(), ("--task", "sequence"), "--few-shot and --task sequence exclude each other"),
+        (rows(), ("task=tagging",), "--few-shot and --task tagging exclude each other"),
+        (rows(), ("train.batch_size=3",), "at least 4"),
+        (rows(), ("train.micro_batch_size=2",), "at least 4"),
         (rows(), ("--data", "stsb", "--data-dir", "."), "STS-B/train.tsv"),
     ],
 )
 def test_bad_input(start: Path, tmp_path: Path, cli: CommandLine, examples: list[Example], more, told: str) -> None:
     train = table(tmp_path / "train.csv", examples)
-    code, _, err = cli(
-        "finetune", start, "--few-shot", "--train", train, "--dev", train, "-o", tmp_path / "run", *FAST, *more
-    )
+    files = () if "--data" in more else ("--train", train, "--dev", train)
+    code, _, err = cli("finetune", start, "--few-shot", *files, "-o", tmp_path / "run", *FAST, *more)
     assert code in (2, 3)
     assert told in err
     assert not (tmp_path / "run").exists()

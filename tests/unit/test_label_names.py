@@ -50,7 +50,9 @@ def test_the_model_predicts_the_names(model: Path, table: Path, tmp_path: Path, 
     code, _, err = run("evaluate", folder, table, "--label-names", "0=pour,1=good")
     assert (code, "Did you mean 'poor'?" in " ".join(err.split())) == (2, True)
     code, _, err = run("evaluate", folder, table, "--label-names", "poor")
-    assert (code, "'poor' must consist of pairs" in " ".join(err.split())) == (2, True)
+    assert (code, "--label-names 'poor' must consist of pairs" in " ".join(err.split())) == (2, True)
+    code, _, err = run("evaluate", folder, table, "--label-names", "0=poor,0=good")
+    assert (code, "--label-names has '0' twice" in " ".join(err.split())) == (2, True)
 
 
 def test_a_name_without_a_label_is_refused(model: Path, table: Path) -> None:

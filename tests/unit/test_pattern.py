@@ -17,7 +17,7 @@ from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.objectives import MaskedLM
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.finetune import finetune
+from bertie.runs.finetune import finetune, plan
 from bertie.tasks.pattern import PatternTask
 from bertie.text.tokenizer import Tokenizer
 from nano import one_thread
@@ -168,19 +168,44 @@ def test_the_curve_of_a_masked_language_model_has_a_pattern(model: Path, tmp_pat
 def test_what_cannot_be_asked_is_refused(model: Path, tmp_path: Path, monkeypatch, capsys) -> None:
     ask = {"pattern": PATTERN, "words": WORDS}
     for wrong, why in [
-        ({"pattern": "it was"}, "needs one"),
-        ({"words": {"good": "great"}}, "two or more"),
+        ({"pattern": "it was"}, r"'it was'; it must have one \[MASK\].*--pattern, .* task_options.pattern"),
+        ({"words": {"good": "great"}}, "two or more labels. .*--words .*task_options.words"),
+        ({"words": {"good": 1, "poor": "bad"}}, "words.good"),
         ({"words": {"good": "bad", "poor": "bad"}}, "same word"),
-        ({"words": {"good": "terrible", "poor": "bad"}}, "2 tokens"),
-        ({"words": {"good": "unknown", "poor": "bad"}}, "unknown to it"),
+        ({"words": {"good": "terrible", "poor": "bad"}}, "'terrible' is 2 tokens of the vocabulary"),
+        ({"words": {"good": "unknown", "poor": "bad"}}, "'unknown' is not in the vocabulary"),
+        ({"candidates": ["good", "poor"]}, "exclude each other"),
     ]:
         with pytest.raises(UsageError, match=why):
             bertie.predict(model, ["film"], **{**ask, **wrong})
     with pytest.raises(UsageError, match="masked-LM head"):
         bertie.predict(toy_model(tmp_path, PIECES), ["film"], **ask)
-    with pytest.raises(UsageError, match="head does not work with pattern"):
+    with pytest.raises(UsageError, match="candidates, pattern and head exclude each other"):
         bertie.predict(model, ["film"], head="x", **ask)
     code, _, err = CommandLine(monkeypatch, capsys)(
         "predict", model, "--pattern", PATTERN, "--words", "good=great,poor=bad", "--head", "x", stdin="film\n"
     )
     assert (code, "--head does not work with --pattern" in " ".join(err.split())) == (2, True)
+    for words, told in [
+        ("good,poor", "--words 'good,poor' must consist of pairs, separated by commas: good=great,bad=terrible"),
+        ("good=great,good=bad", "--words has 'good' twice"),
+    ]:
+        code, _, err = CommandLine(monkeypatch, capsys)("predict", model, "--pattern", PATTERN, "--words", words)
+        assert (code, told in " ".join(err.split())) == (2, True), err
+
+
+def test_a_pattern_is_trained_from_the_head_of_pretraining_or_from_scratch(model: Path, tmp_path: Path) -> None:
+    """A start model without the head would have a random one, and would be compared with models that have it."""
+    table = tmp_path / "t.csv"
+    table.write_text("text,label\n" + "a film,good\ndull film,poor\n" * 4)
+    settings = {
+        "task": "pattern",
+        "task_options": {"pattern": PATTERN, "words": WORDS},
+        "train_file": str(table),
+        "max_length": 16,
+    }
+    headless = str(toy_model(tmp_path / "headless", PIECES))
+    with pytest.raises(UsageError, match="A pattern needs a masked-LM head"):
+        plan(FinetuneConfig.model_validate({**settings, "model": headless}), trial=0)
+    for allowed in ({"model": str(model)}, {"model": headless, "from_scratch": True}):
+        assert plan(FinetuneConfig.model_validate(settings | allowed), trial=0)["labels"] == ["good", "poor"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bertie as library
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
 from bertie.search.models import answers, relevance, vectors
 from serving import make_models
 
@@ -29,8 +29,12 @@ def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path
     pairs = [(QUESTION, text) for text in TEXTS]
     p = np.array([one.scores["1"] for one in predictor(models["rank"]).predict(pairs)])
     assert relevance(predictor(models["rank"]), QUESTION, TEXTS) == pytest.approx(np.log(p / (1 - p)), abs=1e-5)
-    numbers = [one.label for one in predictor(models["regression"]).predict(pairs)]
-    assert relevance(predictor(models["regression"]), QUESTION, TEXTS) == pytest.approx(numbers, abs=1e-6)
+    scorer = predictor(models["regression"])
+    with pytest.raises(DataError, match="reads single texts, and text 1 is a tuple of 2 texts"):
+        relevance(scorer, QUESTION, TEXTS)
+    scorer.texts = 2
+    numbers = [one.label for one in scorer.predict(pairs)]
+    assert relevance(scorer, QUESTION, TEXTS) == pytest.approx(numbers, abs=1e-6)
     of_list = predictor(models["choice"]).predict([(QUESTION, *TEXTS)])[0].scores
     scores = np.array(relevance(predictor(models["choice"]), QUESTION, TEXTS))
     assert np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum() == pytest.approx(
@@ -38,7 +42,7 @@ def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path
     )
     assert relevance(predictor(models["choice"]), QUESTION, []) == []
     with pytest.raises(UsageError, match="cannot rank"):
-        relevance(predictor(models["tagging"]), QUESTION, TEXTS)
+        relevance(predictor(models["span"]), QUESTION, TEXTS)
 
 
 def test_answers_are_the_best_spans_by_their_score_against_no_answer(models: dict[str, Path]) -> None:

@@ -229,6 +229,8 @@ REFUSED = [
     ("/embed_all", {"inputs": "a", "layer": -9}, 422, "Validation"),
     ("/predict", {"inputs": ["a", "b"]}, 422, "Validation"),  # a pair for a model of single texts
     ("/predict", {"inputs": 1}, 422, "Validation"),
+    ("/predict", {"inputs": "a", "candidates": ["b"]}, 422, "Validation"),
+    ("/predict", {"inputs": "a", "parameters": {"candidate_labels": ["b"]}}, 422, "Validation"),
     ("/predict", {}, 422, "Validation"),
     ("/predict", {"inputs": "a", "model": "span"}, 424, "Backend"),
     ("/predict", {"inputs": "a", "model": "none"}, 404, "NotFound"),
@@ -245,6 +247,14 @@ def test_refusals(server, path, body, status, kind):
     response = server.post(path, body)
     assert (response.status_code, response.json()["error_type"]) == (status, kind), response.text
     assert len(response.json()["error"]) > 15
+
+
+def test_labels_to_choose_from_are_refused_and_other_unknown_keys_ignored(server):
+    for body in ({"candidate_labels": ["b"]}, {"parameters": {"candidate_labels": ["b"]}}):
+        for path in ("/predict", "/"):
+            told = server.post(path, {"inputs": "a", **body}).json()["error"]
+            assert told == "The body: zero-shot classification is not served. Use `bertie predict --candidates`."
+    assert server.ok("/predict", {"inputs": "a", "labels": ["b"], "parameters": 1})
 
 
 def test_errors_under_v1_are_nested(server):

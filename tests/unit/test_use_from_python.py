@@ -1,6 +1,7 @@
 """The functions people call from Python do what the commands of the same names do."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +9,12 @@ import pytest
 
 import bertie
 from bertie import families
-from bertie.errors import UsageError
+from bertie.errors import DataError, UsageError
+from bertie.infer.predict import set_training_facts
 from bertie.models.heads import HEADS
+from bertie.tasks import SequenceTask
 from bertie.text.tokenizer import Tokenizer
-from toys import CommandLine, toy_model
+from toys import CommandLine, toy_model, toy_writer
 
 TEXTS = ["a b c", "d", "e f g"]
 
@@ -71,6 +74,9 @@ def test_embed_and_similarity(encoder: Path, tmp_path: Path, run: CommandLine) -
         bertie.similarity(encoder, TEXTS, TEXTS[:2], pooling=("cls", "max")), vectors @ vectors[:2].T, atol=1e-5
     )
     assert bertie.embed(encoder, []).shape == (0, 32)
+    assert bertie.similarity(encoder, [], TEXTS).shape == (0, 3)
+    assert bertie.similarity(encoder, TEXTS, []).shape == (3, 0)
+    np.testing.assert_array_equal(bertie.embed(encoder, iter(TEXTS)), bertie.embed(encoder, TEXTS))
     with pytest.raises(UsageError, match="mean"):
         bertie.embed(encoder, TEXTS, pooling="middle")
 
@@ -100,3 +106,104 @@ def test_masks_and_perplexity(encoder: Path, tmp_path: Path, run: CommandLine) -
     (tmp_path / "t.txt").write_text("\n".join(TEXTS) + "\n")
     told = json.loads(run.good("perplexity", tmp_path / "m", tmp_path / "t.txt", "--json"))
     assert bertie.perplexity(tmp_path / "m", TEXTS).per_word == pytest.approx(told["per_word"])
+
+
+CALLS = {  # of every function that takes texts
+    "texts": [
+        bertie.predict,
+        bertie.embed,
+        lambda model, texts: bertie.embed(model, texts, tokens=True),
+        lambda model, texts: bertie.Predictor(bertie.load(model)).predict(texts),
+        bertie.perplexity,
+        bertie.words,
+        bertie.write,
+    ],
+    "first": [lambda model, texts: bertie.similarity(model, texts, ["a"])],
+    "second": [lambda model, texts: bertie.similarity(model, ["a"], texts)],
+    "passages": [lambda model, texts: bertie.rank(model, "a", texts)],
+    "candidates": [lambda model, texts: bertie.predict(model, ["a"], candidates=texts)],
+}
+
+
+@pytest.mark.parametrize(("name", "call"), [(name, call) for name, calls in CALLS.items() for call in calls])
+def test_what_is_no_list_of_texts_is_refused(folders: dict[str, Path], name: str, call: Callable[..., object]) -> None:
+    """A string would be read letter by letter."""
+    folder = folders["mlm" if call is bertie.perplexity else "labels"]
+    with pytest.raises(UsageError, match=rf'^{name} must be a list of texts: \["..."\]'):
+        call(folder, "abc")
+    with pytest.raises(UsageError, match=f"^{name} must be a list"):
+        call(folder, 5)
+    for wrong in (None, 5, [], b"a"):
+        with pytest.raises(UsageError, match=f"^Text 2 of {name} is .*; it must be a string"):
+            call(folder, iter(["a b", wrong]))
+
+
+@pytest.fixture(scope="module")
+def folders(encoder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A masked language model, a classifier, and a cross-encoder."""
+    home, shape = tmp_path_factory.mktemp("folders"), families.config(encoder)
+    model = families.build(shape, heads=lambda config: {"mlm": HEADS["mlm"](config, 0)})
+    families.save(model, home / "mlm", tokenizer=Tokenizer.load(encoder))
+    pairs = Tokenizer.load(encoder)
+    task = SequenceTask.make(("no", "yes"), {})
+    set_training_facts(pairs, task, max_length=32, too_long="truncate", texts=2)
+    model = families.build(shape, heads=task.heads)
+    families.save(model, home / "pairs", tokenizer=pairs, labels=task.labels)
+    return {
+        "mlm": home / "mlm",
+        "labels": classifier(encoder, home / "labels", "entailment", "contradiction"),
+        "pairs": home / "pairs",
+        "writer": toy_writer(home / "writer"),
+    }
+
+
+def test_another_number_of_texts_is_refused(encoder: Path, folders: dict[str, Path]) -> None:
+    """As by the commands. A folder that does not name its number of texts reads single texts and pairs."""
+    with pytest.raises(DataError, match="reads pairs of texts, and text 2 is a single text"):
+        bertie.predict(folders["pairs"], [("a", "b"), "c"])
+    with pytest.raises(DataError, match="reads pairs of texts, and text 1 is a tuple of 3 texts"):
+        bertie.predict(folders["pairs"], [("a", "b", "c")])
+    assert len(bertie.predict(folders["pairs"], [["a", "b"]])) == 1
+    with pytest.raises(DataError, match="single texts or pairs of texts, and text 1 is a tuple of 3 texts"):
+        bertie.predict(folders["labels"], [("a", "b", "c")])
+    for pair in (("a", "b"), ["a", "b"]):
+        with pytest.raises(UsageError, match="Text 1 of texts is"):
+            bertie.embed(encoder, [pair])
+
+
+def test_options_that_would_be_ignored_are_refused(encoder: Path, folders: dict[str, Path]) -> None:
+    for options, told in (
+        ({"tokens": True, "prefix": "a"}, "^prefix: these options change vectors of texts"),
+        ({"tokens": True, "normalize": True, "truncate_dim": 4}, "^normalize, truncate_dim: these"),
+        ({"tokens": True, "layers": 0}, r'layers must be "all", or a list of numbers: \[0\]'),
+        ({"layers": [1]}, "Pass tokens=True"),
+        ({"prompt": "query"}, "The model has no prompts. Pass the text with --prefix"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            bertie.embed(encoder, ["a"], **options)
+    assert len(bertie.embed(encoder, ["a"], tokens=True, normalize=False, max_length=16)) == 1
+    for options, told in (
+        ({"multi": True}, "^hypothesis and multi need candidates"),
+        ({"hypothesis": "{}"}, "^hypothesis and multi need candidates"),
+        ({"candidates": []}, "Name the candidates"),
+        ({"candidates": ["a", "b"], "too_long": "window"}, "Omit too_long"),
+        ({"candidates": ["a", "b"], "head": "x"}, "exclude each other"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            bertie.predict(folders["labels"], ["a"], **options)
+    with pytest.raises(UsageError, match="top is -1"):
+        bertie.rank(folders["pairs"], "a", ["b", "c"], top=-1)
+    with pytest.raises(UsageError, match="query is None; it must be a string"):
+        bertie.rank(folders["pairs"], None, ["b", "c"])
+    assert bertie.rank(folders["pairs"], "a", []) == bertie.rank(folders["pairs"], "a", ["b"], top=0) == []
+    assert [one.text for one in bertie.rank(folders["pairs"], "a", iter(["b"]))] == ["b"]
+    with pytest.raises(UsageError, match="top is -1"):
+        bertie.fill_mask(folders["mlm"], "a [MASK]", top=-1)
+    with pytest.raises(UsageError, match=r"text is \['a \[MASK\]'\]; it must be a string"):
+        bertie.fill_mask(folders["mlm"], ["a [MASK]"])
+
+
+def test_texts_may_be_any_iterable(folders: dict[str, Path]) -> None:
+    assert bertie.predict(folders["labels"], iter(TEXTS)) == bertie.predict(folders["labels"], TEXTS)
+    assert bertie.perplexity(folders["mlm"], iter(TEXTS)) == bertie.perplexity(folders["mlm"], TEXTS)
+    assert len(bertie.write(folders["writer"], iter(["a", "b"]), max_new_tokens=2)) == 2

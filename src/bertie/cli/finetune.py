@@ -95,6 +95,8 @@ def finetune(
     if few_shot and config is not None:
         raise UsageError(f"--few-shot and -c {config} exclude each other. Write `extends: {FEW_SHOT}` in the file.")
     settings = settings_of(model, overrides, Path(FEW_SHOT) if few_shot else config, given)
+    if few_shot and settings.task != "few-shot":
+        raise UsageError(f"--few-shot and --task {settings.task} exclude each other. Omit one of them.")
     if dry_run:
         plan = run.plan(settings, trial=trial)
         if against is not None:

@@ -46,8 +46,8 @@ def predict(
     *,
     reading: PredictorOptions,
     candidates: Annotated[
-        str, typer.Option("--candidates", help="Comma-separated labels for zero-shot classification.")
-    ] = "",
+        str | None, typer.Option("--candidates", help="Comma-separated labels for zero-shot classification.")
+    ] = None,
     hypothesis: Annotated[
         str | None, typer.Option("--hypothesis", help="Hypothesis for a candidate: 'This text is about {}.'")
     ] = None,
@@ -84,15 +84,18 @@ def predict(
 
       bertie predict models/base reviews.csv --pattern "It was [MASK]." --words good=great,bad=terrible
     """
-    from bertie.data.tables import InvalidRow, SkipReport
+    from bertie.data.tables import Columns, InvalidRow, SkipReport
     from bertie.files import atomic_write, check_new_file
     from bertie.infer.candidates import choose_from
     from bertie.infer.predict import TooLongCount
     from bertie.infer.records import WRITERS
+    from bertie.tasks.embed import EmbedTask
 
     kind = tables.kind_of_output(output, WRITERS)
     form = tables.form(kind, only_answers, excel, output_encoding)
-    if candidates or hypothesis or multi:
+    if candidates is None and (hypothesis is not None or multi):
+        raise UsageError("--hypothesis and --multi need --candidates.")
+    if candidates is not None:
         if reading.too_long:
             raise UsageError("--too-long has no effect with --candidates, which truncates long texts. Omit --too-long.")
         for name, given in (("ensemble", ensemble), ("pattern", reading.pattern), ("head", reading.head)):
@@ -114,7 +117,16 @@ def predict(
         format = replace(format, columns=format.text or ("text1", "text2"))
     skipped, long = SkipReport(), TooLongCount(predictor.too_long, predictor.max_length)
     format = predictor.reading(format)
-    rows = predictor.task.rows(file, format, on_columns=lambda found: tables.check_texts(predictor, found, file))
+
+    def check(found: Columns) -> None:
+        tables.check_texts(predictor, found, file)
+        if type(predictor.task) is EmbedTask and len(found.text) == 1:
+            console.say(
+                "This model has no labels: the label of a text is its vector. `bertie embed` writes vectors; "
+                "--candidates classifies."
+            )
+
+    rows = predictor.task.rows(file, format, on_columns=check)
     forms = {path: replace(form, columns=predictor.task.csv_columns, key=key) for path, key in files.items()}
 
     def write_all(*outs: tuple[IO[bytes], "Form"]) -> None:

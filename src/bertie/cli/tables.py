@@ -1,5 +1,6 @@
 """Options for tables of examples, shared by finetune, evaluate and predict."""
 
+import codecs
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -95,11 +96,15 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def pairs(text: str) -> dict[str, str]:
-    """ "a=b, c=d" -> {"a": "b", "c": "d"}. Raises UsageError for a part without both."""
-    found = {left.strip(): right.strip() for left, _, right in (part.partition("=") for part in names(text))}
-    if not all((*found, *found.values())):
-        raise UsageError(f"{text!r} must consist of pairs, separated by commas: 0=negative,1=positive.")
+def pairs(text: str, option: str = "--label-names", example: str = "0=negative,1=positive") -> dict[str, str]:
+    """ "a=b, c=d" -> {"a": "b", "c": "d"}. Raises UsageError for a part without both, and for a repeated name."""
+    found = dict[str, str]()
+    for left, _, right in (map(str.strip, part.partition("=")) for part in names(text)):
+        if not left or not right:
+            raise UsageError(f"{option} {text!r} must consist of pairs, separated by commas: {example}.")
+        if left in found:
+            raise UsageError(f"{option} has {left!r} twice. Name it once.")
+        found[left] = right
     return found
 
 
@@ -139,11 +144,13 @@ def form(kind: str, only_answers: bool, excel: bool, encoding: str) -> "Form":
         raise UsageError(
             f"--excel works with {' and '.join(TEXT)} files. Pass -o FILE.csv, or -o FILE.xlsx without --excel."
         )
+    if excel and codecs.lookup(encoding).name != "utf-8":
+        raise UsageError(f"--excel writes UTF-8, and --output-encoding is {encoding}. Omit one of them.")
     if encoding != "utf-8" and kind not in (*TEXT, ".jsonl"):
         raise UsageError(
             f"--output-encoding works with text files; {kind} files have a fixed encoding. Omit the option."
         )
-    return Form(only_answers=only_answers, encoding=encoding, excel=excel)
+    return Form(only_answers=only_answers, encoding="utf-8" if excel else encoding, excel=excel)
 
 
 def numbers(row: "Row", number: int, only_answers: bool) -> dict[str, Any]:
@@ -217,7 +224,7 @@ def by_pattern(
     """Returns a predictor that fills words into a pattern. where: precision, device and engine."""
     from bertie.infer.candidates import fill_in
 
-    filled = pairs(words)
+    filled = pairs(words, "--words", "good=great,bad=terrible")
     if not pattern or not filled:
         raise UsageError("Pass --pattern 'It was [MASK].' together with --words good=great,bad=terrible.")
     runner, tokenizer = opened(model, *where)

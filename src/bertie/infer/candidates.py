@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bertie.errors import UsageError
-from bertie.infer.predict import Predictor
+from bertie.infer.predict import Predictor, each_text
 from bertie.tasks.candidates import HYPOTHESIS, EntailedTask, NearestTask, hypotheses
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.pattern import PatternTask
+from bertie.tasks.pattern import PatternTask, check_head
 from bertie.tasks.source import TooLong
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ def choose_from(
     hypothesis: a sentence about the text with {} for the label. Default for vectors: only the label. Raises
     UsageError: no candidates, or a model that has neither an entailment head nor vectors.
     """
-    found, labels = Predictor(model, tokenizer, max_length=max_length, too_long="truncate"), tuple(candidates)
+    labels = tuple(each_text(candidates, "candidates"))
+    found = Predictor(model, tokenizer, max_length=max_length, too_long="truncate")
     entailed = EntailedTask.of_model(
         found.engine.facts, {"labels": labels, "hypothesis": hypothesis or HYPOTHESIS, "multi": multi}
     )
@@ -43,7 +44,7 @@ def choose_from(
         found.task = entailed
     elif found.answers and isinstance(found.task, EmbedTask):
         if multi:
-            raise UsageError("A model of sentence vectors only finds the nearest label. Omit multi.")
+            raise UsageError("A model of sentence vectors chooses one label, the nearest. Omit --multi (multi=True).")
         claims = hypotheses(labels, hypothesis or "{}")
         vectors_CH = np.array([answer.label for answer in found.predict(claims)], np.float32)
         found.task = NearestTask.of(found.task, labels, vectors_CH)
@@ -71,9 +72,8 @@ def fill_in(
     Raises UsageError: a model without a masked-LM head, a pattern without a mask, or a word of several tokens.
     """
     found = Predictor(model, tokenizer, max_length=max_length, too_long=too_long)
-    if PatternTask.head not in found.engine.facts.heads:
-        raise UsageError("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
-    found.task = PatternTask(pattern=pattern, words=words).with_tokenizer(found.tokenizer)
+    check_head(PatternTask.head in found.engine.facts.heads)
+    found.task = PatternTask.make((), {"pattern": pattern, "words": words}).with_tokenizer(found.tokenizer)
     found.texts = max(1, pattern.count("{}"))
     found.texts_known = "{}" in pattern
     return found

@@ -49,8 +49,9 @@ def embedder(
     if prompt is not None and prefix is not None:
         raise UsageError("prompt and prefix exclude each other. Pass one of them.")
     if prompt is not None and prompt not in prompts:
-        known = nearest(prompt, prompts) if prompts else "It has none; give the text itself as prefix."
-        raise UsageError(f"The model has no prompt {prompt!r}. {known}")
+        if not prompts:
+            raise UsageError("The model has no prompts. Pass the text with --prefix (prefix=TEXT).")
+        raise UsageError(f"The model has no prompt {prompt!r}. {nearest(prompt, prompts)}")
     for way in (pooling,) if isinstance(pooling, str) else pooling or ():
         if way not in MODES:
             raise UsageError(f"Unknown pooling {way!r}. {nearest(way, MODES)}")

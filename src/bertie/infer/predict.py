@@ -12,7 +12,7 @@ W sequences · T tokens · L outputs of the head
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 import numpy as np
 
@@ -22,9 +22,13 @@ from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
-from bertie.tasks import Prediction, Task, name_of, task_of
+from bertie.tasks import Prediction, SpanTask, TaggingTask, Task, name_of, task_of
+from bertie.tasks.choice import ChoiceTask
+from bertie.tasks.embed import EmbedTask
+from bertie.tasks.parse import ParseTask
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded, TooLong
+from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -33,8 +37,10 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 LABELLED = TableFormat()
+MANY = 1 << 31  # texts of one input: any number
 Row = Example | InvalidRow
 Text = str | tuple[str, ...]
+AnyText = TypeVar("AnyText", bound=Text)
 
 
 @dataclass
@@ -105,6 +111,9 @@ class Predictor:
         scores_pairs = facts.sentence.activation is not None
         self.texts: int = 2 if scores_pairs else trained["texts"]
         self.texts_known = scores_pairs or (isinstance(ours, dict) and "texts" in ours)
+        for kind, texts in ((SpanTask, 2), (TaggingTask, 1), (ParseTask, 1)):
+            if isinstance(self._task, kind):
+                self.texts, self.texts_known = texts, True
         if isinstance(self._task, SeveralTask):
             several, asked = self._task, [head] if head else list(self._task.members)
             self._task = several.part(head) if head else several
@@ -157,14 +166,17 @@ class Predictor:
             )
         return format if self.features is None else replace(format, features=self.features)
 
-    def predict(self, texts: Sequence[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
-        """Returns one `Prediction` per text, or per tuple of texts. Raises DataError for an empty text.
+    def predict(self, texts: Iterable[Text], vectors: Sequence[Array] | None = None) -> list[Prediction]:
+        """Returns one `Prediction` per text, or per tuple of texts.
+
+        Raises UsageError for what is not a list of texts. Raises DataError for an empty text, and for a pair where the
+        model reads single texts, or the reverse.
 
         vectors: the feature vectors (N, D) of each text, for a model that reads them; the texts may then be empty.
         """
         rows: list[Row]
         if vectors is None:
-            rows = [_row(text, number) for number, text in enumerate(texts, 1)]
+            rows = [self._row(text, number) for number, text in enumerate(each_text(texts, tuples=True), 1)]
         else:
             pairs = enumerate(zip(texts, vectors, strict=True), 1)
             rows = [Example((t,) if isinstance(t, str) else tuple(t), None, n, vectors=v) for n, (t, v) in pairs]
@@ -268,7 +280,29 @@ class Predictor:
 
     def fill_mask(self, text: str, *, top: int = 5) -> list[list[MaskPrediction]]:
         """Returns the most probable tokens for each mask in `text`, best first (fill.py)."""
+        check_text(text, "text")
+        check_top(top)
         return fill(self.engine, self.tokenizer, text, top=top, max_length=self.max_length)
+
+    def _row(self, text: Text, number: int) -> Row:
+        """Returns the example of a text or of a tuple of texts. Raises DataError for another number of texts than the
+        model reads."""
+        texts = (text,) if isinstance(text, str) else tuple(text)
+        counts, wants = self._reads()
+        if len(texts) not in counts:
+            given = "a single text" if len(texts) == 1 else f"a tuple of {len(texts)} texts"
+            raise DataError(f"The model reads {wants}, and text {number} is {given}.")
+        return Example(texts, None, number) if all(t.strip() for t in texts) else InvalidRow(number, "empty text")
+
+    def _reads(self) -> tuple[range, str]:
+        """Returns how many texts one input may have, and how a message calls them."""
+        if isinstance(self.task, ChoiceTask):
+            return range(3, MANY), "a context with two or more choices"
+        if self.texts_known and not isinstance(self.task, EmbedTask):  # vectors, learned from pairs, are of texts
+            return range(self.texts, self.texts + 1), "pairs of texts" if self.texts == 2 else "single texts"
+        if isinstance(self.task, Text2TextTask):
+            return range(1, MANY), ""
+        return range(1, 3), "single texts or pairs of texts"
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:
         if self.features is not None and any(example.vectors is None for example in examples):
@@ -343,6 +377,30 @@ def set_training_facts(
         tokenizer.settings["bertie"]["features"] = features.model_dump(mode="json")
 
 
-def _row(text: Text, number: int) -> Row:
-    texts = (text,) if isinstance(text, str) else tuple(text)
-    return Example(texts, None, number) if all(t.strip() for t in texts) else InvalidRow(number, "empty text")
+# What callers from Python pass ---------------------------------------------------------------------------------------
+
+
+def each_text(texts: Iterable[AnyText], name: str = "texts", *, tuples: bool = False) -> Iterator[AnyText]:
+    """Yields texts. tuples: tuples of texts are allowed; name: of the argument, for messages.
+
+    Raises UsageError for one string, which would be read letter by letter, and for what is not a text.
+    """
+    if isinstance(texts, str | bytes) or not isinstance(texts, Iterable):
+        raise UsageError(f'{name} must be a list of texts: ["..."].')
+    for number, one in enumerate(texts, 1):
+        parts: Sequence[Any] = one if tuples and isinstance(one, tuple | list) and one else (one,)
+        for part in parts:
+            check_text(part, f"Text {number} of {name}")
+        yield one
+
+
+def check_text(text: Any, name: str) -> None:
+    """Raises UsageError for what is not a string. name: of the argument, for the message."""
+    if not isinstance(text, str):
+        raise UsageError(f"{name} is {text!r:.60}; it must be a string.")
+
+
+def check_top(top: int | None) -> None:
+    """Raises UsageError for a negative number of results."""
+    if top is not None and top < 0:
+        raise UsageError(f"top is {top}; it must be 0 or more.")

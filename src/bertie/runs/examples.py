@@ -166,6 +166,9 @@ def _mixed(config: FinetuneConfig) -> Examples:
 def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]]]:
     """Returns the files of each split and their format."""
     if config.data:
+        for option, given in (("--train", config.train_file), ("--dev", config.dev_file)):
+            if given:
+                raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
         dataset = DATASETS[config.data]
         if not config.data_dir:
             raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}.")

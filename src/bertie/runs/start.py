@@ -18,6 +18,7 @@ from bertie.models.sentence import read_sentence
 from bertie.models.variant import read_labels, read_public
 from bertie.runs.config import FinetuneConfig
 from bertie.tasks import Task, name_of
+from bertie.tasks.pattern import PatternTask, check_head
 from bertie.text.tokenizer import Tokenizer
 from bertie.train.rates import ABSURD, usual_rate
 
@@ -31,7 +32,8 @@ def start_model(
 
     Those start from random weights, as heads do unless task and labels are the same.
 
-    Raises UsageError for int8 weights or a max_length beyond the positions, DataError for another model's vocabulary.
+    Raises UsageError for int8 weights, a max_length beyond the positions, or a pattern without the head of pre-training
+    (except from scratch); DataError for another model's vocabulary.
     """
     tokenizer, lacking, seed = Tokenizer.load(start), list[str](), config.train.seed
     overrides = task.overrides(read_sentence(start, {}))
@@ -46,6 +48,8 @@ def start_model(
         model, report = families.load(start, heads=task.heads, seed=seed, fresh_heads=fresh, overrides=overrides)
         check_trainable(model, start)
         lacking = sorted({name.rpartition(".")[0] for name in report.fresh})
+        if isinstance(task, PatternTask):
+            check_head(not any(name.startswith(f"heads.{task.head}.") for name in report.fresh))
         if report.dropped:
             console.say(
                 f"{config.model} was fine-tuned for another task or other labels, so the head starts from "

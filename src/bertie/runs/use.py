@@ -20,7 +20,7 @@ from bertie.infer.embed import Vector, embedder
 from bertie.infer.engine import check_names
 from bertie.infer.fill import MaskPrediction
 from bertie.infer.layers import TokenVectors, layers_of, token_vectors
-from bertie.infer.predict import Predictor, Text
+from bertie.infer.predict import Predictor, Text, check_text, check_top, each_text
 from bertie.tasks import Prediction
 from bertie.tasks.embed import EmbedTask
 from bertie.tasks.embed import similarity as alike
@@ -57,9 +57,11 @@ def opened(model: "Model | Engine | str | Path", device: str | None = None, prec
 
 def predict(
     model: "Model | Engine | str | Path",
-    texts: Sequence[Text],
+    texts: Iterable[Text],
     *,
-    candidates: Sequence[str] = (),
+    candidates: Sequence[str] | None = None,
+    hypothesis: str | None = None,
+    multi: bool = False,
     pattern: str = "",
     words: Mapping[str, str] | None = None,
     device: str | None = None,
@@ -72,25 +74,32 @@ def predict(
         model: A fine-tuned model, or its folder.
         texts: Texts, or tuples of texts for tasks on pairs.
         candidates: Labels that the model was not trained on (zero-shot classification).
+        hypothesis: With candidates, a sentence with {} for the label: "This text is about {}."
+        multi: With candidates, whether each is judged separately, so that several can apply.
         pattern: A text with [MASK], for a masked language model, with `words`: "It was [MASK]."
         words: The word of each label at the mask: {"good": "great", "bad": "terrible"}.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
-        **options: tokenizer, max_length, too_long, head; with candidates: hypothesis, multi, max_length.
+        **options: tokenizer, max_length, too_long, head; with candidates only the first two.
 
     Returns:
         One `Prediction` per text: label, probability and the probabilities of all labels.
 
     Raises:
-        DataError: A text is empty.
-        UsageError: The model has no task head.
+        DataError: A text is empty, or a pair where the model reads single texts, or the reverse.
+        UsageError: The model has no task head, or options exclude each other.
     """
-    if options.get("head") and (pattern or words or candidates):
-        raise UsageError("head does not work with pattern or candidates. Omit one of them.")
+    if sum(map(bool, (candidates is not None, pattern or words, options.get("head")))) > 1:
+        raise UsageError("candidates, pattern and head exclude each other. Pass one of them.")
+    if candidates is None and (hypothesis is not None or multi):
+        raise UsageError("hypothesis and multi need candidates.")
     if pattern or words:
         return fill_in(opened(model, device, precision), pattern, words or {}, **options).predict(texts)
-    if candidates:
-        return choose_from(opened(model, device, precision), candidates, **options).predict(texts)
+    if candidates is not None:
+        if options.pop("too_long", None):
+            raise UsageError("too_long has no effect with candidates, which truncate long texts. Omit too_long.")
+        found = opened(model, device, precision)
+        return choose_from(found, candidates, hypothesis=hypothesis, multi=multi, **options).predict(texts)
     return Predictor(opened(model, device, precision), **options).predict(texts)
 
 
@@ -141,7 +150,14 @@ def evaluate(
         raise UsageError("Give either a file or data and data_dir.")
     told = format
     if not isinstance(told, TableFormat):
-        told = TableFormat(tuple(text), label, tuple(columns), encoding, told, label_names=label_names)
+        told = TableFormat(
+            (text,) if isinstance(text, str) else tuple(text),
+            label,
+            tuple(columns),
+            encoding,
+            told,
+            label_names=label_names,
+        )
     path: Path | str = file
     if data:
         path, published = DATASETS[data].table(split, Path(data_dir or ""))
@@ -151,15 +167,15 @@ def evaluate(
 
 @overload
 def embed(
-    model: "Model | Engine | str | Path", texts: Sequence[str], *, tokens: Literal[False] = False, **options: Any
+    model: "Model | Engine | str | Path", texts: Iterable[str], *, tokens: Literal[False] = False, **options: Any
 ) -> Vector: ...
 @overload
 def embed(
-    model: "Model | Engine | str | Path", texts: Sequence[str], *, tokens: Literal[True], **options: Any
+    model: "Model | Engine | str | Path", texts: Iterable[str], *, tokens: Literal[True], **options: Any
 ) -> list[TokenVectors]: ...
 def embed(
     model: "Model | Engine | str | Path",
-    texts: Sequence[str],
+    texts: Iterable[str],
     *,
     tokens: bool = False,
     layers: str | Sequence[int] = "",
@@ -176,31 +192,41 @@ def embed(
         layers: With tokens: "all", or layer numbers; 0 is the embeddings. Default: the last layer.
         device: cpu, cuda, cuda:1, mps or auto.
         precision: fp32, bf16 or auto.
-        **options: prompt, prefix, pooling, normalize, truncate_dim and max_length, as for `bertie embed`.
+        **options: prompt, prefix, pooling, normalize, truncate_dim and max_length, as for `bertie embed`. With tokens
+            only max_length.
 
     Returns:
         (N, W) float32, one row per text; with tokens, a `TokenVectors` per text.
 
     Raises:
         DataError: A text is empty.
-        UsageError: There is no such layer, or layers without tokens.
+        UsageError: There is no such layer, layers without tokens, or options of texts with tokens.
     """
+    if isinstance(layers, int):
+        raise UsageError(f'layers must be "all", or a list of numbers: [{layers}].')
     if layers and not tokens:
         raise UsageError("layers chooses vectors of tokens. Pass tokens=True, or omit layers.")
+    if tokens and (given := [name for name in options if name != "max_length" and options[name] not in (None, False)]):
+        raise UsageError(f"{', '.join(given)}: these options change vectors of texts. Omit them with tokens=True.")
     found = embedder(opened(model, device, precision), **options)
     if tokens:
-        chosen = layers_of(layers or "-1", found.engine.facts)
+        chosen, texts = layers_of(layers or "-1", found.engine.facts), [*each_text(texts)]
         if empty := [number for number, text in enumerate(texts, 1) if not text.strip()]:
             raise DataError(f"Text {empty[0]}: empty text.")
         chunks = token_vectors(found.engine, found.tokenizer, texts, chosen, max_length=found.max_length)
         return [text for chunk in chunks for text in chunk.texts() if text is not None]
-    assert isinstance(found.task, EmbedTask)
-    width = found.task.width(found.engine.facts.hidden_size)
-    return np.array([answer.label for answer in found.predict(texts)], np.float32).reshape(len(texts), width)
+    return _vectors(found, texts, "texts")
+
+
+def _vectors(predictor: Predictor, texts: Iterable[str], name: str) -> Vector:
+    """Returns the vector of each text. (N, W) name: of the argument, for messages."""
+    assert isinstance(predictor.task, EmbedTask)
+    rows = [answer.label for answer in predictor.predict(each_text(texts, name))]
+    return np.array(rows, np.float32).reshape(len(rows), predictor.task.width(predictor.engine.facts.hidden_size))
 
 
 def similarity(
-    model: "Model | Engine | str | Path", first: Sequence[str], second: Sequence[str], **options: Any
+    model: "Model | Engine | str | Path", first: Iterable[str], second: Iterable[str], **options: Any
 ) -> Vector:
     """Computes the similarity of each text of `first` to each text of `second`.
 
@@ -215,8 +241,7 @@ def similarity(
     """
     found = embedder(opened(model, options.pop("device", None), options.pop("precision", None)), **options)
     assert isinstance(found.task, EmbedTask)
-    vectors = [np.array([answer.label for answer in found.predict(texts)], np.float32) for texts in (first, second)]
-    a_AH, b_BH = (one.reshape(len(one), -1) for one in vectors)
+    a_AH, b_BH = _vectors(found, first, "first"), _vectors(found, second, "second")
     return alike(a_AH, b_BH, found.task.similarity)
 
 
@@ -236,7 +261,7 @@ class Ranked:
 
 
 def rank(
-    model: "Model | Engine | str | Path", query: str, passages: Sequence[str], *, top: int | None = None, **options: Any
+    model: "Model | Engine | str | Path", query: str, passages: Iterable[str], *, top: int | None = None, **options: Any
 ) -> list[Ranked]:
     """Ranks passages by relevance to a query.
 
@@ -253,8 +278,11 @@ def rank(
         The passages, best first. Equal scores keep the order of the input.
 
     Raises:
-        UsageError: The model gives neither scores nor vectors.
+        UsageError: The model gives neither scores nor vectors, or top is negative.
     """
+    check_text(query, "query")
+    check_top(top)
+    passages = [*each_text(passages, "passages")]
     found = opened(model, options.pop("device", None), options.pop("precision", None))
     usual = Predictor(found)
     if usual.answers and isinstance(usual.task, EmbedTask):
@@ -305,7 +333,7 @@ def fill_mask(
 
 def write(
     model: "Model | str | Path",
-    texts: Sequence[str],
+    texts: Iterable[str],
     *,
     seed: int = 0,
     max_length: int | None = None,
@@ -333,6 +361,7 @@ def write(
     """
     from bertie.infer.write import pieces, writer
 
+    texts = [*each_text(texts)]
     found = opened(model, device, precision)
     predictor, writing = writer(found, max_length=max_length, **options)
     return ["".join(pieces(found, predictor, text, writing, seed=seed)) for text in texts]
@@ -360,7 +389,7 @@ def perplexity(
     """
     from bertie.infer.pseudo import pseudo_perplexity
 
-    return pseudo_perplexity(opened(model, device, precision), texts, max_length=max_length)
+    return pseudo_perplexity(opened(model, device, precision), each_text(texts), max_length=max_length)
 
 
 def probe(
@@ -406,7 +435,7 @@ def probe(
 
 def words(
     model: "Model | str | Path",
-    texts: Sequence[str],
+    texts: Iterable[str],
     *,
     device: str | None = None,
     precision: str | None = None,
@@ -430,5 +459,6 @@ def words(
     from bertie.probing.contexts import contexts_of
     from bertie.probing.contexts import words as compare
 
+    texts = [*each_text(texts)]
     contexts_of(texts, options.get("word", ""))  # before the model is opened
     return compare(opened(model, device, precision), texts, **options)

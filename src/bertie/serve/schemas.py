@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 MOST_TEXT = 1 << 21  # characters of a text; the body's limit is usually met first
 MOST_QUERY = 1_000  # characters of a question for an index, each word of which is looked up
@@ -16,6 +17,7 @@ Side = Annotated[
     Literal["left", "right"], BeforeValidator(lambda side: side.lower() if isinstance(side, str) else side)
 ]
 Row = str | Many[str] | dict[str, Any]
+ZERO_SHOT = {"candidates", "candidate_labels"}
 
 
 class Body(BaseModel):
@@ -24,6 +26,16 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     model: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_candidates(cls, body: Any) -> Any:
+        """Raises an error for labels to choose from, which would be ignored as unknown keys."""
+        for keys in (body, body.get("parameters")) if isinstance(body, dict) else ():
+            if isinstance(keys, dict) and ZERO_SHOT & keys.keys():
+                told = "zero-shot classification is not served. Use `bertie predict --candidates`"
+                raise PydanticCustomError("zero_shot", told)
+        return body
 
 
 class Limited(Body):

@@ -58,9 +58,15 @@ class PatternTask(SequenceTask):
 
     def __post_init__(self) -> None:
         if self.pattern.count(MASK) != 1:
-            raise UsageError(f"The pattern needs one {MASK}: {self.pattern!r}. Example: 'It was {MASK}.'")
+            raise UsageError(
+                f"The pattern is {self.pattern!r}; it must have one {MASK}, as 'It was {MASK}.' has. Pass it with "
+                "--pattern, or for training as task_options.pattern."
+            )
         if len(self.words) < 2 or not all(map(str.strip, self.words.values())):
-            raise UsageError("Name a word for each of two or more labels: good=great,bad=terrible.")
+            raise UsageError(
+                "A pattern needs a word for each of two or more labels. Pass --words good=great,bad=terrible, "
+                "or for training as 'task_options.words={good: great, bad: terrible}'."
+            )
         if len(set(self.words.values())) < len(self.words):
             raise UsageError(f"Two labels have the same word: {', '.join(self.words.values())}.")
         object.__setattr__(self, "labels", tuple(self.words))
@@ -81,7 +87,7 @@ class PatternTask(SequenceTask):
         return cls.make((), settings) if settings and cls.head in facts.heads else None
 
     def tokens_of(self, tokenizer: Tokenizer) -> list[int]:
-        """Returns the token of each label's word. Raises UsageError for a word of several tokens."""
+        """Returns the token of each label's word. Raises UsageError for an unknown word, or one of several tokens."""
         return [self._word_id(tokenizer, word) for word in self.words.values()]
 
     def _word_id(self, tokenizer: Tokenizer, word: str) -> int:
@@ -89,10 +95,11 @@ class PatternTask(SequenceTask):
         text, _, at = self._filled((SAMPLE,) * max(1, self.pattern.count("{}")), word)
         encoding, end = tokenizer.encode(text), at + len(word)
         tokens = [i for i, (a, b) in zip(encoding.ids, encoding.offsets, strict=True) if a < end and b > at and a < b]
-        if len(tokens) != 1 or tokens[0] == tokenizer.special_id("unk"):
+        known = tokens and tokenizer.special_id("unk") not in tokens
+        if not known or len(tokens) != 1:
             raise UsageError(
-                f"{word!r} is {len(tokens)} tokens of this vocabulary at the mask, or unknown to it. Choose a word of "
-                "one token: `bertie fill-mask MODEL PATTERN` lists probable ones."
+                f"{word!r} {f'is {len(tokens)} tokens of' if known else 'is not in'} the vocabulary of this model. "
+                "Choose a word of one token: `bertie fill-mask MODEL PATTERN` lists probable ones."
             )
         return tokens[0]
 
@@ -175,6 +182,12 @@ class PatternTask(SequenceTask):
     def decode(self, logits: Logits, encoded: Encoded, examples: Sequence[Example]) -> list[Prediction]:
         """Returns the label whose word is most probable, with the probabilities among the words. logits (W, V)"""
         return super().decode(logits[:, self.tokens], encoded, examples)
+
+
+def check_head(has_head: bool) -> None:
+    """Raises UsageError for a model without the head of masked language models."""
+    if not has_head:
+        raise UsageError("A pattern needs a masked-LM head. Use the folder of a pre-trained masked language model.")
 
 
 def _surplus(offsets: NDArray[np.int64], spans: Sequence[tuple[int, int]], count: int) -> list[int]:
