@@ -248,7 +248,7 @@ def test_two_processes_do_not_write_one_folder(tmp_path, inputs):
     [
         (b"", "input is empty"),
         (b" \n\n\t", "only white space"),
-        (b"\xff\xfe\xff", "None of the 1 records could be used.*UTF-16"),
+        (b"\xff\xfe\xff", "No record could be used \\(1 read\\).*UTF-16"),
     ],
 )
 def test_nothing_usable_is_one_clear_error_and_leaves_no_trace(tmp_path, content, message):

@@ -36,7 +36,7 @@ def test_files_in_a_corpus_out_with_what_was_dropped(bertie, tmp_path):
     (tmp_path / "a.txt").write_bytes(TEXT + b"\n\xff\xfebroken\n")
     code, out, err = bertie("corpus", "a.txt", "-o", "out")
     assert code == 0
-    assert "2 documents, 3 sentences, 8 words" in out
+    assert "documents 2, sentences 3, words 8" in out
     assert "Dropped 1 of 3 records (not UTF-8: 1)" in err
     assert "quarantine.jsonl" in err
     assert bertie("corpus", "a.txt", "-o", "out")[0] == 0
@@ -88,6 +88,7 @@ def test_a_dry_run_writes_nothing(bertie, tmp_path):
         (["a.txt", "-o", "out", "--encoding", "klingon"], 2, "Unknown encoding"),
         (["a.txt", "-o", "out", "--splitter", "rule"], 2, "Did you mean 'rules'?"),
         (["a.txt", "-o", "out", "--dedup", "some"], 2, "dedup"),
+        (["table.csv", "-o", "out", "--text", "review"], 2, "table.csv has no column 'review'. Choices: label, text."),
         (["a.txt"], 2, "-o FOLDER"),
         (["a.txt", "-o", "taken"], 2, "not a corpus"),
         (["a.txt", "-o", "out", "--tokenizer", "nowhere"], 3, "nowhere"),
@@ -100,6 +101,7 @@ def test_a_dry_run_writes_nothing(bertie, tmp_path):
 def test_what_is_wrong_is_said_with_its_exit_code(bertie, tmp_path, arguments, code, message):
     (tmp_path / "a.txt").write_bytes(TEXT)
     (tmp_path / "empty.txt").touch()
+    (tmp_path / "table.csv").write_text("text,label\none,1\n")
     (tmp_path / "korean.txt").write_bytes("한국어로 쓴 문서입니다.".encode("cp949"))
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "note.txt").touch()

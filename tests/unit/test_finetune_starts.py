@@ -140,7 +140,7 @@ def test_the_best_seed_is_kept_and_that_is_said(home, tmp_path):
     best = max(scores, key=scores.__getitem__)
     weights = [folder / "model" / "model.safetensors" for folder in (run, run / f"seed-{best}")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
-    assert f"seed {best}, the best of 3 on dev" in results["chosen"]
+    assert f"model is the model of seed {best}, which has the best score of 3 on dev" in results["chosen"]
     assert results["chosen"] in (run / "report.html").read_text()
     assert verify(run)["ok"]
 

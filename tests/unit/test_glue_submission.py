@@ -93,7 +93,7 @@ def zipped(**changed: str | None) -> bytes:
     [
         ({}, None),
         ({"RTE": None}, "RTE.tsv is missing"),
-        ({"AX": "index\tprediction\n0\tmaybe\n"}, "1 rows where 1,104 are expected"),
+        ({"AX": "index\tprediction\n0\tmaybe\n"}, "1 rows instead of 1,104"),
         ({"AX": "index\tprediction\n0\tmaybe\n"}, "row 1 has 'maybe', not entailment or neutral or contradiction"),
         ({"STS_B": "index\tprediction\n0\t5.1\n"}, "not a number from 0 to 5"),
         ({"STS_B": "index\tprediction\n0\tnan\n"}, "row 1 has 'nan'"),

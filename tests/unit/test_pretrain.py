@@ -218,6 +218,20 @@ def test_dry_run_shows_the_plan_and_makes_no_folder(home, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_what_the_name_of_a_preset_and_one_batch_size_do_not_say_is_said(home, tmp_path):
+    from bertie.cli.app import app
+
+    config = tmp_path / "nano.yaml"
+    configs.save(
+        settings(home, "phases=[{steps: 0.5}, {batch_size: 4}]", "model_overrides.num_hidden_layers=1"), config
+    )
+    command = ["pretrain", "-c", str(config), "--dry-run", "--trial", "0"]
+    result = CliRunner().invoke(app, [*command, "train.batch_size=2"])
+    assert "(layers: 1, hidden size: " in result.output
+    assert "does not change the phases with a batch_size of their own (2)" in result.output
+    assert "batch_size" not in CliRunner().invoke(app, command).output
+
+
 def test_a_recipe_is_known_by_its_name_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     named = configs.load(PretrainConfig, "pretrain-small-cpu", corpus="c", tokenizer="t")

@@ -1,5 +1,7 @@
 """Pruning: what does not matter goes without a trace, what matters stays, and matrices really are smaller."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,19 @@ def test_a_pruned_folder_opens_and_answers(trained, tmp_path, bertie):
     ids = torch.tensor([model.tokenizer.encode(texts[0]).ids])
     with torch.no_grad():
         assert torch.allclose(public(ids).logits, narrow(ids)["sequence"], atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_a_smaller_model_has_the_precision_of_its_source(trained, tmp_path, bertie, precision):
+    trained[0].save_pretrained(tmp_path / "float32")
+    bertie.good("convert", tmp_path / "float32", "-o", tmp_path / "half", "--precision", precision)
+    told = json.loads(bertie.good("compress", tmp_path / "half", "--layers", "2", "-o", tmp_path / "small", "--json"))
+    assert told["bytes"] < told["bytes_before"]
+    small, exact = library.load(tmp_path / "small"), prune(library.load(tmp_path / "half"), layers=2)
+    assert small.public["dtype"] == precision
+    assert all(torch.equal(x, y) for x, y in zip(small.parameters(), exact.parameters(), strict=True))
+    assert library.load(tmp_path / "small").tokenizer is not None
+    bertie.good("verify", tmp_path / "small")
 
 
 def test_which_layers_stay():

@@ -63,8 +63,11 @@ def calls(monkeypatch):
 
 def test_only_what_is_missing_is_measured(calls, tmp_path):
     settings = table(tasks=("sst2",))
-    modern.reproduce(settings, ["GeGLU"], tmp_path, seeds=1)
+    rows = modern.reproduce(settings, ["GeGLU"], tmp_path, seeds=1)
     assert calls == [("as published", 0), ("GeGLU", 0)]
+    text = modern.page(rows, table=settings, command="bertie reproduce modern")
+    assert "One seed, so there are no intervals" in text
+    assert "better than" not in text
     rows = modern.reproduce(settings, ["GeGLU", "norms before"], tmp_path, seeds=2)
     assert calls[2:] == [("norms before", 0), ("as published", 1), ("GeGLU", 1), ("norms before", 1)]
     text = modern.page(rows, table=settings, command="bertie reproduce modern")

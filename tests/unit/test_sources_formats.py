@@ -148,6 +148,8 @@ def test_cp949_is_named_and_never_guessed(tmp_path):
     assert texts(found) == ["ascii first"]
     assert dropped(found) == [("not UTF-8 but reads as CP949: pass --encoding cp949", 3)]
     assert texts(read(path, encoding="cp949"))[1] == "이것은 한국어 문서입니다.\n둘째 줄."
+    path.write_text("ascii first\n\n이것은 한국어 문서입니다.\n", "utf-8")
+    assert dropped(read(path, encoding="cp949")) == [("not CP949 but reads as UTF-8: omit --encoding", 3)]
 
 
 @pytest.mark.parametrize("mark", [True, False])
@@ -193,14 +195,15 @@ def test_one_list_in_place_of_json_lines_is_named(tmp_path):
         assert "write one object per line" in dropped(read(path))[0][0]
 
 
-def test_wrong_columns_cost_the_file_and_name_the_choices(tmp_path):
-    (tmp_path / "a.csv").write_text("id,body\n1,x\n")
+def test_wrong_columns_are_refused_before_the_work_and_name_the_choices(tmp_path):
+    (tmp_path / "a.csv").write_text("id,body\n1\n1,x\n")  # also where the first row is bad
+    (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(b"id\tbody\n1\tx\n"))
     (tmp_path / "b.parquet").write_bytes(parquet(["only text"]))
-    (csv,) = read(tmp_path / "a.csv")
-    assert "no column 'text'" in csv.reason
-    assert "body" in csv.reason
-    (other,) = read(tmp_path / "b.parquet", text="body")
-    assert "no column 'body'" in other.reason
+    for name in ("a.csv", "a.tsv.gz"):
+        with pytest.raises(UsageError, match=rf"{name} has no column 'text'\. Choices: body, id\. Pass --text COLUMN"):
+            sources.plan([str(tmp_path / name)], ReadOptions())
+    with pytest.raises(UsageError, match="has no column 'body'"):
+        sources.plan([str(tmp_path / "b.parquet")], ReadOptions(text="body"))
 
 
 def test_wiki_titles_and_markup_lines_go_and_are_counted(tmp_path):

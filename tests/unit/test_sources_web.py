@@ -257,6 +257,14 @@ def test_a_web_page_in_the_encoding_that_it_names(tmp_path):
     assert decoded(b"\xff\xfe\x00", "nonsense") == b"\xff\xfe\x00"
 
 
+def test_prose_has_no_tables(tmp_path):
+    """Also on a page of two short paragraphs, where trafilatura keeps them."""
+    text = "<html><body><p>One short paragraph.</p><table><tr><td>a cell</td></tr></table><p>Two.</p></body></html>"
+    (tmp_path / "a.html").write_text(text)
+    assert "a cell" not in texts(read(tmp_path / "a.html"))[0]
+    assert "a cell" in main_text(text.encode(), prose=False)[1]
+
+
 def epub(path, chapters, *, doctype="", extra=()):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as book:
         book.writestr(

@@ -98,8 +98,8 @@ def test_bad_rows_are_counted_with_their_lines_and_the_rest_is_read(tmp_path):
     assert [e.texts[0] for e in examples] == ["good", "last"]
     assert [e.line for e in examples] == [2, 7]
     assert str(skipped) == (
-        "5 of 7 rows skipped: empty text (1: line 3); 1 columns where 2 are expected (1: line 4); "
-        "no label (1: line 5); 3 columns where 2 are expected (1: line 6); empty line (1: line 8)"
+        "5 of 7 rows skipped: empty text (1: line 3); 1 columns instead of 2 (1: line 4); "
+        "no label (1: line 5); 3 columns instead of 2 (1: line 6); empty line (1: line 8)"
     )
 
 
@@ -200,6 +200,10 @@ def test_cp949_is_named_and_never_guessed(tmp_path):
         read(path)
     examples, _ = read(path, TableFormat(encoding="cp949"))
     assert examples[1].texts == ("정말 재미있는 영화",)
+    path = write(tmp_path, "c.csv", "text,label\n진짜,1\n정말 재미있는 영화,1\n".encode())
+    assert "진짜".encode().decode("cp949")  # some lines can be read as both
+    with pytest.raises(DataError, match=r"line 3: this is UTF-8, not cp949\. Omit --encoding"):
+        read(path, TableFormat(encoding="cp949"))
     with pytest.raises(DataError, match="UTF-16"):
         read(write(tmp_path, "b.csv", "text,label\nx,1\n".encode("utf-16")))
     with pytest.raises(UsageError, match="Unknown encoding 'utf-9'"):
@@ -259,7 +263,7 @@ def test_plain_lines_and_pairs_between_tabs(tmp_path):
     ]
     pairs = TableFormat(text=("a", "b"), columns=("a", "b"), kind="lines", labelled=False)
     rows = list(stream(write(tmp_path, "b.txt", "x\ty\nz\n"), pairs))
-    assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 columns where 2 are expected")]
+    assert rows == [Example(("x", "y"), None, 1), InvalidRow(2, "1 columns instead of 2")]
 
 
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), max_size=20))

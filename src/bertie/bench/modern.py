@@ -266,16 +266,19 @@ def page(rows: Sequence[Values], *, table: Table, command: str) -> str:
         for what in ("loss", *table.tasks):
             cells += [cell(row[what]), "" if row["row"] == PUBLISHED else cell(_gains(row, what), form="+z.3f")]
         lines.append(f"| {' | '.join(cells)} |")
-    seeds = f"{rows[0]['runs']} seed{'s' * (rows[0]['runs'] > 1)}"
+    seeds = rows[0]["runs"]
+    paired = f"Means over {seeds} seeds, with 95% intervals; differences are paired by seed."
+    single = "One seed, so there are no intervals, and differences may be chance."
     lines += [
         "",
-        f"Means over {seeds}, with 95% intervals; differences are paired by seed. Each run may use {table.minutes:g} "
-        "minutes of each thread for its steps. The loss is in nats per masked token, on the same held-out texts. A "
-        f"gain is an improvement over `{PUBLISHED}`.",
+        f"{paired if seeds > 1 else single} Each run may use {table.minutes:g} minutes of each thread for its steps. "
+        "The loss is in nats per masked token, on the same held-out texts. A gain is an improvement over "
+        f"`{PUBLISHED}`.",
         "",
-        *(f"* {line}" for what in ("loss", *table.tasks) for line in _says(rows, what)),
-        "",
+        *([*(f"* {line}" for what in ("loss", *table.tasks) for line in _says(rows, what)), ""] if seeds > 1 else []),
         made(),
+        "",
+        "The folders in this command stand for yours:",
         "",
         f"    {command}",
     ]

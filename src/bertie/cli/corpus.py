@@ -122,7 +122,7 @@ def corpus(
         emit({"folder": str(out), **facts})
         return
     console.show(
-        f"{out}: {shards.num_documents:,} documents, {shards.num_sentences:,} sentences, {facts['words']:,} words. "
+        f"{out}: documents {shards.num_documents:,}, sentences {shards.num_sentences:,}, words {facts['words']:,}. "
         f"The card: {out / 'card.md'}"
     )
     records = facts["records"]

@@ -76,7 +76,9 @@ def upload(
       bertie upload runs/mine my-organization/reviews-small --private
     """
     from bertie.hub import remote
+    from bertie.models.variant import read_public
 
+    read_public(model)  # says what is wrong with a folder that is no model
     size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file()) / 1e6
     with console.progress(f"uploading {model}", size, unit="MB") as advance:
         address = remote.upload(

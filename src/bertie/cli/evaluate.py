@@ -175,9 +175,9 @@ def show_details(report: dict[str, Any], metrics: Sequence[str] = ()) -> None:
             )
         console.show(table)
         if len(occur) > TABLE:
-            console.show(f"and {len(occur) - TABLE:,} labels with fewer examples (--json has all)")
+            console.show(f"labels with fewer examples: {len(occur) - TABLE:,} (--json has all)")
         if len(occur) < len(per_label):
-            console.show(f"and {len(per_label) - len(occur):,} labels without an example")
+            console.show(f"labels without an example: {len(per_label) - len(occur):,}")
     if "ece" in report:
         console.show(f"ECE {report['ece']:z.3f}")
     if report.get("unknown_labels"):

@@ -86,6 +86,12 @@ def pretrain(
         if any(override.startswith("train.steps=") for override in overrides or ()):
             raise UsageError("--minutes sets train.steps. Pass only one of the two.")
         settings = with_minutes(settings, minutes, None if overwrite else output, PreparedRun)
+    own = ", ".join(str(number) for number, phase in enumerate(settings.phases, 1) if phase.batch_size)
+    if own and is_main() and any(override.startswith("train.batch_size=") for override in overrides or ()):
+        console.warn(
+            f"train.batch_size does not change the phases with a batch_size of their own ({own}). Set theirs in "
+            "`phases`, or lower train.micro_batch_size to save memory."
+        )
     if dry_run:
         planned = run.plan(settings, trial=trial)
         emit(planned) if console.verbosity.json else console.show(run.summary(planned), markup=True)

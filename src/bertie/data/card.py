@@ -104,9 +104,9 @@ def render(card: dict[str, Any]) -> str:
     lines += _table(["", *SPREAD], [[name, *(card[key][k] for k in SPREAD)] for name, key in spreads])
     lines += [*_bars("words", card["histogram"], card["sentences"]), ""]
     lines += ["## Scripts", "", *_bars("letters", card["scripts"], 1), ""]
-    made = f"{card['shards']:,} shards, fingerprint `{card['fingerprint']}`, made by {card['made_by']}"
+    made = f"Shards: {card['shards']:,}. Fingerprint: `{card['fingerprint']}`. Made by {card['made_by']}"
     if "elapsed_s" in card:
-        made += f" in {card['elapsed_s']:,.1f} s ({card['input_mb_per_s']:.1f} MB/s, {card['workers']} workers)"
+        made += f" in {card['elapsed_s']:,.1f} s ({card['input_mb_per_s']:.1f} MB/s, workers: {card['workers']})"
     lines += [f"{made}."]
     return "\n".join(lines) + "\n"
 

@@ -315,4 +315,4 @@ def _say_nothing_is_left(work: Path, folder: Path, dropped: Counter[str], units:
         raise DataError("The inputs contain no documents, only white space.")
     reasons = "; ".join(f"{reason} ({count:,})" for reason, count in dropped.most_common(5))
     where = f" The first: {first['where']}." if first else ""
-    raise DataError(f"None of the {sum(dropped.values()):,} records could be used: {reasons}.{where}")
+    raise DataError(f"No record could be used ({sum(dropped.values()):,} read): {reasons}.{where}")

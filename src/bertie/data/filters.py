@@ -164,9 +164,7 @@ class Filters:
         known = list(dict.fromkeys(_identifier().nb_classes)) if languages else []
         for code in languages:
             if code not in known:
-                raise UsageError(
-                    f"--language {code}: unknown. Codes have two letters (ISO 639-1). {nearest(code, known)}"
-                )
+                raise UsageError(f"--language {code}: unknown. Known codes (ISO 639): {', '.join(sorted(known))}.")
         lines, ranges = list[str](), dict[str, tuple[float, float]]()
         for rule in (part for name in rules for part in PRESETS.get(name, name).split()):
             name, equals, limits = rule.partition("=")

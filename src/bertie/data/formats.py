@@ -9,7 +9,8 @@ import html
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from bertie.data import pydocs, rows
@@ -25,9 +26,10 @@ from bertie.data.records import (
     blocks,
     decoded,
     file_size,
+    spans,
 )
 from bertie.data.streams import FAILURES, Unreadable, opened
-from bertie.errors import nearest
+from bertie.errors import DataError, UsageError, nearest
 
 ENDS = {"blank": BLANK_LINE, "line": LINE, "file": NEVER}
 WIKI_END = re.compile(rb"</doc>[ \t\r]*\n")
@@ -101,7 +103,7 @@ def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> 
             if isinstance(row, InvalidRow):
                 yield DroppedRecord(row.reason, path, row.line)
             elif column not in row:
-                raise Unreadable(f"no column {column!r} (name it: --text COLUMN). {nearest(column, row)}")
+                raise _no_column(path, column, row)
             elif (document := row[column]) is None:
                 yield DroppedRecord(f"no text in column {column!r}", path, line)
             else:
@@ -110,15 +112,32 @@ def table(kind: str, item: Item, reading: ReadOptions, counts: Counter[str]) -> 
         csv.field_size_limit(usual_limit)
 
 
+def table_file(kind: str, path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
+    """Yields a csv or tsv as one item. Raises UsageError if it has no column of texts; `table` reports other faults."""
+    with suppress(DataError, *FAILURES):
+        any(isinstance(found, str) for found in table(kind, [path, 0, -1], reading, Counter()))
+    yield from spans(path, NEVER)
+
+
+def _no_column(path: str, column: str, names: Iterable[str]) -> UsageError:
+    return UsageError(f"{path} has no column {column!r}. {nearest(column, names)} Pass --text COLUMN.")
+
+
 def row_groups(path: str, reading: ReadOptions) -> Iterator[tuple[Item, int]]:
-    """Yields the row groups of a parquet file as [path, row group, its first row]. The reader reports damaged ones."""
+    """Yields the row groups of a parquet file as [path, row group, its first row]. The reader reports damaged ones.
+
+    Raises UsageError if it has no column of texts.
+    """
     import pyarrow
     import pyarrow.parquet
 
     size = file_size(path)
     try:
         with opened(path, seekable=True) as file:
-            metadata = pyarrow.parquet.ParquetFile(file).metadata
+            table = pyarrow.parquet.ParquetFile(file)
+            metadata = table.metadata
+            if reading.text not in (names := table.schema_arrow.names):
+                raise _no_column(path, reading.text, names)
         row = 1
         for group in range(metadata.num_row_groups):
             yield [path, group, row], metadata.row_group(group).total_byte_size
@@ -137,9 +156,6 @@ def parquet(item: Item, reading: ReadOptions, counts: Counter[str]) -> Iterator[
     try:
         with opened(path, seekable=True) as stream:
             file = pyarrow.parquet.ParquetFile(stream)
-            if column not in file.schema_arrow.names:
-                hint = nearest(column, file.schema_arrow.names)
-                raise Unreadable(f"no column {column!r} (name it: --text COLUMN). {hint}")
             for batch in file.iter_batches(batch_size=256, row_groups=[group], columns=[column]):
                 for value in batch.column(0).to_pylist():
                     if isinstance(value, str):

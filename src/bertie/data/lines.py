@@ -99,7 +99,7 @@ def decoded(
 
     file: or its lines, None for one that is too long. A file in CP949, the old Korean Windows encoding, is recognized
     at its first line that is not ASCII, and refused with its name, since another encoding would turn every text into
-    noise.
+    noise. So is a UTF-8 file at the first line that another encoding cannot read: of Korean, CP949 reads some lines.
     """
     check_encoding(encoding)
     seen_unicode = False
@@ -120,6 +120,8 @@ def decoded(
                     f"{where}, line {number}: this is not UTF-8 but can be read as CP949 (Korean Windows). If "
                     "it is CP949, pass --encoding cp949."
                 ) from None
+            if reads_as_utf8(raw):
+                raise DataError(f"{where}, line {number}: this is UTF-8, not {encoding}. Omit --encoding.") from None
             yield number, InvalidRow(number, f"not {encoding}")
             continue
         seen_unicode = seen_unicode or not line.isascii()
@@ -172,6 +174,14 @@ def json_line(line: str) -> Any:
 def check_characters(value: Any) -> None:
     """Raises ValueError where a text in a JSON value contains half of a surrogate pair, which cannot be written."""
     json.dumps(value, ensure_ascii=False).encode()
+
+
+def reads_as_utf8(raw: bytes) -> bool:
+    """Returns whether bytes decode as UTF-8 to text with characters beyond ASCII."""
+    try:
+        return not raw.decode().isascii()
+    except UnicodeDecodeError:
+        return False
 
 
 def reads_as_korean(raw: bytes) -> bool:

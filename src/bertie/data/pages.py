@@ -13,7 +13,7 @@ from bertie.registry import library
 NO_TEXT = "a page without text"
 CHARSET = re.compile(rb"""<meta\b[^>]*\bcharset\s*=\s*["']?\s*([\w-]+)""", re.IGNORECASE)
 TITLE = re.compile(r"<title[^>]*>(.*?)</title>", re.DOTALL | re.IGNORECASE)
-HEADINGS = ["//h1|//h2|//h3|//h4|//h5|//h6"]
+NO_PROSE = ["//h1|//h2|//h3|//h4|//h5|//h6|//table"]  # include_tables=False alone leaves those of a short page
 KOREAN = dict.fromkeys(("euc-kr", "euckr", "ks_c_5601-1987", "ks_c_5601-1989", "ksc5601"), "cp949")  # as browsers do
 
 
@@ -32,7 +32,7 @@ def main_text(page: bytes, *, charset: str = "", prose: bool = True) -> tuple[st
 
     text = decoded(page, charset)
     try:
-        pruned = HEADINGS if prose else None
+        pruned = NO_PROSE if prose else None
         found = extract(text, include_comments=False, include_tables=not prose, favor_recall=True, prune_xpath=pruned)
     except Exception:  # what a damaged page raises inside the parser depends on the damage
         return "", ""

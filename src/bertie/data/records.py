@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple
 
-from bertie.data.lines import LIMIT, reads_as_korean
+from bertie.data.lines import LIMIT, reads_as_korean, reads_as_utf8
 from bertie.data.streams import FAILURES, MEMBERS, Unreadable, compression, members, opened
 from bertie.errors import DataError
 
@@ -186,7 +186,7 @@ def _without_mark(head: bytes) -> bytes:
 
 
 def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | DroppedRecord:
-    """Returns the text of a record. Its encoding is never guessed, but CP949 is named when it can be read as that."""
+    """Returns the text of a record. Its encoding is never guessed, but CP949 and UTF-8 are named."""
     try:
         return raw.decode(reading.encoding)
     except UnicodeDecodeError as error:
@@ -195,5 +195,8 @@ def decoded(raw: bytes, reading: ReadOptions, where: str, line: int) -> str | Dr
         if reading.encoding == "utf-8" and reads_as_korean(around):
             reason = "not UTF-8 but reads as CP949: pass --encoding cp949"
             return DroppedRecord(reason, where, line, around.decode("cp949")[:EXCERPT])
+        if reads_as_utf8(around):
+            reason = f"not {reading.encoding.upper()} but reads as UTF-8: omit --encoding"
+            return DroppedRecord(reason, where, line, around.decode()[:EXCERPT])
         text = around[: 4 * EXCERPT].decode(reading.encoding, "replace")
         return DroppedRecord(f"not {reading.encoding.upper()}", where, line, text[:EXCERPT])

@@ -130,7 +130,7 @@ def unique(names: Sequence[str]) -> tuple[str, ...]:
 def _named(values: Sequence[Any], names: Sequence[str], line: int) -> Fields | InvalidRow:
     if len(values) != len(names):
         kept = dict(zip(names, values, strict=False))
-        return InvalidRow(line, f"{len(values)} columns where {len(names)} are expected", source=kept)
+        return InvalidRow(line, f"{len(values)} columns instead of {len(names)}", source=kept)
     return dict(zip(names, values, strict=True))
 
 

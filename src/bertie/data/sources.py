@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from bertie.data import formats
 from bertie.data.lines import check_encoding
-from bertie.data.records import LINE, NEVER, READ, UNIT, DroppedRecord, Item, ReadOptions, Source, spans
+from bertie.data.records import LINE, READ, UNIT, DroppedRecord, Item, ReadOptions, Source, spans
 from bertie.data.streams import COMPRESSIONS, FAILURES, cause, compression, opened
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import atomic_write, full_disk
@@ -77,8 +77,8 @@ SOURCES: Registry[Source] = Registry(
         ("txt", Source(lambda path, reading: spans(path, formats.ENDS[reading.documents]), formats.text, spans=True)),
         ("wiki", Source(lambda path, reading: spans(path, formats.WIKI_END), formats.wiki, spans=True)),
         ("jsonl", Source(lambda path, reading: spans(path, LINE), formats.jsonl, spans=True)),
-        ("csv", Source(lambda path, reading: spans(path, NEVER), partial(formats.table, "csv"))),
-        ("tsv", Source(lambda path, reading: spans(path, NEVER), partial(formats.table, "tsv"))),
+        ("csv", Source(partial(formats.table_file, "csv"), partial(formats.table, "csv"))),
+        ("tsv", Source(partial(formats.table_file, "tsv"), partial(formats.table, "tsv"))),
         ("parquet", Source(formats.row_groups, formats.parquet)),
         ("mediawiki", Later("bertie.data.dumps", "MEDIAWIKI")),
         ("warc", Later("bertie.data.warc", "WARC")),

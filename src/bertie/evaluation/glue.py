@@ -116,7 +116,7 @@ def _problems(raw: bytes, test: TestSet) -> list[str]:
     header, *lines = raw.decode("utf-8", "replace").removesuffix("\n").split("\n")
     problems = [] if header == HEADER else [f"the first line is {header[:40]!r}, not {HEADER!r}"]
     if len(lines) != expected:
-        problems.append(f"{len(lines):,} rows where {expected:,} are expected")
+        problems.append(f"{len(lines):,} rows instead of {expected:,}")
     for index, line in enumerate(lines):
         number, _, answer = line.partition("\t")
         if number != str(index):

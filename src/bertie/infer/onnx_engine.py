@@ -143,7 +143,7 @@ class OnnxEngine:
 
 def graph_of(path: Path) -> Path | None:
     """Returns the graph of a path: the file itself, or that of a folder without other weights. Else None."""
-    if path.suffix == ".onnx":
+    if path.suffix == ".onnx" and not path.is_dir():
         return path
     graph = path / FOLDER / MODEL
     return graph if graph.is_file() and not any(path.glob("*.safetensors*")) else None

@@ -128,8 +128,8 @@ def _all_seeds(config: FinetuneConfig, folder: RunFolder, seeds: int, resume: st
         take_model(run / f"seed-{best}" / MODEL, run / MODEL)
         score = f"{metrics[0]} {results[best]['dev'][metrics[0]]:z.3f}"
         summed["chosen"] = (
-            f"{MODEL} is that of seed {best}, the best of {seeds} on dev ({score}). This score is optimistic: report "
-            "the mean over seeds, or measure the model on other examples."
+            f"{run / MODEL} is the model of seed {best}, which has the best score of {seeds} on dev ({score}). This "
+            "score is optimistic: report the mean over seeds, or measure the model on other examples."
         )
     return folder.finish(summed, partial(page, run))
 

@@ -216,10 +216,11 @@ def summary(planned: dict[str, Any]) -> str:
             for i, f in enumerate(p.get("phases", []), 1)
         ]
     )
+    of_shape = f" ({p['shape']})" if "shape" in p else ""
     extra = ", ".join(f"{name} {flops / p['flops']:.0%}" for name, flops in p["flops_beside"].items())
     return shown + (
         (
-            f"[bold]{escape(p['model'])}[/]: {p['parameters']:,} parameters, {escape(p['objective'])}, on "
+            f"[bold]{escape(p['model'])}[/]{of_shape}: {p['parameters']:,} parameters, {escape(p['objective'])}, on "
             f"{p['device']} in {p['precision']}\ncorpus: {p['documents']:,} documents, "
             f"{p['instances_per_epoch']:,} instances and {p['tokens_per_epoch']:,} tokens per epoch\nplan: "
             f"{p['steps']:,} steps of {p['sequences_per_step']:,} sequences ({p['tokens_per_step']:,} tokens): "

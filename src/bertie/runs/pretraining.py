@@ -169,7 +169,8 @@ class PreparedRun:
     def plan(self, model: Model) -> dict[str, Any]:
         """Returns sizes and costs.
 
-        flops: of all steps, forward and backward, without padding; flops_beside: those of other modules than the model.
+        shape: with model_overrides, layers and hidden size. flops: of all steps, forward and backward, without padding;
+        flops_beside: those of other modules than the model.
         """
         config, data = self.config, self.data
         device = precision.choose_device(config.train.device)
@@ -179,8 +180,10 @@ class PreparedRun:
         samples = sum(phase.steps * phase.batch_size for phase in data.phases)
         first, own = phases[0], own_settings(model)
         extra = [phase.pop("flops_beside") for phase in phases]
+        shape = f"layers: {self.shape.num_hidden_layers}, hidden size: {self.shape.hidden_size}"
         planned = {
             "model": config.model,
+            **({"shape": shape} if config.model_overrides else {}),
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "objective": self.objective.name,
             "documents": sum(corpus["documents"] for corpus in corpora),

@@ -139,7 +139,8 @@ def _shards(folder: Path) -> str:
     shards = Shards.open(folder)
     if wrong := plans.damaged(folder / "plans"):
         raise DataError(f"{', '.join(map(str, wrong))}: damaged. The next run that needs it writes it again.")
-    return f"intact: {shards.num_documents:,} documents, {shards.num_values:,} {shards.manifest.get('kind', 'values')}"
+    kind = shards.manifest.get("kind", "values")
+    return f"intact (documents: {shards.num_documents:,}, {kind}: {shards.num_values:,})"
 
 
 def _opens(folder: Path) -> str:
