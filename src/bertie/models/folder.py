@@ -274,9 +274,9 @@ def _count(variant: Variant, name: str, weights: WeightsFolder) -> int:
 
 
 def _agree_on(config: EncoderConfig, field: str, found: int, where: str) -> None:
-    if not found:
-        raise DataError(f"{where}: the weights have no layer with a known name. The family or the names are others.")
     if (said := config.get(field)) != found:
+        if not found:
+            raise DataError(f"{where}: no weight has the name of a layer. Check model_type and the names of weights.")
         raise DataError(f"{where}: {field} is {said:,}, but the weights have {found:,}.")
 
 
