@@ -41,6 +41,8 @@ def test_the_same_seeds_from_both(models, bertie, tmp_path):
     assert "encoder.pooler" not in " ".join(first["fresh"])
     assert set(second["fresh"]) > set(first["fresh"]), "the second has no pooler of its own"
     assert "Settings that differ" in (out / "compare.html").read_text()
+    checked = json.loads(bertie.good("verify", out, "--json"))["checks"]
+    assert {"first: files", "second: seed-1: model"} <= {check["name"] for check in checked}
     told = bertie.good(*command)  # finished: read, not trained again
     assert "started from random weights" in told
 

@@ -8,6 +8,7 @@ from test_cli_finetune import LETTERS, rows, write
 
 from bertie.evaluation.compare import over_seeds
 from bertie.files import read_json
+from bertie.runs.compare import compare, gather
 from toys import toy_model
 
 FAST = ("train.batch_size=16", "train.precision=fp32", "max_length=24", "epochs=1", "train.eval_every=4")
@@ -50,3 +51,14 @@ def test_what_cannot_be_compared_says_so(runs, bertie, tmp_path):
     assert (code, "is not a model folder" in " ".join(err.split())) == (3, True)
     code, _, err = bertie("compare", runs[1], tmp_path / "nothing")
     assert (code, "is not a run" in " ".join(err.split())) == (3, True)
+
+
+def test_objectives_without_options_are_settings_that_differ(tmp_path):
+    for name, objectives in (("a", "{mlm: {}, nsp: {}}"), ("b", "{mlm: {rate: 0.2}, sop: {}}")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.yaml").write_text(f"corpus: c\nobjectives: {objectives}\n")
+        line = {"kind": "train", "step": 1, "loss": 1.0, "tokens": 1, "elapsed_s": 1.0}
+        (tmp_path / name / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    found = compare(gather([tmp_path / "a", tmp_path / "b"]))
+    assert found["runs"][0]["settings"] == {"objectives.nsp": True, "objectives.mlm.rate": None, "objectives.sop": None}
+    assert found["runs"][1]["settings"] == {"objectives.nsp": None, "objectives.mlm.rate": 0.2, "objectives.sop": True}

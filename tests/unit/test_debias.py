@@ -18,6 +18,7 @@ from bertie.audit.remedy import fold, remove
 from bertie.errors import DataError, UsageError
 from bertie.infer.torch_engine import TorchEngine
 from bertie.metrics.base import Float
+from bertie.models.convert import convert
 from bertie.nn.linear import Linear
 from bertie.tasks.embed import EmbedTask
 from bertie.text.swaps import Swaps
@@ -144,7 +145,8 @@ def rows_of(folder: Path) -> Path:
 
 
 def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandLine, tmp_path: Path) -> None:
-    folder, texts = pretrained(tmp_path / "m"), tmp_path / "texts.txt"
+    variant, folder, texts = families.family(pretrained(tmp_path / "m")), tmp_path / "half", tmp_path / "texts.txt"
+    convert(variant, tmp_path / "m", folder, precision="float16")
     texts.write_text("\n".join(TEXTS), "utf-8")
     own = tmp_path / "own.yaml"
     own.write_text(
@@ -173,6 +175,7 @@ def test_the_command_writes_a_folder_and_tells_before_and_after(bertie: CommandL
         assert wanted in card
         assert wanted in page.read_text("utf-8") or wanted.startswith("##")
     bertie.good("verify", out)
+    assert json.loads((out / "config.json").read_text("utf-8"))["dtype"] == "float16"
     assert package.load(out).tokenizer is not None
     code, _, err = bertie("debias", folder, texts, "--pairs", own, "-o", out)
     assert (code, "--overwrite" in err) == (2, True)
@@ -237,6 +240,8 @@ def test_counterfactual_texts_are_written_in_both_forms(bertie: CommandLine, tmp
     assert (code, "--overwrite" in err) == (2, True)
     code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "x.jsonl", "--list", "gender")
     assert (code, "gender words" in err) == (2, True)
+    code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "both.txt")
+    assert (code, "does not end in .jsonl" in " ".join(err.split())) == (2, True)
     texts.write_text("\n\n", "utf-8")
     code, _, err = bertie("counterfactual", texts, "-o", tmp_path / "y.jsonl")
     assert (code, (tmp_path / "y.jsonl").exists()) == (3, False), err

@@ -219,5 +219,12 @@ def test_what_cannot_be_explained() -> None:
         question_of(model("sequence", ("a", "b")), ["  "])
     with pytest.raises(UsageError, match="no tags"):
         question_of(model("sequence", ("a", "b")), [TEXT], word=2)
+    for texts in (TEXT, [], [5], ["a", "b", "c"]):
+        with pytest.raises(UsageError, match="a list of one text"):
+            question_of(model("sequence", ("a", "b")), texts)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="predicts numbers"):
+        question_of(model("sequence", ("score",)), [TEXT], label="b")
+    with pytest.raises(UsageError, match="in the 5 tokens that are read"):
+        question_of(model("mlm"), [f"{TEXT} [MASK]"], max_length=5)
     with pytest.raises(UsageError, match="answers"):
         question_of(model("span"), ["where", TEXT], label="paris")

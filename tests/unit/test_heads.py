@@ -190,3 +190,10 @@ def test_no_two_settings_have_one_name():
     of_kinds = [one.name for members in UNIONS.values() for member in members for one in fields(member)]
     assert len(set(of_heads)) == len(of_heads)
     assert not set(of_heads) & {*others, *of_kinds}
+
+
+def test_a_next_token_head_needs_word_embeddings_of_the_hidden_size():
+    config = families.config("gpt2", hidden_size=32, num_attention_heads=4, embedding_size=10)
+    with pytest.raises(UsageError, match="Omit embedding_size"):
+        HEADS["lm"](config, 0)
+    assert HEADS["lm"](config.replace(lm_tied=False), 0).weight.shape == (config.vocab_size, 32)

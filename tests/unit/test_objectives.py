@@ -327,6 +327,7 @@ def test_overrides_change_the_default_objectives(overrides, expected):
         ({"nsp": {"form": "orginal"}}, "Did you mean 'original'"),
         ({"nsp": {"duplicates": 0}}, "nsp.duplicates"),
         ({"mlm": None}, "No objective is left"),
+        ({"mlm": {}, "npp": None}, "Unknown objective 'npp'. Did you mean 'nsp'"),
     ],
 )
 def test_wrong_options_are_named(options, message):

@@ -89,6 +89,8 @@ def test_columns_limits_and_what_is_left_out(folder, tmp_path):
 
 
 def test_what_cannot_be_scored_is_said(folder, tmp_path):
+    with pytest.raises(DataError, match="no text to score"):
+        bertie.perplexity(folder, [])
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
     assert isinstance(run(folder, tmp_path / "empty.txt").exception, DataError)
     assert isinstance(run(folder, tmp_path / "missing.txt").exception, DataError)

@@ -273,7 +273,7 @@ def test_the_speed_of_presets_is_tried_here() -> None:
     ("given", "said"),
     [
         (("--on", "h1000"), "h100"),
-        (("--prices", "nowhere.yaml"), "nowhere.yaml"),
+        (("--prices", "nowhere.yaml"), "nowhere.yaml does not exist"),
         (("-c", "finetune-squad", "model=bert-base", "--budget", "1h"), "pre-train"),
         (("-c", "finetune-squad"), "model is missing"),
         (("-c", "finetune-squad", "model=bert-base", "batch=3"), "Unknown key"),

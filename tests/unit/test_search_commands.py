@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertie.errors import UsageError
 from bertie.metrics.retrieval import NAMES, of_ranking
 from bertie.search import models
 from bertie.search.evaluate import evaluate
+from bertie.search.index import IndexConfig
+from bertie.search.index import index as make
 from bertie.search.questions import read
-from bertie.search.searcher import Searcher
+from bertie.search.searcher import Depth, Searcher
 
 CORPUS = [
     {"_id": "a", "title": "Nile", "text": "The river Nile flows north to the sea."},
@@ -68,6 +71,7 @@ def test_from_files_to_answers_on_the_command_line(corpus: Path, bertie: Any) ->
         (("search", "missing", "moon"), 3, "is not a search index"),
         (("search", "ready", ""), 2, "empty"),
         (("search", "ready", "moon", "--no-words"), 2, "has no vectors"),
+        (("negatives", "ready", "--questions", "bare.jsonl", "-o", "index", "--answer", "."), 2, "--answer changes no"),
         (("search", "ready", "moon", "--embed", "corpus.jsonl"), 2, "has no vectors"),
         (("index", "corpus.jsonl", "-o", "ready", "--size", "50"), 2, "other settings (size)"),
         (("evaluate", "ready", "--questions", "none.json"), 3, "does not exist"),
@@ -119,6 +123,27 @@ def test_a_second_ranking_is_joined_with_the_first(corpus: Path, bertie: Any, mo
     assert (len(found.rankings["words"]), best, last) == (2, 1, 3), "the Nile, and the moon"
     assert dict(found.rankings["reranked"]) == {1: pytest.approx((1 + 0) / 2), 3: pytest.approx((0 + 1) / 2)}
     assert most > least
+
+
+def test_more_passages_than_the_first_stage_finds_by_default(corpus: Path, bertie: Any) -> None:
+    Path("corpus.jsonl").write_text("".join(json.dumps({"text": f"moon {i}"}) + "\n" for i in range(130)))
+    assert bertie("index", "corpus.jsonl", "-o", "index")[0] == 0
+    assert len(Searcher("index").search("moon", top=120).hits) == 120
+    assert len(Searcher("index", depth=Depth(first=7)).search("moon", top=120).hits) == 7
+
+
+def test_wrong_values_in_python_get_one_error(corpus: Path) -> None:
+    make([Path("corpus.jsonl")], "index")
+    for call, told in (
+        (lambda: make("corpus.jsonl", "index"), "Pass a list"),
+        (lambda: make(["corpus.jsonl"], "index", vectors="fast"), "Unknown value 'fast' of vectors"),
+        (lambda: IndexConfig(size=0), "at least 1"),
+        (lambda: Depth(first=0), "a number below 1"),
+        (lambda: Searcher("index").search(5), "of type int"),
+        (lambda: Searcher("index").search("moon", top=-1), "at least 0"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            call()
 
 
 def test_questions_in_every_format(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bertie as library
-from bertie.errors import DataError, UsageError
+from bertie.errors import UsageError
 from bertie.search.models import answers, relevance, vectors
 from serving import make_models
 
@@ -30,7 +30,7 @@ def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path
     p = np.array([one.scores["1"] for one in predictor(models["rank"]).predict(pairs)])
     assert relevance(predictor(models["rank"]), QUESTION, TEXTS) == pytest.approx(np.log(p / (1 - p)), abs=1e-5)
     scorer = predictor(models["regression"])
-    with pytest.raises(DataError, match="reads single texts, and text 1 is a tuple of 2 texts"):
+    with pytest.raises(UsageError, match="it reads single texts"):
         relevance(scorer, QUESTION, TEXTS)
     scorer.texts = 2
     numbers = [one.label for one in scorer.predict(pairs)]
@@ -41,6 +41,8 @@ def test_relevance_is_the_log_odds_or_the_score_of_a_pair(models: dict[str, Path
         [*of_list.values()], abs=1e-5
     )
     assert relevance(predictor(models["choice"]), QUESTION, []) == []
+    with pytest.raises(UsageError, match="gives no vectors"):
+        vectors(predictor(models["rank"]), TEXTS)
     with pytest.raises(UsageError, match="cannot rank"):
         relevance(predictor(models["span"]), QUESTION, TEXTS)
 

@@ -69,6 +69,11 @@ def test_what_cannot_be_explained(server):
         ({"inputs": ["a", "b", "c"], "model": "sequence"}, "inputs"),
         ({"inputs": "ab", "model": "rank"}, "pairs of texts"),
         ({"inputs": " ", "model": "sequence"}, "empty text"),
+        ({"inputs": "\u200b", "model": "tagging"}, "no words to explain"),
+        ({"inputs": "ab " * 300 + "[MASK]", "model": "pretrained"}, "tokens that are read"),
+        ({"inputs": "ab", "model": "sequence", "word": 1}, "no tags"),
+        ({"inputs": "ab", "model": "regression", "label": "x"}, "this model has none"),
+        ({"inputs": ["ab", "cd"], "model": "span", "label": "cd"}, "this model has none"),
     ]:
         response = server.post("/explain", body)
         assert (response.status_code, message in response.json()["error"]) == (422, True), response.text

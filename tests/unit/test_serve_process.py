@@ -152,6 +152,8 @@ def refused(*arguments: object) -> tuple[int, str]:
 def test_what_it_says_when_it_cannot_begin(folders, tmp_path):
     code, err = refused(tmp_path / "nothing")
     assert (code, "does not exist" in err) == (3, True), err
+    code, err = refused(f"={folders['embed']}")
+    assert (code, "has no name before the equals sign" in err) == (3, True), err
     code, err = refused(folders["embed"], "--host", "0.0.0.0")
     assert (code, "--no-key" in err) == (2, True), err
     with socket.socket() as taken:

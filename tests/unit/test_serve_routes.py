@@ -257,6 +257,14 @@ def test_labels_to_choose_from_are_refused_and_other_unknown_keys_ignored(server
     assert server.ok("/predict", {"inputs": "a", "labels": ["b"], "parameters": 1})
 
 
+def test_errors_name_no_types_and_no_options_of_commands(server):
+    told = server.post("/choose", {"inputs": {"context": "a", "choices": ["b"]}}).json()["error"]
+    assert told.startswith("inputs.choices: ")
+    for model in ("span", "choice", "sequence"):
+        told = server.post("/answer", {"inputs": {"other": "a"}, "model": model}).json()["error"]
+        assert ("'other'" in told, "--" in told) == (True, False), told
+
+
 def test_errors_under_v1_are_nested(server):
     response = server.post("/v1/embeddings", {"input": ["a", ""]})
     assert response.status_code == 422
@@ -273,6 +281,8 @@ def test_facts_and_probes(server, folders):
     assert server.get("/info?model=embed").json()["model_type"] == {"embedding": {"pooling": "mean"}}
     for path in ("/health", "/healthz", "/readyz"):
         assert server.get(path).status_code == 200
+        assert server.client.head(server.url + path).status_code == 200
+    assert server.client.head(server.url + "/embed").status_code == 405
     assert re.fullmatch(r"[0-9a-f]{16}", server.get("/health").headers["x-request-id"])
     assert server.get("/health", headers={"x-request-id": "mine-1"}).headers["x-request-id"] == "mine-1"
 

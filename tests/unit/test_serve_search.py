@@ -1,5 +1,9 @@
 """`/search`: what the server finds in an index is what the library finds with the same models."""
 
+import asyncio
+import shutil
+from pathlib import Path
+
 import httpx
 import pytest
 
@@ -94,6 +98,15 @@ def test_a_changed_index_is_found_without_a_restart(server: Live, folders, docum
     inputs = [str(documents / name) for name in DOCUMENTS]
     index(inputs, documents / "index", embedder=embedder, overwrite=True)
     assert not any(hit["source"].endswith("new.txt") for hit in server.ok("/search", words)["hits"])
+
+
+def test_a_failed_reload_keeps_the_vectors(folders, documents, tmp_path):
+    model = Path(shutil.copytree(folders["embed"], tmp_path / "embed"))
+    with live({"embed": model}, indexes={"notes": documents / "index"}) as server:
+        (model / "config.json").write_text("junk")
+        done = asyncio.run_coroutine_threadsafe(server.fleet.reload(), server.loop).result(30)
+        assert done["embed"].startswith("failed"), done
+        assert "vectors" in server.ok("/search", {"query": "a b"})["seconds"]
 
 
 def test_without_models_for_it_words_alone(folders, documents):

@@ -411,3 +411,45 @@ def test_the_commands(tmp_path: Path) -> None:
         assert isinstance(refused.exception, UsageError)
     nothing = CliRunner().invoke(app, ["grow", folder, "-o", str(tmp_path / "d")])
     assert isinstance(nothing.exception, UsageError)
+    smaller = CliRunner().invoke(app, ["grow", folder, "-o", str(tmp_path / "d"), "--intermediate", "3"])
+    assert "--intermediate 3 is less than the 40" in str(smaller.exception)
+
+
+def test_the_precision_and_the_pooling_of_the_source_are_kept(tmp_path: Path) -> None:
+    from safetensors import safe_open
+    from typer.testing import CliRunner
+
+    from bertie.cli.app import app
+    from bertie.models.convert import convert
+
+    tokenizer = tokenizer_of("wordpiece", tmp_path)
+    model = model_of(tokenizer)
+    model.save_pretrained(tmp_path / "model", tokenizer=tokenizer)
+    assert model.variant is not None
+    convert(model.variant, tmp_path / "model", half := tmp_path / "half", precision="float16")
+    modules = [{"path": path, "type": f"sentence_transformers.models.{path[2:]}"} for path in ("", "1_Pooling")]
+    modules[0]["type"] += "Transformer"
+    (half / "modules.json").write_text(json.dumps(modules))
+    (half / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    (half / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (tmp_path / "words.txt").write_text("chemotherapy", encoding="utf-8")
+    commands = (
+        ("grow", str(half), "--layers", "4", "--times", "2"),
+        ("shrink", str(half)),
+        ("vocabulary", "extend", str(half), str(tmp_path / "words.txt")),
+        ("vocabulary", "trim", str(half), str(tmp_path / "words.txt")),
+    )
+    for number, command in enumerate(commands):
+        out = tmp_path / str(number)
+        done = CliRunner().invoke(app, [*command, "-o", str(out)])
+        assert done.exit_code == 0, (done.output, done.exception)
+        with safe_open(out / "model.safetensors", "numpy") as file:
+            assert {file.get_slice(name).get_dtype() for name in file.keys()} == {"F16"}  # noqa: SIM118
+        assert json.loads((out / "config.json").read_text())["dtype"] == "float16"
+        assert (out / "modules.json").is_file()
+        width = 32 if number else 64
+        assert json.loads((out / "1_Pooling" / "config.json").read_text()) == {
+            **pooling,
+            "word_embedding_dimension": width,
+        }

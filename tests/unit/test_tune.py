@@ -13,6 +13,7 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.finetuning import EvalCallback
 from bertie.runs.space import PAPER, Range, Space, grid, parse_space, varied
 from bertie.runs.tune import folder_name, tune
+from bertie.runs.verify import verify
 from bertie.train.config import OptimConfig, TrainConfig
 from bertie.train.step_metrics import Diverged
 from toys import toy_model
@@ -99,6 +100,7 @@ def test_the_best_run_is_kept_and_a_stopped_search_goes_on(
     assert len(calls) == before
     with pytest.raises(UsageError, match="other settings"):
         tune(varied(config, {"max_length": 12}), run, SPACE)
+    assert verify(run)["ok"], "a refused call changes nothing"
 
 
 def test_runs_that_lag_or_diverge_are_counted(config: FinetuneConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

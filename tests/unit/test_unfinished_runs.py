@@ -11,6 +11,7 @@ from test_pretrain import documents, home, settings, thread
 import bertie as package
 from bertie import families
 from bertie.errors import DataError, Stopped, UsageError
+from bertie.runs.models import export_checkpoint
 from bertie.runs.pretrain import pretrain
 from bertie.train import checkpoint
 
@@ -99,6 +100,14 @@ def test_what_has_no_model_says_why(stopped, tmp_path, bertie):
     (tmp_path / "run" / "run.yaml").write_text((stopped / "run.yaml").read_text())
     with pytest.raises(DataError, match="has no model yet"):
         package.load(tmp_path / "run")
+    (tmp_path / "run" / "model").mkdir()
+    with pytest.raises(DataError, match="is finished and has no checkpoints"):
+        export_checkpoint(tmp_path / "run", tmp_path / "out")
+    with pytest.raises(DataError, match="is neither a run nor a checkpoint"):
+        export_checkpoint(tmp_path / "nothing", tmp_path / "out")
+    for command in (("report",), ("pretrain", "-o", tmp_path / "out", "--from")):
+        _, _, err = bertie(*command, tmp_path / "nothing")
+        assert "is not a run: it has no run.yaml" in " ".join(err.split())
     (tmp_path / "seeds" / "seed-0").mkdir(parents=True)
     with pytest.raises(UsageError, match="one run per seed"):
         package.load(tmp_path / "seeds")

@@ -207,3 +207,16 @@ def test_texts_may_be_any_iterable(folders: dict[str, Path]) -> None:
     assert bertie.predict(folders["labels"], iter(TEXTS)) == bertie.predict(folders["labels"], TEXTS)
     assert bertie.perplexity(folders["mlm"], iter(TEXTS)) == bertie.perplexity(folders["mlm"], TEXTS)
     assert len(bertie.write(folders["writer"], iter(["a", "b"]), max_new_tokens=2)) == 2
+
+
+def test_arguments_of_another_type_are_named(folders: dict[str, Path], tmp_path: Path) -> None:
+    wrong: list[tuple[Callable[[], object], str]] = [
+        (lambda: bertie.finetune({"model": "m"}, tmp_path / "run"), "config is .*; it must be a bertie.FinetuneConfig"),  # type: ignore[arg-type]
+        (lambda: bertie.pretrain("tiny.yaml", tmp_path / "run"), "config is .*; it must be a bertie.PretrainConfig"),  # type: ignore[arg-type]
+        (lambda: bertie.words(folders["labels"], ["a b", "b c"], word=3), "word is 3"),
+        (lambda: bertie.words(folders["labels"], ["a b", "b c"], pooling=None), "pooling is None"),
+    ]
+    for call, said in wrong:
+        with pytest.raises(UsageError, match=said):
+            call()
+    assert not (tmp_path / "run").exists()

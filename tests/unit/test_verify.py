@@ -36,6 +36,7 @@ def run(whole, tmp_path):
 def test_a_whole_run_is_well(run):
     report = verify(run)
     assert report["ok"], shown(report)
+    assert report["checks"][-1]["found"].startswith("files intact: ")
     assert [check["name"] for check in report["checks"]] == [
         "run.yaml",
         "metrics.jsonl",

@@ -20,7 +20,8 @@ from bertie.folders import check, new_folder
 from bertie.infer.choose import engine_of
 from bertie.infer.predict import check_reads_texts
 from bertie.infer.pseudo import pseudo_perplexity
-from bertie.models.folder import MODEL_FOLDER, check_trainable, copy_other_files
+from bertie.models.convert import save_like
+from bertie.models.folder import MODEL_FOLDER, check_trainable
 from bertie.models.model import Model
 from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
@@ -81,8 +82,7 @@ def debias(
     subject = Subject(engine_of(loaded, "auto"), loaded.tokenizer)
     removed, maps = remove(loaded, subject, texts, swaps, how, seed=asked.seed)
     with new_folder(out, MODEL_FOLDER, overwrite=overwrite) as made:
-        loaded.save_pretrained(made)
-        copy_other_files(folder, made)
+        save_like(loaded, made, folder)
         for place, erasure in maps:
             if place.weights is None:
                 write_dense(made, erasure)

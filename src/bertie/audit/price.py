@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from bertie.files import read_json
-from bertie.runs.against import NAMES, finetune_against
+from bertie.runs.against import finetune_against
 from bertie.runs.config import FinetuneConfig
-from bertie.runs.folder import RESULTS
+from bertie.runs.folder import AGAINST, RESULTS
 
 QUICK = {"baselines": False, "label_check": "none"}  # they have nothing to do with the start model
 
@@ -24,7 +24,7 @@ def fine_tuned(before: Path, after: Path, sets: Mapping[str, FinetuneConfig], *,
         with tempfile.TemporaryDirectory(prefix="bertie-price-") as folder:
             runs = Path(folder) / "runs"
             found = finetune_against(quick, str(after), runs, seeds)["runs"]
-            metric = read_json(runs / NAMES[0] / RESULTS)["metrics"][0]
+            metric = read_json(runs / AGAINST[0] / RESULTS)["metrics"][0]
         first, second = (one["figures"][metric]["mean"] for one in found)
         apart = found[1]["minus_first"].get(metric) or {"low": None, "high": None}
         difference = {"value": second - first, "low": apart["low"], "high": apart["high"]}

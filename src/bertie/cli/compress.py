@@ -239,8 +239,8 @@ class _Asked:
 
 def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool) -> None:
     from bertie.compress import gate
-    from bertie.compress.saving import save
     from bertie.folders import made_once
+    from bertie.models.convert import save_like
     from bertie.models.folder import MODEL_FOLDER
 
     def write(folder: Path) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def _write(asked: _Asked, recipe: "Recipe", by: str, *, trim: bool, float_: bool
                     f"The int{recipe.bits} model misses the quality threshold: {near}. Give more texts, or write it "
                     "anyway with --force."
                 )
-        save(small, folder, asked.model)
+        save_like(small, folder, asked.model)
         if near is not None:
             card = folder / "README.md"
             short = "" if near.enough else " The model misses the quality threshold and was written with --force."

@@ -148,9 +148,11 @@ def counterfactual(
     """
     from bertie.audit.debias import pairs_of
     from bertie.data.tables import SkipReport
-    from bertie.errors import DataError
+    from bertie.errors import DataError, UsageError
     from bertie.files import atomic_write, check_new_file
 
+    if output.suffix != ".jsonl":  # what else reads the file would take its lines for texts
+        raise UsageError(f"{output} does not end in .jsonl. Pass -o {output.with_suffix('.jsonl')}")
     swaps = pairs_of(pairs, list_)
     check_new_file(output, overwrite=overwrite)
     skipped, counts = SkipReport(), {"texts": 0, "changed": 0, "words": 0, "exchanged": 0}

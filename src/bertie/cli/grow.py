@@ -182,6 +182,7 @@ def _lines(paths: list[Path]) -> Any:
 def _make(ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: Callable[["Model"], Changed]) -> None:
     """Write the changed model, unless it is there already, and print its sizes."""
     from bertie.folders import made_once
+    from bertie.models.convert import save_like
     from bertie.models.folder import MODEL_FOLDER
 
     def write(made: Path) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def _make(ctx: typer.Context, folder: Path, out: Path, overwrite: bool, change: 
         if model.tokenizer is None:
             raise UsageError(f"{folder} has no tokenizer. Copy the tokenizer files of the model into it.")
         model, more = change(model)
-        model.save_pretrained(made)
+        save_like(model, made, folder)
         return {
             "parameters": sum(parameter.numel() for parameter in model.parameters()),
             "layers": model.config.num_hidden_layers,

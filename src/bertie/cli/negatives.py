@@ -52,6 +52,8 @@ def negatives(
 
     if form not in get_args(mining.Form):
         raise UsageError(f"Unknown value {form!r} of --form. {nearest(form, get_args(mining.Form))}")
+    if stages.answer is not None:
+        raise UsageError("--answer changes no ranking, and so no negatives. Omit it.")
     check_new_file(output, overwrite=overwrite)
     asked, left, rows = asking.read(questions, qrels), mining.Left(), 0
     kind = cast("mining.Form", form)

@@ -76,6 +76,8 @@ def pretrain(
         raise UsageError(
             f"--config and --from cannot be combined. --from is --config {from_ / 'run.yaml'} with a check of the data."
         )
+    if from_ is not None and not (from_ / "run.yaml").is_file():
+        raise UsageError(f"{from_} is not a run: it has no run.yaml. Pass the folder of a run of bertie pretrain.")
     settings = configs.load(
         PretrainConfig,
         from_ / "run.yaml" if from_ is not None else config,

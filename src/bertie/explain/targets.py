@@ -14,6 +14,7 @@ from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
 from bertie.tasks.span import SpanTask
+from bertie.text.encoding import Encoding
 from bertie.text.tokenizer import Tokenizer
 
 SPAN = 2  # outputs of a head for answers: start, end
@@ -41,6 +42,8 @@ def question_of(
     word, from 1. Raises UsageError for a model without a tokenizer or a head that can be explained, an unknown label,
     or a label or word where there is none to choose; DataError for a text without words.
     """
+    if isinstance(texts, str) or len(texts) not in (1, 2) or not all(isinstance(one, str) for one in texts):
+        raise UsageError("texts must be a list of one text, or of two texts for a pair.")
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
@@ -57,7 +60,7 @@ def question_of(
     with torch.no_grad():
         output = plain.output(ids)
         if isinstance(model.heads[head], VocabularyHead):
-            kind, (decisions, at, about) = "words", _masked(model, head, output, encoding.ids, tokenizer, label)
+            kind, (decisions, at, about) = "words", _masked(model, head, output, encoding, tokenizer, label)
         else:
             logits = model.logits(head, output)[0]
             if logits.dim() < 2:
@@ -70,9 +73,7 @@ def question_of(
     if word is not None and kind != "tags":
         raise UsageError("--word names the word of a tag, and this model has no tags. Omit it.")
     if label and kind in ("number", "answer"):
-        raise UsageError(
-            f"--label chooses among labels, and this model predicts {kind.replace('number', 'a number')}s."
-        )
+        raise UsageError(f"--label chooses among labels, and this model predicts {kind}s. Omit it.")
     chance = None if kind == "number" else _probability(decisions, at, model.problem_type == SEVERAL)
     question = replace(plain, target=_sum(decisions, at), chance=chance)
     return Explained(question, about, tuple(texts), encoding.overflow)
@@ -157,14 +158,19 @@ def _tag(
 
 
 def _masked(
-    model: Model, name: str, output: EncoderOutput, ids: list[int], tokenizer: Tokenizer, label: str
+    model: Model, name: str, output: EncoderOutput, encoding: Encoding, tokenizer: Tokenizer, label: str
 ) -> tuple[Decisions, tuple[int, ...], str]:
-    head, mask = model.heads[name], tokenizer.special_id("mask")
+    head, mask, ids = model.heads[name], tokenizer.special_id("mask"), encoding.ids
     assert isinstance(head, VocabularyHead)
     if name == "lm":
         raise UsageError(
             "This model generates text, and only labels, tags, answers and masked words can be explained. Fine-tune an "
             "encoder for the task, such as --task sequence."
+        )
+    if mask is not None and mask not in ids and encoding.overflow:
+        raise UsageError(
+            f"The text has no {tokenizer.special_tokens.get('mask', '[MASK]')} in the {len(ids)} tokens that are read. "
+            "Pass only the part around the mask."
         )
     if mask is None or mask not in ids:
         raise UsageError(

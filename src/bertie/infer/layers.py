@@ -75,7 +75,10 @@ def layers_of(asked: str | Sequence[int], facts: Facts) -> tuple[int, ...]:
     """
     last = facts.layers
     if not last:
-        raise UsageError("The layers of this model cannot be read. Use a transformer encoder in a model folder.")
+        raise UsageError(
+            "The layers of this model cannot be read. Pass a model folder of a family with a single transformer "
+            "encoder, such as bert. ONNX graphs, elmo, lxmert and vilbert give only their last layer."
+        )
     if asked == "all":
         return tuple(range(last + 1))
     names = [name.strip() for name in asked.split(",")] if isinstance(asked, str) else list(map(str, asked))

@@ -75,6 +75,8 @@ def pseudo_perplexity(
     longest, tally = max_length or facts.max_length, _Tally()
     rows = tally.rows(texts, tokenizer, longest)
     nats = -sum(float(found.sum()) for found in log_probabilities(engine, rows, tokenizer.mask_id))
+    if not tally.texts and not tally.left_out:
+        raise DataError("There is no text to score.")
     if not tally.texts:
         raise DataError(
             f"None of the {tally.left_out:,} texts can be scored: they are empty, or longer than {longest:,} tokens."

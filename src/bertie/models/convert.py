@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -23,14 +24,17 @@ from bertie.checksums import CHECKSUMS
 from bertie.errors import DataError, UsageError, nearest
 from bertie.files import LOCK, atomic_write, is_leftover, read_json, write_json
 from bertie.folders import made_once
-from bertie.models.folder import MODEL_FOLDER
+from bertie.models.folder import MODEL_FOLDER, copy_other_files
+from bertie.models.model import Model
 from bertie.models.sentence import module_folders
 from bertie.models.variant import CONFIG, Variant, read_public
-from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights
+from bertie.models.weights import FOREIGN, INDEX, WEIGHTS, WeightsFolder, has_weights, weight_files
 
 Precision = Literal["float32", "float16", "bfloat16"]
 PICKLE, PICKLE_INDEX = "pytorch_model.bin", "pytorch_model.bin.index.json"
 UNPICKLE_LIMIT_S = 3600
+WIDTH = "word_embedding_dimension"  # in the settings of a pooling of sentence-transformers
+HALVES: dict[str, Precision] = {"F16": "float16", "BF16": "bfloat16"}  # as safetensors names them
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,35 @@ def convert(
         return asdict(_written(variant, source, made, precision, shard_bytes, unsafe))
 
     return Converted(**made_once(out, MODEL_FOLDER, by, write, overwrite=overwrite))
+
+
+def save_like(model: Model, folder: Path, source: Path) -> None:
+    """Writes a model made from `source`: in the precision of its weights, with the other files of that folder.
+
+    Quantized weights stay as they are.
+    """
+    model.save_pretrained(folder, packed=model.packed)
+    copy_other_files(source, folder)
+    for path in (path / CONFIG for path in module_folders(folder) if path != folder):
+        settings = read_json(path) if path.is_file() else {}
+        if settings.get(WIDTH, model.config.hidden_size) != model.config.hidden_size:  # of a wider model
+            write_json(path, settings | {WIDTH: model.config.hidden_size})
+    precision = _precision(source)
+    if model.packed or model.variant is None or precision == "float32":
+        return
+    with tempfile.TemporaryDirectory(prefix="bertie-convert-") as place:
+        convert(model.variant, folder, Path(place) / "model", precision=precision)
+        for name in (WEIGHTS, CONFIG):
+            shutil.copyfile(Path(place) / "model" / name, folder / name)
+
+
+def _precision(folder: Path) -> Precision:
+    """Returns the precision of a folder's weights; float32 where they differ or are quantized."""
+    found = set()
+    for path in weight_files(folder):
+        with safe_open(path, "numpy") as file:
+            found |= {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    return HALVES.get(found.pop(), "float32") if len(found) == 1 else "float32"
 
 
 def _written(

@@ -47,7 +47,9 @@ def wider(
     """
     config, state = model.config, dict(model.state_dict())
     inner = intermediate_size or times * config.intermediate_size
-    if times < 1 or inner < config.intermediate_size or (times, inner) == (1, config.intermediate_size):
+    if times >= 1 and inner < config.intermediate_size:
+        raise UsageError(f"--intermediate {inner:,} is less than the {config.intermediate_size:,} of the model.")
+    if times < 1 or (times, inner) == (1, config.intermediate_size):
         raise UsageError(
             f"The new model would have the same size: --times {times} with hidden_size {config.hidden_size}, "
             f"and --intermediate {inner} with {config.intermediate_size}."

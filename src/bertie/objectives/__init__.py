@@ -70,7 +70,8 @@ def build(options: Mapping[str, Mapping[str, Any] | None]) -> Objective:
     Raises:
         UsageError: An objective or option is unknown, an option is out of range, or no objective remains.
     """
-    chosen = [_one(OBJECTIVES[name], name, given) for name, given in options.items() if given is not None]
+    kinds = {name: OBJECTIVES[name] for name in options}  # also of null: a misspelled name removes nothing
+    chosen = [_one(kinds[name], name, given) for name, given in options.items() if given is not None]
     if not chosen:
         raise UsageError(f"No objective is left to train on. {nearest('', OBJECTIVES)}")
     return reduce(add, chosen)

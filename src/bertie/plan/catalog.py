@@ -80,7 +80,7 @@ def read(path: Path | None = None, prices: Path | None = None) -> Catalog:
     """
     known = _ours()
     if path is not None:
-        own = _parsed(read_yaml(path), path)
+        own = _own(path)
         known = replace(
             known,
             devices=known.devices | own.devices,
@@ -90,7 +90,7 @@ def read(path: Path | None = None, prices: Path | None = None) -> Catalog:
             source=own.source or known.source,
         )
     if prices is not None:
-        own = _parsed(read_yaml(prices), prices)
+        own = _own(prices)
         if own.priced is None or not own.prices:
             raise DataError(
                 f"{prices} needs the month of its prices and the prices: `priced: 2026-11` and "
@@ -108,6 +108,12 @@ def _ours() -> Catalog:
     here = Path(__file__).parent
     parts = [read_yaml(here / f"{name}.yaml") for name in ("devices", "prices", "grids")]
     return _parsed({key: value for part in parts for key, value in part.items()}, here)
+
+
+def _own(path: Path) -> Catalog:
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist.")
+    return _parsed(read_yaml(path), path)
 
 
 def _parsed(tree: Mapping[str, Any], path: Path) -> Catalog:

@@ -19,7 +19,7 @@ from bertie.data.sample import table
 from bertie.errors import DataError, UsageError
 from bertie.infer.engine import Array
 from bertie.infer.layers import layers_of, pooled, token_vectors, words_of_tokens
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.predict import check_reads_texts, check_text
 from bertie.infer.torch_engine import TorchEngine
 from bertie.models.model import Model
 from bertie.probing.sentences import Sentence
@@ -51,6 +51,7 @@ def contexts_of(texts: Sequence[str], word: str = "") -> list[Context]:
     `word` is a whole word in any case of letters, or the beginning of one: 배 in 배를. The first place counts. Raises
     UsageError where a text has no such word, or the texts share none or several.
     """
+    check_text(word, "word")
     if len(texts) < 2:
         raise UsageError("One text is given. Pass two or more, to compare a word in them. Quote each of them.")
     if not word and not all(MARKED.search(text) for text in texts):
@@ -103,6 +104,7 @@ def words(
         UsageError: See `contexts_of`.
         DataError: A word has no tokens in the vocabulary or in the part of the text that the model reads.
     """
+    check_text(pooling, "pooling")
     found = contexts_of(texts, word)
     if model.tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")

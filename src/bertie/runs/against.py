@@ -15,14 +15,13 @@ from bertie.runs.config import FinetuneConfig
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune import finetune_seeds
 from bertie.runs.finetuning import Run
-from bertie.runs.folder import RUN
+from bertie.runs.folder import AGAINST, RUN
 
-NAMES = ("first", "second")
 COMPARISON = Kind(
     "comparison",
-    begins=NAMES,
+    begins=AGAINST,
     files=("compare.json", "compare.html"),
-    folders=dict.fromkeys(NAMES, RUN),
+    folders=dict.fromkeys(AGAINST, RUN),
 )
 
 
@@ -39,11 +38,11 @@ def finetune_against(
         for one in configs:
             Run.check(one, examples)
     with held(run, COMPARISON, overwrite=overwrite):
-        for name, one in zip(NAMES, configs, strict=True):
+        for name, one in zip(AGAINST, configs, strict=True):
             console.say(f"[bold]{name}:[/] {one.model}", markup=True)
             finetune_seeds(one, run / name, seeds, resume=resume)
-        runs = gather([run / name for name in NAMES])
+        runs = gather([run / name for name in AGAINST])
         found = compare(runs)
         write_json(run / "compare.json", found)
-        page(runs, "bertie compare " + " ".join(str(run / name) for name in NAMES)).save(run / "compare.html")
+        page(runs, "bertie compare " + " ".join(str(run / name) for name in AGAINST)).save(run / "compare.html")
     return found

@@ -46,6 +46,13 @@ class RunComparison:
         return run_config(self.folders[0])
 
     @cached_property
+    def settings(self) -> dict[str, Any]:
+        """The settings by dotted name. An objective is true, beside its options: without any, it would be missing."""
+        named = self.config.objectives if isinstance(self.config, PretrainConfig) else {}
+        used = {f"objectives.{name}": True for name, options in named.items() if options is not None}
+        return flatten(self.config.model_dump(mode="json")) | used
+
+    @cached_property
     def lines(self) -> list[list[dict[str, Any]]]:
         """The metrics of each run."""
         return [log.read(folder) for folder in self.folders]
@@ -94,11 +101,10 @@ class RunComparison:
 
     def as_json(self, differing: Sequence[str], first: "RunComparison") -> dict[str, Any]:
         """The run as `bertie compare --json` prints it. first: the run that the others are compared with."""
-        flat = flatten(self.config.model_dump(mode="json"))
         return {
             "run": self.name,
             "seeds": len(self.folders),
-            "settings": {key: flat.get(key) for key in differing},
+            "settings": {key: self.settings.get(key) for key in differing},
             "figures": {name: over_seeds(values, name).as_json() for name, values in self.finals.items()},
             "minus_first": {name: one.as_json() for name, one in self.minus(first).items()} if self != first else {},
             "fresh": self.fresh,
@@ -228,7 +234,7 @@ def _final(folder: Path, lines: Sequence[Mapping[str, Any]]) -> dict[str, float]
 
 
 def _differing(runs: Sequence[RunComparison]) -> list[str]:
-    flat = [flatten(run.config.model_dump(mode="json")) for run in runs]
+    flat = [run.settings for run in runs]
     keys = {key: None for one in flat for key in one}
     return [key for key in keys if len({setting(one.get(key)) for one in flat}) > 1 and key != SEED]
 

@@ -27,7 +27,6 @@ from bertie.compress import gate
 from bertie.compress.learn import Lessons, made
 from bertie.compress.measure import rate
 from bertie.compress.recipe import Recipe, recipes
-from bertie.compress.saving import save
 from bertie.data.ids import Ids
 from bertie.data.tables import Example, InvalidRow, TableFormat, collect
 from bertie.errors import DataError, UsageError
@@ -36,6 +35,7 @@ from bertie.files import read_json, write_json
 from bertie.folders import ANYTHING, Kind, new_folder
 from bertie.infer.native_engine import unsupported
 from bertie.infer.predict import Predictor, check_reads_texts
+from bertie.models.convert import save_like
 from bertie.models.folder import MODEL_FOLDER, check_trainable, fingerprint
 from bertie.models.model import Model
 from bertie.report.page import draw
@@ -197,7 +197,7 @@ class _Search:
         where = self.out / TRIED / recipe.folder
         where.parent.mkdir(exist_ok=True)
         with new_folder(where, MODEL_FOLDER, keep_strangers=True) as made:
-            save(small, made, self.folder)
+            save_like(small, made, self.folder)
         row: dict[str, Any] = {"recipe": asdict(recipe), "name": recipe.name, "folder": f"{TRIED}/{recipe.folder}"}
         row |= self._measured(small, where)
         row |= {"near": None if near is None else near.enough, "seconds": round(time.monotonic() - began, 1)}

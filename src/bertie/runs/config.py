@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from bertie.data.features import FeatureConfig
+from bertie.errors import UsageError
 from bertie.models.head_config import Pooled
 from bertie.settings import Config
 from bertie.train.config import MOST_SEQUENCES, OptimConfig, TrainConfig
@@ -174,3 +175,9 @@ def kind_of(settings: Mapping[str, Any]) -> type[PretrainConfig] | type[Finetune
     """Returns which run some settings are of: fine-tuning where one of them only fine-tuning has."""
     only = FinetuneConfig.model_fields.keys() - PretrainConfig.model_fields.keys()
     return FinetuneConfig if only & settings.keys() else PretrainConfig
+
+
+def check_config(config: Any, kind: type[Config]) -> None:
+    """Raises UsageError for what is not a config of a kind, such as a dict or the path of a file."""
+    if not isinstance(config, kind):
+        raise UsageError(f"config is {config!r:.60}; it must be a bertie.{kind.__name__}(...).")

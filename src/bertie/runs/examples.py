@@ -171,7 +171,7 @@ def tables_of(config: FinetuneConfig) -> dict[str, list[tuple[Path, TableFormat]
                 raise UsageError(f"{option} and --data exclude each other. Omit one of them.")
         dataset = DATASETS[config.data]
         if not config.data_dir:
-            raise UsageError(f"--data {config.data} needs --data-dir: the folder with the files of {dataset.title}.")
+            raise UsageError(f"--data {config.data} needs --data-dir: the folder with its files ({dataset.title}).")
         splits = [split for split in ("train", "dev") if split in dataset.splits]
         return {split: dataset.tables(split, Path(config.data_dir)) for split in splits}
     if not config.train_file:

@@ -16,7 +16,7 @@ from bertie import console
 from bertie.errors import UsageError, renamed
 from bertie.evaluation.compare import over_seeds
 from bertie.metrics.base import baselines_of, verdict
-from bertie.runs.config import FinetuneConfig
+from bertie.runs.config import FinetuneConfig, check_config
 from bertie.runs.examples import read_examples
 from bertie.runs.finetune_page import page
 from bertie.runs.finetuning import EvalCallback, Run, Without, take_model, with_steps
@@ -63,6 +63,7 @@ def finetune(
         Stopped: The run was interrupted. The same call resumes it.
     """
     one_process("finetune")
+    check_config(config, FinetuneConfig)
     folder = RunFolder(run)
     folder.check(overwrite=overwrite)
     examples = read_examples(config)

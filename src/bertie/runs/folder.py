@@ -30,6 +30,7 @@ from bertie.train.resume import changes, check_unchanged, completed
 CONFIG, RESULTS, REPORT, GUESSES, FINDINGS = "run.yaml", "results.json", "report.html", "guesses.jsonl", "findings.json"
 BEST, SCORE, STUDY = "best", "score.json", "study.jsonl"
 SUSPECTS = "label_check.csv"
+AGAINST = ("first", "second")  # the runs of `bertie finetune --against`, each of several seeds
 FORMAT = 2  # of results.json: a run with it has finished when its checksums.json is there, too
 
 CHECKPOINT = Kind("checkpoint", (checkpoint.MANIFEST,), (*checkpoint.FILES, checkpoint.MANIFEST))

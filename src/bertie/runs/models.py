@@ -109,7 +109,11 @@ def _checkpoint(folder: Path) -> "Checkpoint":
 
     if _is_checkpoint(folder):
         return checkpoint.verify(folder)
+    if not (folder / SETTINGS).is_file():
+        raise DataError(f"{folder} is neither a run nor a checkpoint. Pass RUN or RUN/checkpoint-N.")
     found = checkpoint.latest(folder)
+    if found is None and (folder / MODEL).is_dir():
+        raise DataError(f"{folder} is finished and has no checkpoints. Its model is {folder / MODEL}.")
     if found is None:
         raise DataError(
             f"{folder} has no model yet: it stopped before its first checkpoint, or kept none. Run the same "

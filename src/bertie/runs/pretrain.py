@@ -23,7 +23,7 @@ from bertie.models.weights import WEIGHTS
 from bertie.report.page import draw
 from bertie.report.values import size
 from bertie.runs import budget, model_card, usage
-from bertie.runs.config import PretrainConfig
+from bertie.runs.config import PretrainConfig, check_config
 from bertie.runs.domains import before_and_after
 from bertie.runs.folder import REPORT, RunFolder
 from bertie.runs.forecast import RunForecast, at_start, forecast_of
@@ -72,6 +72,7 @@ def pretrain(
         UsageError: The folder contains a run with other settings.
         Stopped: The run was interrupted. The same call resumes it.
     """
+    check_config(config, PretrainConfig)
     run = Path(run)
     if not is_main():
         console.verbosity.level = -1

@@ -79,8 +79,8 @@ def tune(
     if overwrite or not run.exists():
         Run.check(varied(config, first), examples)
     with folder.held(overwrite=overwrite):
-        folder.begin()
         study = _study(library, run, config, space)
+        folder.begin()  # not before: a refused call leaves the list of files of a finished search as it is
         began = time.monotonic()
         with console.progress("tuning", wanted, done=len(_done(study)), unit="trials") as advance:
             while len(_done(study)) < wanted:
@@ -198,12 +198,14 @@ def _optuna() -> Any:
 def _study(library: Any, run: Path, config: FinetuneConfig, space: Space) -> "optuna.Study":
     """Returns the study of a folder, new or resumed, without interrupted trials."""
     storage = library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(run / STUDY)))
-    study: optuna.Study = library.create_study(
-        storage=storage,
-        study_name="search",
-        direction="maximize",
-        pruner=library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
-        load_if_exists=True,
+    named: dict[str, Any] = {
+        "storage": storage,
+        "study_name": "search",
+        "pruner": library.pruners.MedianPruner(n_startup_trials=FIRST_TRIALS),
+    }
+    known_names = library.get_all_study_names(storage)  # create_study with load_if_exists would write to the file
+    study: optuna.Study = (
+        library.load_study(**named) if known_names else library.create_study(**named, direction="maximize")
     )
     wanted = {name: value for name, value in flatten(config.model_dump(mode="json")).items() if name not in FREE}
     wanted["space"] = {name: vars(v) if isinstance(v, Range) else list(v) for name, v in space.items()}
@@ -262,7 +264,8 @@ def _finish(study: "optuna.Study", run: Path, metric: str, wanted: int) -> dict[
     rows.sort(key=lambda row: (row[metric] is None, -(row[metric] or 0.0)))
     counts = {name: sum(row["state"] == name for row in rows) for name in states.values()}
     if not counts["done"]:
-        raise BertieError(f"None of {len(rows)} trials finished. {run / STUDY} has the reason for each.")
+        reason = f"{run / STUDY} has the reason for each." if rows else "Pass a longer time: --hours."
+        raise BertieError(f"None of {len(rows)} trials finished. {reason}")
     results = {"metric": metric, "wanted": wanted, **counts, "best": rows[0], "trials": rows}
     with new_folder(run / MODEL, MODEL_FOLDER, keep_strangers=True) as made:
         best = run / rows[0]["folder"] / MODEL

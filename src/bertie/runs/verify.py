@@ -25,7 +25,7 @@ from bertie.models.folder import fingerprint
 from bertie.models.model import Model
 from bertie.models.saving import check_vocabulary
 from bertie.runs.config import FinetuneConfig, PretrainConfig, kind_of
-from bertie.runs.folder import CONFIG, FORMAT, RESULTS, STUDY
+from bertie.runs.folder import AGAINST, CONFIG, FORMAT, RESULTS, STUDY
 from bertie.runs.models import MODEL, model_folder
 from bertie.runs.run_data import models_named
 from bertie.text.formats import TOKENIZER_FILES
@@ -45,7 +45,8 @@ class Check:
 
 
 def verify(folder: Path | str) -> dict[str, Any]:
-    """Checks a folder that Bertie wrote: a run, runs with several seeds, trials, a corpus, a tokenizer, a model.
+    """Checks a folder that Bertie wrote: a run, runs with several seeds or from two models, trials, a corpus, a
+    tokenizer, a model.
 
     Every byte of every file is compared with its checksum. For a run, its inputs must be unchanged too. -> {"run",
     "ok", "checks": [{"name", "ok", "found"}]}. Raises DataError when the folder is none of these.
@@ -57,6 +58,8 @@ def verify(folder: Path | str) -> dict[str, Any]:
 
 def run_config(run: Path) -> PretrainConfig | FinetuneConfig:
     """Returns the config of a run. Raises DataError when it is missing or damaged."""
+    if not (run / CONFIG).is_file():
+        raise DataError(f"{run} is not a run: it has no {CONFIG}. Pass the folder of a single run.")
     try:
         tree = configs.read_yaml(run / CONFIG)
         kind: type[PretrainConfig | FinetuneConfig] = kind_of(tree)
@@ -84,6 +87,10 @@ def _looks(folder: Path) -> Iterator[Look]:
     elif seeds := sorted(path.parent for path in folder.glob(f"seed-*/{CONFIG}")):
         for seed in seeds:
             yield from ((f"{seed.name}: {name}", look) for name, look in _run_looks(seed))
+    elif starts := [folder / name for name in AGAINST if (folder / name).is_dir()]:
+        for start in starts:
+            yield from ((f"{start.name}: {name}", look) for name, look in _looks(start))
+        return
     elif (folder / STUDY).is_file():
         yield "model", partial(_opens, folder / MODEL)
         for path in sorted(folder.glob("*=*/checkpoint-*")):
@@ -121,7 +128,7 @@ def _files(folder: Path) -> str:
             raise DataError(
                 " ".join(found.damage[:SHOWN]) + f" ({len(found.damage)} in all)" * (len(found.damage) > SHOWN)
             )
-        return f"{found.files:,} files are intact" + _uncovered(found.uncovered)
+        return f"files intact: {found.files:,}" + _uncovered(found.uncovered)
     if (folder / RESULTS).is_file() and read_json(folder / RESULTS).get("format") == FORMAT:
         raise DataError(
             f"{folder / checksums.CHECKSUMS} is missing: it was deleted, or the process was killed before it was "

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
 from bertie.console import progress
 from bertie.data.records import DroppedRecord
-from bertie.errors import DataError, UsageError
+from bertie.errors import DataError, UsageError, nearest
 from bertie.folders import held
 from bertie.search import models, readers
 from bertie.search.embedded import Embedded
@@ -37,6 +37,10 @@ class IndexConfig:
     terms: Terms = field(default_factory=Terms)
     reading: Reading = field(default_factory=Reading)
     size: int = SIZE
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise UsageError(f"size is {self.size}; it must be at least 1.")
 
     def terms_of(self, title: str, text: str) -> list[str]:
         """Returns the terms of a passage: those of its document's title count too."""
@@ -73,7 +77,7 @@ class Changes:
 
 
 def index(
-    inputs: Sequence[str],
+    inputs: Sequence[str | Path],
     folder: Path | str,
     config: IndexConfig | None = None,
     *,
@@ -99,8 +103,12 @@ def index(
     """
     if vectors == "approximate" and embedder is None:
         raise UsageError("An approximate index is one of vectors. Pass --embed MODEL too.")
+    if isinstance(inputs, (str, Path)):
+        raise UsageError("inputs is one name. Pass a list of files, folders or globs.")
+    if vectors not in get_args(Vectors):
+        raise UsageError(f"Unknown value {vectors!r} of vectors. {nearest(vectors, get_args(Vectors))}")
     folder, changes = Path(folder), Changes()
-    names, changes.passed_over = readers.expand(list(inputs))
+    names, changes.passed_over = readers.expand(list(map(str, inputs)))
     if embedder is not None and (overwrite or not (folder / DATABASE).exists()):
         embedder.load()  # say what is wrong with it now, before anything is replaced
     replaced = overwrite and _readable(folder)

@@ -44,7 +44,8 @@ def vectors(embedder: Predictor, texts: Sequence[str], role: str = "passage") ->
     role: query or passage. The prompt that the model has for it is put before the text, else its default prompt.
     """
     task = embedder.task
-    assert isinstance(task, EmbedTask)
+    if not isinstance(task, EmbedTask):
+        raise UsageError("This model gives no vectors: open it as one, with Predictor(model, task=EmbedTask()).")
     prompts = embedder.engine.facts.sentence.prompts
     prompt = next((prompts[name] for name in PROMPTS[role] if name in prompts), task.prompt)
     if prompt != task.prompt:
@@ -71,6 +72,8 @@ def relevance(ranker: Predictor, question: str, texts: Sequence[str]) -> list[fl
         pair_list = [Example((question, *texts))]
         encoded = task.encode(pair_list, ranker.tokenizer, max_length=ranker.max_length, too_long="truncate")
         return [float(score) for score in ranker.logits(encoded).ravel()]
+    if ranker.texts_known and ranker.texts == 1 and not isinstance(task, EmbedTask):
+        raise UsageError("This model cannot rank: it reads single texts, not pairs. Fine-tune one with --task rank.")
     answers = ranker.predict([(question, text) for text in texts])
     if isinstance(task, SequenceTask) and len(task.labels) == 2:
         yes = np.array([answer.scores[task.labels[-1]] for answer in answers], np.float64).clip(1e-9, 1 - 1e-9)

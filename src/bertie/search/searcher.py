@@ -31,11 +31,18 @@ READ = 2000  # characters of a question that models read
 
 @dataclass(frozen=True)
 class Depth:
-    """The numbers of passages from the first stages, for re-ranking, and for reading."""
+    """The numbers of passages from the first stages, for re-ranking, and for reading.
+
+    first: the default is raised to the number of passages that are wanted.
+    """
 
     first: int = 100
     rerank: int = 50
     read: int = 3
+
+    def __post_init__(self) -> None:
+        if min(self.first, self.rerank, self.read) < 1:
+            raise UsageError(f"{self} has a number below 1. Leave a stage out by omitting its model.")
 
 
 @dataclass(frozen=True)
@@ -137,6 +144,10 @@ class Searcher:
 
     def search(self, question: str, top: int = 10, *, vector: Float | None = None) -> Found:
         """Returns the best passages for a question. vector: that of the question, if it is known. (H,)"""
+        if not isinstance(question, str):
+            raise UsageError(f"The question is of type {type(question).__name__}. Pass a text.")
+        if top < 0:
+            raise UsageError(f"top is {top}; it must be at least 0.")
         if not question.strip():
             raise UsageError("The question is empty.")
         for attempt in (1, 2):
@@ -151,15 +162,16 @@ class Searcher:
     def _search(self, question: str, top: int, vector: Float | None) -> Found:
         seconds: dict[str, float] = {}
         rankings: dict[str, Ranking] = {}
+        first = self.depth.first if self.depth.first != Depth.first else max(top, Depth.first)
         terms = self.config.terms.asked(question)
         if self.words:
             with _timed(seconds, "words"):
-                rankings["words"] = self.store.matches(terms, self.depth.first)
+                rankings["words"] = self.store.matches(terms, first)
         if self.embedder is not None:
             with _timed(seconds, "embed"):
                 vector = models.vectors(self.embedder, [question[:READ]], "query")[0] if vector is None else vector
             with _timed(seconds, "vectors"):
-                rankings["vectors"] = self.store.nearest(vector, self.depth.first)
+                rankings["vectors"] = self.store.nearest(vector, first)
         if len(rankings) > 1:
             rankings["fused"] = self.fuse([*rankings.values()])
         order = [*rankings.values()][-1]

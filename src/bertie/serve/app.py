@@ -75,6 +75,8 @@ class Application:
 
     async def _dispatch(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Routes of the table are called directly: FastAPI's layers take longer than a small model."""
+        if scope["type"] == "http" and scope["method"] == "HEAD":  # as GET; the protocol leaves the body out
+            scope = {**scope, "method": "GET"}
         row = self.rows.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if row is None:
             await self.app(scope, receive, send)
@@ -309,6 +311,10 @@ PIPELINE_OF = {"feature-extraction": "/embed", "sentence-similarity": "/similari
 """Tasks in the addresses of Hugging Face's API that any model with vectors or a masked-LM head has."""
 
 
+TYPES = ("str", "int", "dict", "Question", "Choices", "Related", "NextSentence")
+"""Names of types among the places of errors, which are no keys of a body."""
+
+
 def taking(work: Callable[[Request], Awaitable[Response]]) -> type[APIRoute]:
     """Returns a route that reads its body itself, in one pass. FastAPI describes it."""
 
@@ -336,7 +342,7 @@ def described(error: ValidationError) -> str:
     """Returns what is wrong with a body, without its content."""
     first = error.errors(include_input=False, include_url=False, include_context=False)[0]
     named = [str(part) for part in first["loc"] if not set(str(part)) & set("[-")]  # not the names of types
-    where = ".".join(name for name in named if name not in ("str", "int", "dict"))
+    where = ".".join(name for name in named if name not in TYPES)
     return f"{where or 'The body'}: {first['msg']}."[:300]
 
 

@@ -24,6 +24,8 @@ async def attention(call: Call, body: schemas.AttentionBody) -> Any:
     """Returns the attention of one head: weights[i][j] is what token i pays to token j."""
     texts = (body.inputs,) if isinstance(body.inputs, str) else tuple(body.inputs)
     examples_of([texts])
+    if body.layer is None and "head" in body.model_fields_set:
+        raise Refusal("Validation", "`head` needs `layer`. Pass both, or omit both.", param="head")
     call.take(1)
     call.characters += sum(map(len, texts))
     encoding = call.model.tokenizer.encode(*texts, max_length=min(call.model.predictor.max_length, MOST_TOKENS))

@@ -34,11 +34,14 @@ async def explain(call: Call, body: schemas.ExplainBody) -> Any:
     kind = next(kind for kind in call.model.kinds if kind in EXPLAINED)
     if kind != "mlm":
         check_texts(call, examples)
+    check_choice(kind, body)
     call.take(1)
     call.characters += sum(map(len, texts))
     length = min(call.model.predictor.max_length, MOST_TOKENS)
     encoding = call.model.tokenizer.encode(*texts, max_length=length)
     call.truncated += encoding.overflow > 0
+    if all(text is None for text in encoding.sequence_ids):
+        raise Refusal("Validation", "The text has no words to explain.", param="inputs")
     output = "mlm" if kind == "mlm" else call.model.predictor.task.output
     versions, hidden = occluded(call, encoding, output)
     if (size := call.model.facts.heads.get(output, 1)) > MOST_TOKENS:
@@ -63,6 +66,16 @@ async def explain(call: Call, body: schemas.ExplainBody) -> Any:
     }
 
 
+def check_choice(kind: str, body: schemas.ExplainBody) -> None:
+    """Raises Refusal for a label or a word where there is none to choose."""
+    if body.word is not None and kind != "tagging":
+        message = "`word` is the number of a tagged word, and this model has no tags. Omit it."
+        raise Refusal("Validation", message, param="word")
+    if body.label is not None and kind in ("regression", "span"):
+        message = "`label` chooses among labels, and this model has none. Omit it."
+        raise Refusal("Validation", message, param="label")
+
+
 def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Ids, Int]:
     """Returns the text, the text without words, and without each of the tokens whose numbers are the second value.
 
@@ -79,7 +92,10 @@ def occluded(call: Call, encoding: Encoding, output: str) -> tuple[Ids, Int]:
         masks = np.flatnonzero(ids == mask)
         if not len(masks):
             token = tokenizer.special_tokens["mask"]
-            raise Refusal("Validation", f"The text has no {token}. Write {token} where a token should be predicted.")
+            part = f" in the {len(ids)} tokens that are read" if encoding.overflow else ""
+            raise Refusal(
+                "Validation", f"The text has no {token}{part}. Write {token} where a token should be predicted."
+            )
         positions = np.arange(len(versions)) * len(ids) + masks[0]
     types = np.tile(np.array(encoding.type_ids, np.int64), len(versions))
     return Ids(versions.ravel(), types, np.full(len(versions), len(ids)), positions), hidden

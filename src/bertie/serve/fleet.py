@@ -103,6 +103,8 @@ class Fleet:
         try:
             # so that requests continue while files are read and the fast encoder is made
             await asyncio.to_thread(lambda: served.tokenizer.flat_ids(()))
+            if self.index_paths:  # now, as a failed reload keeps the model and not its files
+                await asyncio.to_thread(lambda: served.content)
             check_reads_texts(served.tokenizer, "bertie serve")
             await check(served)
         except BaseException:
@@ -204,6 +206,8 @@ def named(arguments: list[str], kind: str = "a model, a run or a checkpoint") ->
         path = Path(argument)
         if equals and not path.exists():
             path = Path(rest)
+            if not name:
+                raise DataError(f"{argument} has no name before the equals sign. Write NAME=FOLDER, or only FOLDER.")
             if name in found:
                 raise DataError(f"Two folders are called {name!r}. Give each its own name: NAME=FOLDER.")
         else:

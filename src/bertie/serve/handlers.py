@@ -1,6 +1,7 @@
 """The routes: the body of a request -> examples -> the JSON that clients expect."""
 
 import base64
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +32,7 @@ MOST_INPUTS = 32  # of one request, as Text Embeddings Inference has it
 MOST_EMBEDDINGS = 2048  # of one request, as OpenAI has it
 MOST_TOKENIZED = 100_000  # characters of one request for tokens, of which each becomes an object
 NUMBER_BYTES = 16  # of a number in an answer: as float32 and as text
+OPTIONS = re.compile(r" (?:Name|Pass) ")  # where an error begins to tell the options of a command
 UNLABELLED = TableFormat(labelled=False)
 
 
@@ -306,7 +308,7 @@ def row_example(call: Call, row: schemas.Row, number: int) -> Example:
         fields = flat(row)
         found = task.example(fields, task.columns(tuple(fields), UNLABELLED, f"Input {number}"), number + 1)
     except (BertieError, RecursionError) as error:
-        raise Refusal("Validation", str(error).partition(" Name ")[0]) from None
+        raise Refusal("Validation", OPTIONS.split(str(error))[0]) from None
     if isinstance(found, InvalidRow):
         raise Refusal("Validation", f"Input {number}: {found.reason}.")
     check_texts(call, [found] if len(found.texts) <= 2 else [])

@@ -117,7 +117,7 @@ ROUTES: tuple[Route, ...] = (
         schemas.AnswerBody,
         handlers.answer,
         OWN,
-        {"inputs": ["A first text.", "A second text."]},
+        {"inputs": [["A first text.", "A second text."]]},
     ),
     Route("/next_sentence", (HEAD,), schemas.NextSentenceBody, handlers.next_sentence, OWN, {"inputs": FOLLOWING}),
     Route("/explain", explaining.EXPLAINED, schemas.ExplainBody, explaining.explain, OWN, TEXT),

@@ -11,10 +11,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from bertie import checksums
 from bertie.data.ids import Ids
 from bertie.errors import nearest
-from bertie.files import seal
 from bertie.infer.engine import Facts
 from bertie.infer.predict import Predictor
 from bertie.search.searcher import Found, Searcher
@@ -57,7 +55,7 @@ class ServedIndex:
 
     def link(self, models: Mapping[str, Served]) -> None:
         """Find the model of its vectors among those that are served."""
-        same = (name for name, model in models.items() if self.content == content_of(model.folder))
+        same = (name for name, model in models.items() if self.content == model.content)
         self.embedder = next(same, None) if self.content else None
 
     def searcher(self) -> Searcher:
@@ -145,8 +143,3 @@ def stage(
     if isinstance(asked, str):
         return choose(asked, kinds, "/search")
     return next(filter(suits, models.values()), None) if asked else None
-
-
-def content_of(folder: Path) -> str:
-    """The hash of a model, as an index stores it."""
-    return seal({"files": checksums.content(folder)})

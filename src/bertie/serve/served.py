@@ -15,9 +15,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from bertie import checksums
 from bertie.data.ids import Ids
 from bertie.data.tables import Example
 from bertie.errors import BertieError
+from bertie.files import seal
 from bertie.infer.engine import Array, Facts
 from bertie.infer.pairs import HEAD, Kind, kind_of
 from bertie.infer.predict import Predictor
@@ -96,6 +98,11 @@ class Served:
         """The kinds of requests it answers: its task, then the heads of pre-training, then vectors."""
         task = (name_of(self.predictor.task),) if self.predictor.answers else ()
         return (*task, *(head for head in ("mlm", HEAD) if head in self.facts.heads), VECTORS)
+
+    @cached_property
+    def content(self) -> str:
+        """The hash of its files when it was loaded, as an index stores it."""
+        return seal({"files": checksums.content(self.folder)})
 
     @cached_property
     def pair_kind(self) -> Kind:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn, zeros
 
+from bertie.errors import UsageError
 from bertie.models.config import EncoderConfig
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads.base import Axes, Head, Needs
@@ -113,13 +114,18 @@ class NextTokenHead(VocabularyHead):
     """Predicts the next token with only a matrix: the word embeddings, or its own.
 
     Radford et al. 2018, 3.1. With lm_scale, the hidden state is first divided by the square root of H (T5 with tied
-    weights).
+    weights). Raises UsageError for word embeddings of another width than the hidden state.
     """
 
     vocabulary: Mapping[str, int] = {"weight": 0}
 
     def __init__(self, config: EncoderConfig, num_labels: int = 0) -> None:
         super().__init__()
+        if config.heads.lm.lm_tied and config.embedding_size not in (None, config.hidden_size):
+            raise UsageError(
+                f"The next-token head reads word embeddings of hidden_size ({config.hidden_size}), but embedding_size "
+                f"is {config.embedding_size}. Omit embedding_size, or set lm_tied=false."
+            )
         self.divisor = sqrt(config.hidden_size) if config.heads.lm.lm_scale else 1.0
         self.weight = None if config.heads.lm.lm_tied else nn.Parameter(zeros(config.vocab_size, config.hidden_size))
         self.axes = None if self.weight is None else {"weight": (None, "read")}
