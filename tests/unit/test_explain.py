@@ -222,6 +222,11 @@ def test_what_cannot_be_explained() -> None:
     for texts in (TEXT, [], [5], ["a", "b", "c"]):
         with pytest.raises(UsageError, match="a list of one text"):
             question_of(model("sequence", ("a", "b")), texts)  # type: ignore[arg-type]
+    tuned = model("sequence", ("a", "b"))
+    assert tuned.tokenizer is not None
+    tuned.tokenizer.settings["bertie"] = {"texts": 1}
+    with pytest.raises(UsageError, match="trained on single texts"):
+        question_of(tuned, [TEXT, TEXT])
     with pytest.raises(UsageError, match="predicts numbers"):
         question_of(model("sequence", ("score",)), [TEXT], label="b")
     with pytest.raises(UsageError, match="in the 5 tokens that are read"):

@@ -199,6 +199,8 @@ def test_options_that_would_be_ignored_are_refused(encoder: Path, folders: dict[
     assert [one.text for one in bertie.rank(folders["pairs"], "a", iter(["b"]))] == ["b"]
     with pytest.raises(UsageError, match="top is -1"):
         bertie.fill_mask(folders["mlm"], "a [MASK]", top=-1)
+    with pytest.raises(UsageError, match="top is '3'"):
+        bertie.fill_mask(folders["mlm"], "a [MASK]", top="3")
     with pytest.raises(UsageError, match=r"text is \['a \[MASK\]'\]; it must be a string"):
         bertie.fill_mask(folders["mlm"], ["a [MASK]"])
 

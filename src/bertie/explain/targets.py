@@ -48,6 +48,10 @@ def question_of(
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     check_reads_texts(tokenizer, "bertie explain")
+    ours = tokenizer.settings.get("bertie")
+    if isinstance(ours, dict) and ours.get("texts", len(texts)) != len(texts):
+        wants = "pairs of texts" if ours["texts"] == 2 else "single texts"
+        raise UsageError(f"The model was trained on {wants}. Pass {'two texts' if ours['texts'] == 2 else 'one text'}.")
     length = max_length or min(model.config.max_length, 512)
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if all(sequence is None for sequence in encoding.sequence_ids):

@@ -401,6 +401,6 @@ def check_text(text: Any, name: str) -> None:
 
 
 def check_top(top: int | None) -> None:
-    """Raises UsageError for a negative number of results."""
-    if top is not None and top < 0:
-        raise UsageError(f"top is {top}; it must be 0 or more.")
+    """Raises UsageError for what is not a number of results."""
+    if top is not None and (not isinstance(top, int) or top < 0):
+        raise UsageError(f"top is {top!r:.60}; it must be a whole number from 0.")
