@@ -278,7 +278,7 @@ def page(rows: Sequence[Values], *, table: Table, command: str) -> str:
         *([*(f"* {line}" for what in ("loss", *table.tasks) for line in _says(rows, what)), ""] if seeds > 1 else []),
         made(),
         "",
-        "The folders in this command stand for yours:",
+        "Replace the folders in this command with yours.",
         "",
         f"    {command}",
     ]

@@ -9,7 +9,7 @@ from torch import Tensor
 from bertie.errors import DataError, UsageError, nearest
 from bertie.explain.attribution import Question, Target
 from bertie.explain.words import words_of
-from bertie.infer.predict import check_reads_texts
+from bertie.infer.predict import check_reads_texts, training_facts
 from bertie.models.encoder import EncoderOutput
 from bertie.models.heads import VocabularyHead
 from bertie.models.model import Model
@@ -48,10 +48,10 @@ def question_of(
     if tokenizer is None:
         raise UsageError("The model has no tokenizer. Copy the files of its tokenizer into its folder.")
     check_reads_texts(tokenizer, "bertie explain")
-    ours = tokenizer.settings.get("bertie")
-    if isinstance(ours, dict) and ours.get("texts", len(texts)) != len(texts):
-        wants = "pairs of texts" if ours["texts"] == 2 else "single texts"
-        raise UsageError(f"The model was trained on {wants}. Pass {'two texts' if ours['texts'] == 2 else 'one text'}.")
+    facts = training_facts(tokenizer)
+    if facts["texts_known"] and facts["texts"] != len(texts):
+        wants, given = ("pairs of texts", "two texts") if facts["texts"] == 2 else ("single texts", "one text")
+        raise UsageError(f"The model was trained on {wants}. Pass {given}.")
     length = max_length or min(model.config.max_length, 512)
     encoding = tokenizer.encode(texts[0], *texts[1:2], max_length=length)
     if all(sequence is None for sequence in encoding.sequence_ids):

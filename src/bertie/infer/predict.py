@@ -22,13 +22,10 @@ from bertie.infer.batching import CHUNK, as_they_come, chunks, run
 from bertie.infer.engine import Array, Engine
 from bertie.infer.fill import MaskPrediction, fill
 from bertie.metrics.base import Scores
-from bertie.tasks import Prediction, SpanTask, TaggingTask, Task, name_of, task_of
-from bertie.tasks.choice import ChoiceTask
+from bertie.tasks import Prediction, Task, name_of, task_of
 from bertie.tasks.embed import EmbedTask
-from bertie.tasks.parse import ParseTask
 from bertie.tasks.several import SeveralTask
 from bertie.tasks.source import Encoded, TooLong
-from bertie.tasks.text2text import Text2TextTask
 from bertie.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -37,7 +34,6 @@ if TYPE_CHECKING:
     from bertie.models.model import Model
 
 LABELLED = TableFormat()
-MANY = 1 << 31  # texts of one input: any number
 Row = Example | InvalidRow
 Text = str | tuple[str, ...]
 AnyText = TypeVar("AnyText", bound=Text)
@@ -107,13 +103,11 @@ class Predictor:
         self.max_length = max_length or min(positions, facts.sentence.max_length or trained["max_length"])
         usual = self._task.too_long if self._task else "truncate"
         self.too_long: TooLong = too_long or trained["too_long"] or usual
-        ours = tokenizer.settings.get("bertie")
         scores_pairs = facts.sentence.activation is not None
         self.texts: int = 2 if scores_pairs else trained["texts"]
-        self.texts_known = scores_pairs or (isinstance(ours, dict) and "texts" in ours)
-        for kind, texts in ((SpanTask, 2), (TaggingTask, 1), (ParseTask, 1)):
-            if isinstance(self._task, kind):
-                self.texts, self.texts_known = texts, True
+        self.texts_known: bool = scores_pairs or trained["texts_known"]
+        if self._task and len(self._task.input_texts) == 1:
+            self.texts, self.texts_known = self._task.input_texts[0], True
         if isinstance(self._task, SeveralTask):
             several, asked = self._task, [head] if head else list(self._task.members)
             self._task = several.part(head) if head else several
@@ -296,13 +290,12 @@ class Predictor:
 
     def _reads(self) -> tuple[range, str]:
         """Returns how many texts one input may have, and how a message calls them."""
-        if isinstance(self.task, ChoiceTask):
-            return range(3, MANY), "a context with two or more choices"
+        counts = self.task.input_texts
+        if counts.start > 2:
+            return counts, "a context with two or more choices"
         if self.texts_known and not isinstance(self.task, EmbedTask):  # vectors, learned from pairs, are of texts
             return range(self.texts, self.texts + 1), "pairs of texts" if self.texts == 2 else "single texts"
-        if isinstance(self.task, Text2TextTask):
-            return range(1, MANY), ""
-        return range(1, 3), "single texts or pairs of texts"
+        return counts, "single texts or pairs of texts"
 
     def _encode(self, examples: Sequence[Example]) -> Encoded:
         if self.features is not None and any(example.vectors is None for example in examples):
@@ -316,8 +309,8 @@ class Predictor:
 def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
     """Returns how a fine-tuned model reads texts, from its tokenizer_config.json, with BERT's limits as default.
 
-    max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; features: how
-    feature vectors are read, or None.
+    max_length: tokens; too_long: truncate, window, error or None; texts: text columns, 2 for pairs; texts_known:
+    whether the folder says how many; features: how feature vectors are read, or None.
     """
     length, ours = tokenizer.settings.get("model_max_length"), tokenizer.settings.get("bertie")
     ours = ours if isinstance(ours, dict) else {}
@@ -325,6 +318,7 @@ def training_facts(tokenizer: Tokenizer) -> dict[str, Any]:
         "max_length": length if isinstance(length, int) and 3 < length < 1 << 20 else 512,
         "too_long": too_long if isinstance(too_long := ours.get("too_long"), str) else None,
         "texts": texts if type(texts := ours.get("texts")) is int else 1,
+        "texts_known": "texts" in ours,
         "features": _features(ours.get("features")),
     }
 

@@ -41,7 +41,6 @@ from bertie.runs.start import fingerprint, odd, start_model, with_rate
 from bertie.tasks import Prediction
 from bertie.tasks.source import Encoded, TaskSource, TooLong, steps_of
 from bertie.train import checkpoint, log
-from bertie.train.config import MOST_SEQUENCES
 from bertie.train.loop import fit
 from bertie.train.precision import choose_device
 from bertie.train.resume import flatten
@@ -71,7 +70,8 @@ class Run:
         self.step, self.start = 0, model_folder(config.model)
         self.without = Without() if without is None else without
         self.task, kept = examples.task.continued(read_sentence(self.start, {}), config.task_options)
-        if min(config.train.batch_size, config.train.micro_batch_size or MOST_SEQUENCES) < self.task.least_batch:
+        size = config.train.batch_size
+        if min(size, config.train.micro_batch_size or size) < self.task.least_batch:
             raise UsageError(
                 "This task compares the texts of a forward pass. Set train.batch_size, and train.micro_batch_size if "
                 f"it is set, to at least {self.task.least_batch}."

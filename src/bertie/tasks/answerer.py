@@ -56,6 +56,8 @@ class Answerer(ABC):
 
     metrics: ClassVar[tuple[str, ...]]
     """The reported metrics. The first one is the main metric; higher is better."""
+    input_texts: ClassVar[range] = range(1, 3)
+    """The numbers of texts that an input may have."""
     too_long: ClassVar[TooLong] = "truncate"
     """The default for long texts."""
     baselines: ClassVar[tuple[str, ...]] = ()

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import re
+import sys
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,7 @@ class ChoiceTask(Task):
     "0"."""
 
     head = "choice"
+    input_texts = range(3, sys.maxsize)  # a context, and two or more choices
     metrics = ("accuracy",)
     baselines = ("majority", "overlap")
 

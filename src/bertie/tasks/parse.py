@@ -73,6 +73,7 @@ class ParseTask(Task):
     """
 
     head = "parse"
+    input_texts = range(1, 2)
     metrics = ("las", "uas")
     most_labels = 500
     csv_columns = ("words", "tree")

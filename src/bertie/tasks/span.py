@@ -110,6 +110,7 @@ class SpanTask(Task):
     """
 
     head = "span"
+    input_texts = range(2, 3)
     metrics = ("f1", "exact_match")
     too_long = "window"
     csv_columns = ("answer", "start", "end", "score", "no_answer_score")

@@ -91,6 +91,7 @@ class TaggingTask(Task):
     """
 
     head = "token"
+    input_texts = range(1, 2)
     metrics = ("f1", "accuracy")
     baselines = ("tag",)
     too_long = "window"

@@ -8,6 +8,7 @@ The loss is teacher forcing on packed batches. The engine generates answers toke
 E examples · B sequences of a batch · Q tokens of all targets of a batch · L maximum number of tokens of an answer
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -59,6 +60,7 @@ class Text2TextTask(Task):
     metric: Literal["exact_match", "space_f1", "bleu", "chrf", "rouge1", "rouge2", "rougeL"] = "exact_match"
 
     head = "lm"
+    input_texts = range(1, sys.maxsize)
     keeps_head = True
     baselines: ClassVar[tuple[str, ...]] = ("majority", "copy")
     csv_columns = ("label",)
