@@ -24,7 +24,7 @@ from bertie.models.biaffine import LAST
 from bertie.models.encoder import EncoderOutput
 from bertie.models.facts import OF_ENCODER, facts_of
 from bertie.models.heads.parse import with_last_pieces
-from bertie.models.kinds import Full
+from bertie.models.kinds import Alternating, Full
 from bertie.models.model import Model
 from bertie.nn.layout import Padded
 
@@ -115,7 +115,7 @@ def refusal(model: Model) -> str | None:
         return "it reads feature vectors, and a graph reads token ids. bertie predict runs it in PyTorch"
     if model.config.heads.label.label_lstm and model.heads:
         return "its head reads packed sequences with an LSTM (label_lstm)"
-    if not isinstance(model.config.attention, Full):
+    if not isinstance(model.config.attention, Full | Alternating):
         return "its attention works in windows or blocks, whose number depends on the text"
     return None
 

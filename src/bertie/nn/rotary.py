@@ -76,9 +76,10 @@ class TurnedAttention(SelfAttention):
         qkv = self.qkv(hidden)
         if self.theta is not None:
             qkv = turned(qkv, *bias.turns[self.theta], self.num_heads)
-        if self.radius is None or (cache is None and layout.max_seqlen <= self.radius + 1):  # the window hides nothing
+        any_length = cache is not None or torch.compiler.is_exporting()  # a graph has one path for all lengths
+        if self.radius is None or (not any_length and layout.max_seqlen <= self.radius + 1):  # it hides nothing
             return self.attended(qkv, layout, bias.whole, cache=cache, output_attentions=output_attentions)
-        if cache is not None or output_attentions or layout.max_seqlen <= CHUNKED_FROM * self.radius:
+        if any_length or output_attentions or layout.max_seqlen <= CHUNKED_FROM * self.radius:
             band = bias.band(layout.max_seqlen, self.radius, hidden.dtype)
             return self.attended(qkv, layout, band, cache=cache, output_attentions=output_attentions)
         q_BNSD, k_BNSD, v_BNSD = split_heads(layout.rectangle(qkv), 3, self.num_heads)
